@@ -1,0 +1,23 @@
+//! The live machine: NVML and sysfs for facts, the CUDA driver for copies. The only unsafe code.
+
+use std::sync::Arc;
+
+use super::{Driver, HardwareError, Telemetry};
+
+/// Opens NVML and sysfs.
+///
+/// # Errors
+///
+/// NVML is missing or does not start.
+pub fn telemetry() -> Result<Arc<dyn Telemetry>, HardwareError> {
+    Err(HardwareError::new(super::ErrorKind::NoDriver, "not written yet"))
+}
+
+/// Opens the CUDA driver.
+///
+/// # Errors
+///
+/// The library is missing, is a stub, or does not initialise.
+pub fn driver() -> Result<Box<dyn Driver>, HardwareError> {
+    Err(HardwareError::new(super::ErrorKind::NoDriver, "not written yet"))
+}

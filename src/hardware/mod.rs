@@ -1,0 +1,407 @@
+//! The only room that touches a machine. Two small object-safe traits: [`Telemetry`] reads facts
+//! and counters and belongs to the parent process; [`Driver`] runs copies and kernels and belongs
+//! to the worker. Behind both stands either the live machine or a simulated one, and nothing
+//! outside this room can tell which.
+
+pub mod live;
+pub mod sim;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::snapshot::{Adapter, Gpu, GpuPair, Host, NumaNode, PciFunction};
+use crate::model::units::PciAddress;
+
+/// Which machine to look at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Machine {
+    /// This one.
+    Live,
+    /// A simulated one, by its built-in name.
+    Simulated(String),
+}
+
+impl Machine {
+    /// Reads the value of `--machine`.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that names the machine and lists those that exist.
+    pub fn parse(name: &str) -> Result<Self, String> {
+        if name == "live" {
+            return Ok(Self::Live);
+        }
+        if sim::builtin::names().any(|builtin| builtin == name) {
+            return Ok(Self::Simulated(name.to_owned()));
+        }
+        let known: Vec<_> = sim::builtin::names().collect();
+        Err(format!("there is no machine '{name}': choose live or a simulated one ({})", known.join(", ")))
+    }
+
+    /// `live`, or the simulated machine's name.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Live => "live",
+            Self::Simulated(name) => name,
+        }
+    }
+
+    /// Opens the facts and counters of this machine.
+    ///
+    /// # Errors
+    ///
+    /// NVML is missing or does not start.
+    pub fn telemetry(&self) -> Result<Arc<dyn Telemetry>, HardwareError> {
+        match self {
+            Self::Live => live::telemetry(),
+            Self::Simulated(name) => sim::telemetry(name),
+        }
+    }
+
+    /// Opens the driver of this machine. The devices' contexts are not created yet.
+    ///
+    /// # Errors
+    ///
+    /// The library is missing, is a stub, or does not initialise.
+    pub fn driver(&self) -> Result<Box<dyn Driver>, HardwareError> {
+        match self {
+            Self::Live => live::driver(),
+            Self::Simulated(name) => sim::driver(name),
+        }
+    }
+}
+
+/// What the driver or NVML answered instead of doing what it was asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct HardwareError {
+    /// What kind of failure this is, where something depends on it.
+    pub kind: ErrorKind,
+    /// A sentence without a full stop, that names the call and the way out where there is one.
+    pub message: String,
+}
+
+impl HardwareError {
+    /// An error of this kind.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into() }
+    }
+}
+
+/// Kinds of failure that something depends on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ErrorKind {
+    /// No library, no driver, or it does not start: nothing can be tested.
+    NoDriver,
+    /// The device's memory is full.
+    OutOfMemory,
+    /// This device or driver cannot do it.
+    Unsupported,
+    /// The context is broken: nothing more can be done with this device in this process.
+    Sticky,
+    /// Something else.
+    Other,
+}
+
+/// Groups of GPU facts that are read together, so that a call that blocks costs its group and
+/// those after it and not the facts that were there already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum GpuGroup {
+    /// PCI address, UUID, name, architecture.
+    Identity,
+    /// PCIe link and error counts.
+    Pcie,
+    /// NVLinks, fabric, chip-to-chip link.
+    NvLink,
+    /// Memory, modes, clocks, processes, ECC.
+    State,
+}
+
+impl GpuGroup {
+    /// In the order in which they are read.
+    pub const ALL: [Self; 4] = [Self::Identity, Self::Pcie, Self::NvLink, Self::State];
+}
+
+/// The PCI side of a machine.
+#[derive(Debug, Clone, Default)]
+pub struct PciTree {
+    /// Functions on the way from a GPU or adapter to its root port.
+    pub functions: Vec<PciFunction>,
+    /// NUMA nodes.
+    pub numa_nodes: Vec<NumaNode>,
+    /// Network adapters.
+    pub adapters: Vec<Adapter>,
+    /// What could not be read, a sentence each.
+    pub problems: Vec<String>,
+}
+
+/// What is watched while copies run.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LinkSample {
+    /// PCIe generation.
+    pub generation: Option<u8>,
+    /// PCIe lanes.
+    pub width: Option<u8>,
+    /// Replay counter.
+    pub replays: Option<u64>,
+    /// Throttle reasons in NVML's names; idle is none.
+    pub throttle_reasons: Vec<String>,
+}
+
+/// Facts and counters of a machine. Every call may block for minutes on a sick machine: callers
+/// run them on threads of their own, under a time limit.
+pub trait Telemetry: Send + Sync {
+    /// Facts of the whole machine.
+    fn host(&self) -> Host;
+
+    /// The PCI tree and what hangs in it.
+    fn pci_tree(&self) -> PciTree;
+
+    /// Number of GPUs that NVML counts, those that cannot be opened included.
+    ///
+    /// # Errors
+    ///
+    /// NVML's own.
+    fn gpu_count(&self) -> Result<u32, HardwareError>;
+
+    /// Fills in one group of facts of a GPU; what cannot be read is left with its reason.
+    fn read_gpu(&self, group: GpuGroup, gpu: &mut Gpu);
+
+    /// What NVML says of an ordered pair.
+    fn read_pair(&self, source: u32, destination: u32) -> GpuPair;
+
+    /// What is watched while copies run.
+    fn sample(&self, index: u32) -> LinkSample;
+}
+
+/// A device by CUDA's ordinal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Device(pub u32);
+
+/// What CUDA says of a device before a context exists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// CUDA's ordinal.
+    pub device: Device,
+    /// UUID as NVML writes it, `GPU-…`, where CUDA tells.
+    pub uuid: Option<String>,
+    /// PCI address, where CUDA tells.
+    pub pci: Option<PciAddress>,
+}
+
+/// Memory of a device in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceMemory {
+    /// Free now.
+    pub free: u64,
+    /// In all.
+    pub total: u64,
+}
+
+/// A stream of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Stream {
+    /// The device.
+    pub device: Device,
+    /// 0 is the legacy default stream, others are numbered by the driver room.
+    pub id: u32,
+}
+
+impl Stream {
+    /// The legacy default stream of a device.
+    pub const fn default_of(device: Device) -> Self {
+        Self { device, id: 0 }
+    }
+}
+
+/// An event of a device, with timing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Event {
+    /// The device.
+    pub device: Device,
+    /// Numbered by the driver room.
+    pub id: u32,
+}
+
+/// A buffer on a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Buffer {
+    /// The device.
+    pub device: Device,
+    /// Numbered by the driver room.
+    pub id: u32,
+    /// Size in bytes.
+    pub bytes: u64,
+}
+
+/// What the check kernel counted over a buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PatternCheck {
+    /// 8-byte words looked at.
+    pub words: u64,
+    /// Words that differ from the pattern.
+    pub wrong: u64,
+    /// Of those, words that still hold the poison: they were never written.
+    pub poisoned: u64,
+    /// Byte offset of the first wrong word.
+    pub first_wrong: Option<u64>,
+}
+
+/// Copies, kernels, streams and events of a machine, at the level of the CUDA driver API. Calls
+/// that enqueue return before the work is done, as the driver's do.
+pub trait Driver {
+    /// The devices that CUDA shows, in its order.
+    fn devices(&self) -> &[DeviceInfo];
+
+    /// Creates the primary contexts of these devices, all at once, and loads the GPU kernels.
+    /// One result per device, in the same order; a failure to load kernels is not among them, see
+    /// [`Driver::kernels_failure`].
+    fn open(&self, devices: &[Device]) -> Vec<Result<(), HardwareError>>;
+
+    /// Why the GPU kernels could not be loaded, if so.
+    fn kernels_failure(&self) -> Option<HardwareError>;
+
+    /// Seconds that the library's initialisation and the contexts alone took.
+    fn floor_seconds(&self) -> f64;
+
+    /// Memory of a device.
+    ///
+    /// # Errors
+    ///
+    /// The driver's own.
+    fn memory(&self, device: Device) -> Result<DeviceMemory, HardwareError>;
+
+    /// Takes plain device memory (not from a pool: pool memory needs its own peer access).
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::OutOfMemory`], or the driver's own.
+    fn allocate(&self, device: Device, bytes: u64) -> Result<Buffer, HardwareError>;
+
+    /// Gives memory back.
+    ///
+    /// # Errors
+    ///
+    /// The driver's own, also those of work that failed earlier.
+    fn free(&self, buffer: Buffer) -> Result<(), HardwareError>;
+
+    /// Whether `device` may reach the memory of `peer`, as the driver says.
+    ///
+    /// # Errors
+    ///
+    /// The driver's own.
+    fn can_access_peer(&self, device: Device, peer: Device) -> Result<bool, HardwareError>;
+
+    /// Lets `device` reach the memory of `peer`, or no longer. Doing so twice is no error.
+    ///
+    /// # Errors
+    ///
+    /// The driver's own.
+    fn set_peer_access(&self, device: Device, peer: Device, enabled: bool) -> Result<(), HardwareError>;
+
+    /// A new stream that does not synchronise with the legacy default stream.
+    ///
+    /// # Errors
+    ///
+    /// The driver's own.
+    fn create_stream(&self, device: Device) -> Result<Stream, HardwareError>;
+
+    /// A new event with timing.
+    ///
+    /// # Errors
+    ///
+    /// The driver's own.
+    fn create_event(&self, device: Device) -> Result<Event, HardwareError>;
+
+    /// Records an event on a stream of the same device.
+    ///
+    /// # Errors
+    ///
+    /// The driver's own.
+    fn record(&self, event: Event, stream: Stream) -> Result<(), HardwareError>;
+
+    /// Lets a stream, of any device, wait for an event.
+    ///
+    /// # Errors
+    ///
+    /// The driver's own.
+    fn wait(&self, stream: Stream, event: Event) -> Result<(), HardwareError>;
+
+    /// Nanoseconds from one completed event to another of the same device.
+    ///
+    /// # Errors
+    ///
+    /// The driver's own.
+    fn elapsed_ns(&self, start: Event, end: Event) -> Result<f64, HardwareError>;
+
+    /// Enqueues a copy of the first `bytes` bytes by a copy engine, on a stream of either device.
+    ///
+    /// # Errors
+    ///
+    /// The driver's own.
+    fn copy(&self, stream: Stream, destination: Buffer, source: Buffer, bytes: u64) -> Result<(), HardwareError>;
+
+    /// Enqueues the same copy by a kernel on the stream's device, which needs peer access.
+    ///
+    /// # Errors
+    ///
+    /// The driver's own.
+    fn kernel_copy(&self, stream: Stream, destination: Buffer, source: Buffer, bytes: u64)
+    -> Result<(), HardwareError>;
+
+    /// Enqueues a kernel that keeps the device's multiprocessors busy for about this long.
+    ///
+    /// # Errors
+    ///
+    /// The driver's own.
+    fn spin(&self, stream: Stream, duration: Duration) -> Result<(), HardwareError>;
+
+    /// Closes a stream: what is enqueued on it from now on waits until [`Driver::release`]. A
+    /// closed stream opens by itself after some seconds, so that a dead host leaves no stuck GPU.
+    ///
+    /// # Errors
+    ///
+    /// The driver's own.
+    fn hold(&self, stream: Stream) -> Result<(), HardwareError>;
+
+    /// Opens every stream that is held.
+    fn release(&self);
+
+    /// Whether a held stream opened by itself since the last call: what was timed meanwhile is void.
+    fn expired(&self) -> bool;
+
+    /// Waits until everything that was enqueued on the stream is done.
+    ///
+    /// # Errors
+    ///
+    /// The driver's own, also those of the work itself.
+    fn synchronize(&self, stream: Stream) -> Result<(), HardwareError>;
+
+    /// Fills the first `bytes` bytes with the pattern of `seed` and waits.
+    ///
+    /// # Errors
+    ///
+    /// The driver's own.
+    fn fill(&self, buffer: Buffer, bytes: u64, seed: u64) -> Result<(), HardwareError>;
+
+    /// Fills the first `bytes` bytes with poison and waits.
+    ///
+    /// # Errors
+    ///
+    /// The driver's own.
+    fn poison(&self, buffer: Buffer, bytes: u64, value: u64) -> Result<(), HardwareError>;
+
+    /// Compares the first `bytes` bytes with the pattern of `seed`, on the buffer's own device,
+    /// and waits for the result.
+    ///
+    /// # Errors
+    ///
+    /// The driver's own.
+    fn check(&self, buffer: Buffer, bytes: u64, seed: u64, poison: u64) -> Result<PatternCheck, HardwareError>;
+
+    /// The host's clock: real time on a live machine, virtual time on a simulated one.
+    fn now(&self) -> Duration;
+}

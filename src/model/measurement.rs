@@ -1,0 +1,224 @@
+//! What the probes measured, cell by cell, each with its status and reason.
+
+use serde::{Deserialize, Serialize};
+
+use super::placement::{Direction, Engine, Pair, Path, Placement, Side};
+use super::snapshot::P2pStatus;
+use super::units::{Bytes, GbPerSecond};
+
+/// Everything that was measured, and what was to be and was not.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Measurements {
+    /// The profile that chose the probes.
+    pub profile: String,
+    /// The driver as the worker found it.
+    pub driver: DriverFacts,
+    /// Bandwidth between GPUs.
+    pub peer: Vec<PeerBandwidth>,
+    /// Overlap of copies with kernels.
+    pub overlap: Vec<Overlap>,
+    /// Small-copy latency.
+    pub latency: Vec<Latency>,
+    /// Copies between host and GPU. Empty until that probe exists.
+    #[serde(default)]
+    pub host: Vec<serde_json::Value>,
+    /// Several flows at once. Empty until that probe exists.
+    #[serde(default)]
+    pub load: Vec<serde_json::Value>,
+    /// PCIe links and counters while copies ran.
+    pub links: Vec<LinkUnderLoad>,
+    /// What went wrong beside single cells (a worker that had to be replaced, say), a sentence each.
+    pub problems: Vec<String>,
+    /// Whether the run was interrupted.
+    pub interrupted: bool,
+}
+
+/// What the CUDA driver said when it was opened.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct DriverFacts {
+    /// Why CUDA could not be used at all; null when it could.
+    pub failure: Option<String>,
+    /// Why the GPU kernels could not be loaded; null when they could.
+    pub kernels_failure: Option<String>,
+    /// The GPUs asked for, as CUDA sees them.
+    pub devices: Vec<CudaDevice>,
+    /// CUDA's word on peer access for each ordered pair.
+    pub peer_access: Vec<CudaPeerAccess>,
+}
+
+/// One GPU as CUDA sees it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CudaDevice {
+    /// NVML's index.
+    pub index: u32,
+    /// CUDA's ordinal, null when CUDA does not show the GPU.
+    pub ordinal: Option<u32>,
+    /// Why the GPU cannot be tested; null when it can.
+    pub failure: Option<String>,
+    /// Memory that the probes may take on it, all buffers together.
+    pub budget_bytes: Option<Bytes>,
+}
+
+/// CUDA's word on one ordered pair: may `source` reach the memory of `destination`?
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CudaPeerAccess {
+    /// The pair.
+    #[serde(flatten)]
+    pub pair: Pair,
+    /// Whether access can be had; null when CUDA gave an error instead.
+    pub possible: Option<bool>,
+    /// Why access could not be enabled although it was said to be possible, or the error.
+    pub failure: Option<String>,
+}
+
+/// How a measurement ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Status {
+    /// It has a figure.
+    Measured,
+    /// It failed; the reason says how.
+    Failed,
+    /// It did not end before its deadline, and the worker was replaced.
+    Hung,
+    /// It was not run; the reason says why.
+    Skipped,
+}
+
+/// Whether the bytes arrived, checked on the destination GPU before timing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verified {
+    /// Every byte is right.
+    Ok,
+    /// Bytes never arrived: the poison is still there.
+    Dropped,
+    /// Wrong bytes arrived.
+    Corrupt,
+    /// It was tried and could not be told (out of memory, say).
+    Inconclusive,
+    /// It was not tried.
+    Skipped,
+}
+
+/// Bandwidth from one GPU to another in one configuration.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PeerBandwidth {
+    /// The pair.
+    #[serde(flatten)]
+    pub pair: Pair,
+    /// Streams and host.
+    pub placement: Placement,
+    /// The device on whose stream the copy was enqueued.
+    pub issuer: Side,
+    /// What moved the bytes.
+    pub engine: Engine,
+    /// Whether the opposite direction was busy too.
+    pub direction: Direction,
+    /// Direct or through host memory.
+    pub path: Path,
+    /// Size of one copy.
+    pub bytes: Bytes,
+    /// Median over the samples, of this one direction.
+    pub achieved_gbps: Option<GbPerSecond>,
+    /// Payload rate of the narrowest hop of the route.
+    pub theoretical_gbps: Option<GbPerSecond>,
+    /// Achieved as per cent of theoretical.
+    pub percent: Option<f64>,
+    /// Number of samples.
+    pub samples: u32,
+    /// (Largest - smallest) / median, per cent.
+    pub spread_percent: Option<f64>,
+    /// Time that the host spent in the calls that enqueued one copy, waiting included, microseconds.
+    pub host_blocked_us: Option<f64>,
+    /// Whether the bytes arrived.
+    pub verified: Verified,
+    /// What was wrong with the bytes, in words; null when nothing was.
+    pub verification_detail: Option<String>,
+    /// How the measurement ended.
+    pub status: Status,
+    /// Why there is no figure.
+    pub reason: Option<String>,
+}
+
+/// Overlap of a copy with a kernel, in one placement.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Overlap {
+    /// The pair.
+    #[serde(flatten)]
+    pub pair: Pair,
+    /// Streams and host.
+    pub placement: Placement,
+    /// The device on whose default stream the kernel ran.
+    pub compute_on: Side,
+    /// Bytes that were copied.
+    pub bytes: Bytes,
+    /// Share of the kernel's time during which the copy ran, per cent, median.
+    pub overlap_percent: Option<f64>,
+    /// Time that the host spent in the copy call, waiting included, microseconds, median.
+    pub host_blocked_us: Option<f64>,
+    /// Duration of the copy, microseconds, median.
+    pub copy_us: Option<f64>,
+    /// Duration of the kernel, microseconds, median.
+    pub kernel_us: Option<f64>,
+    /// Number of samples.
+    pub samples: u32,
+    /// How the measurement ended.
+    pub status: Status,
+    /// Why there is no figure.
+    pub reason: Option<String>,
+}
+
+/// Time of one small copy in a row of them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Latency {
+    /// The pair.
+    #[serde(flatten)]
+    pub pair: Pair,
+    /// Direct or through host memory.
+    pub path: Path,
+    /// Size of one copy.
+    pub bytes: Bytes,
+    /// Median time of one copy, microseconds.
+    pub latency_us: Option<f64>,
+    /// Number of samples.
+    pub samples: u32,
+    /// (Largest - smallest) / median, per cent.
+    pub spread_percent: Option<f64>,
+    /// How the measurement ended.
+    pub status: Status,
+    /// Why there is no figure.
+    pub reason: Option<String>,
+}
+
+/// A GPU's PCIe link over the run: read before, while copies ran, and after.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LinkUnderLoad {
+    /// NVML's index of the GPU.
+    pub index: u32,
+    /// Readings taken while copies ran.
+    pub readings: u32,
+    /// Lowest and highest PCIe generation seen.
+    pub generation: Option<[u8; 2]>,
+    /// Fewest and most lanes seen.
+    pub width: Option<[u8; 2]>,
+    /// Replays that were added during the run.
+    pub replays_added: Option<u64>,
+    /// Throttle reasons seen while copies ran, in NVML's names.
+    pub throttle_reasons: Vec<String>,
+    /// Why there are no readings, or fewer than there should be.
+    pub reason: Option<String>,
+}
+
+/// NVML's and CUDA's word on an ordered pair, side by side.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct PeerAccess {
+    /// NVML: may the source read the destination's memory?
+    pub nvml_read: Option<P2pStatus>,
+    /// NVML: may the source write the destination's memory?
+    pub nvml_write: Option<P2pStatus>,
+    /// CUDA: may the source reach the destination's memory? Null when CUDA was not opened.
+    pub cuda: Option<bool>,
+    /// The error that CUDA gave instead of an answer, or on enabling.
+    pub cuda_failure: Option<String>,
+}

@@ -1,0 +1,11 @@
+//! The data that the stages hand on: plain, immutable, serialisable. Nothing here touches a
+//! machine, and every number carries its unit in its name or its type.
+
+pub mod finding;
+pub mod measurement;
+pub mod placement;
+pub mod reading;
+pub mod report;
+pub mod snapshot;
+pub mod topology;
+pub mod units;

@@ -1,0 +1,214 @@
+//! The axes of a peer copy. Combinations are products of these small enums, made by `plan`.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Which stream is a device's current one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StreamKind {
+    /// The legacy default stream.
+    Default,
+    /// A second stream, created non-blocking, as frameworks create theirs.
+    Side,
+}
+
+/// Whether the host waits for the copy before it goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HostMode {
+    /// The call returns once the copy is enqueued.
+    NonBlocking,
+    /// The host waits until the copy has ended.
+    Blocking,
+}
+
+/// Where the copy stands among the streams of both devices, and whether the host waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Placement {
+    /// The source device's current stream.
+    pub source: StreamKind,
+    /// The destination device's current stream.
+    pub destination: StreamKind,
+    /// Whether the host waits.
+    pub host: HostMode,
+}
+
+impl Placement {
+    /// `side/side/non-blocking`: the one that overlaps with everything, and the reference.
+    pub const REFERENCE: Self =
+        Self { source: StreamKind::Side, destination: StreamKind::Side, host: HostMode::NonBlocking };
+
+    /// All eight.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let streams = [StreamKind::Default, StreamKind::Side];
+        streams.into_iter().flat_map(move |source| {
+            streams.into_iter().flat_map(move |destination| {
+                [HostMode::NonBlocking, HostMode::Blocking].into_iter().map(move |host| Self {
+                    source,
+                    destination,
+                    host,
+                })
+            })
+        })
+    }
+
+    /// Whether framework ordering lets the copy run beside a kernel on the default stream of
+    /// `compute_on`. Measured with PyTorch and at driver level on H200 (docs/measurement.md): a
+    /// copy from the source's default stream serialises with the default streams of both devices;
+    /// the destination's current stream waits for the copy.
+    pub fn should_overlap(self, compute_on: Side) -> bool {
+        self.source == StreamKind::Side && (compute_on == Side::Source || self.destination == StreamKind::Side)
+    }
+}
+
+impl fmt::Display for StreamKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Default => "default",
+            Self::Side => "side",
+        })
+    }
+}
+
+impl fmt::Display for HostMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::NonBlocking => "non-blocking",
+            Self::Blocking => "blocking",
+        })
+    }
+}
+
+impl fmt::Display for Placement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("{}/{}/{}", self.source, self.destination, self.host))
+    }
+}
+
+/// One end of a copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Side {
+    /// The device that data leaves.
+    Source,
+    /// The device that data reaches.
+    Destination,
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Source => "source",
+            Self::Destination => "destination",
+        })
+    }
+}
+
+/// What moves the bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Engine {
+    /// A copy engine (DMA).
+    Copy,
+    /// A kernel on the multiprocessors of the issuing device.
+    Kernel,
+}
+
+impl fmt::Display for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Copy => "copy engine",
+            Self::Kernel => "kernel",
+        })
+    }
+}
+
+/// Whether the opposite direction is busy too. Figures are always those of one direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Direction {
+    /// Only source to destination.
+    OneWay,
+    /// Both directions at once.
+    BothWays,
+}
+
+impl fmt::Display for Direction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::OneWay => "one way",
+            Self::BothWays => "both ways",
+        })
+    }
+}
+
+/// Whether the copy may go from device to device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Path {
+    /// Peer access is enabled.
+    Direct,
+    /// Peer access is not enabled: the driver copies through host memory.
+    Staged,
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Direct => "direct",
+            Self::Staged => "staged",
+        })
+    }
+}
+
+/// An ordered pair of GPUs by NVML index: data goes from source to destination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Pair {
+    /// The GPU that data leaves.
+    pub source: u32,
+    /// The GPU that data reaches.
+    pub destination: u32,
+}
+
+impl Pair {
+    /// The same pair in the other direction.
+    pub const fn reversed(self) -> Self {
+        Self { source: self.destination, destination: self.source }
+    }
+
+    /// Every ordered pair of these GPUs, row by row.
+    pub fn ordered(gpus: &[u32]) -> Vec<Self> {
+        let mut pairs = Vec::new();
+        for &source in gpus {
+            pairs.extend(gpus.iter().filter(|&&gpu| gpu != source).map(|&destination| Self { source, destination }));
+        }
+        pairs
+    }
+}
+
+impl fmt::Display for Pair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("GPU {} → GPU {}", self.source, self.destination))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_eight_placements_and_the_reference_is_one() {
+        let all: std::collections::HashSet<_> = Placement::all().collect();
+        assert_eq!(all.len(), 8);
+        assert!(all.contains(&Placement::REFERENCE));
+        assert_eq!(Placement::REFERENCE.to_string(), "side/side/non-blocking");
+    }
+
+    #[test]
+    fn every_ordered_pair_once() {
+        assert_eq!(Pair::ordered(&[0, 1, 2]).len(), 6);
+        assert_eq!(Pair::ordered(&[4]).len(), 0);
+    }
+}

@@ -1,0 +1,273 @@
+//! A fact that may be unknown, with the reason why.
+//!
+//! Unknown is a type here, never 0 or -1: a link width of 0 that a broken kernel printed must not
+//! become a finding about a slot.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// Why a fact is not known.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub enum Unknown {
+    /// This device, driver or kernel has no such fact.
+    Unsupported,
+    /// The fact exists and may not be read; the text says by whom it may.
+    Denied(String),
+    /// Reading it failed; the text says how.
+    Failed(String),
+}
+
+impl fmt::Display for Unknown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unsupported => f.write_str("unsupported"),
+            Self::Denied(why) => write!(f, "denied: {why}"),
+            Self::Failed(why) => write!(f, "failed: {why}"),
+        }
+    }
+}
+
+impl From<Unknown> for String {
+    fn from(unknown: Unknown) -> Self {
+        unknown.to_string()
+    }
+}
+
+impl FromStr for Unknown {
+    type Err = std::convert::Infallible;
+
+    /// Any text is a reason: what is neither of the known forms came from a newer version.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(if text == "unsupported" {
+            Self::Unsupported
+        } else if let Some(why) = text.strip_prefix("denied: ") {
+            Self::Denied(why.to_owned())
+        } else {
+            Self::Failed(text.strip_prefix("failed: ").unwrap_or(text).to_owned())
+        })
+    }
+}
+
+impl From<String> for Unknown {
+    fn from(text: String) -> Self {
+        match text.parse() {
+            Ok(unknown) => unknown,
+        }
+    }
+}
+
+/// A fact, or the reason why it is not known.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Reading<T> {
+    /// The fact.
+    Known(T),
+    /// No fact.
+    Unknown(Unknown),
+}
+
+impl<T> Reading<T> {
+    /// A reading that failed for this reason.
+    pub fn failed(why: impl Into<String>) -> Self {
+        Self::Unknown(Unknown::Failed(why.into()))
+    }
+
+    /// A reading that this device, driver or kernel does not have.
+    pub const fn unsupported() -> Self {
+        Self::Unknown(Unknown::Unsupported)
+    }
+
+    /// The fact, if it is known.
+    pub const fn known(&self) -> Option<&T> {
+        match self {
+            Self::Known(value) => Some(value),
+            Self::Unknown(_) => None,
+        }
+    }
+
+    /// The reason, if the fact is not known.
+    pub const fn unknown(&self) -> Option<&Unknown> {
+        match self {
+            Self::Known(_) => None,
+            Self::Unknown(unknown) => Some(unknown),
+        }
+    }
+
+    /// The same reading of another form of the fact.
+    pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Reading<U> {
+        match self {
+            Self::Known(value) => Reading::Known(f(value)),
+            Self::Unknown(unknown) => Reading::Unknown(unknown),
+        }
+    }
+}
+
+impl<T: Copy> Reading<T> {
+    /// The fact itself, if it is known.
+    pub const fn get(&self) -> Option<T> {
+        match self {
+            Self::Known(value) => Some(*value),
+            Self::Unknown(_) => None,
+        }
+    }
+}
+
+impl<T> From<Result<T, Unknown>> for Reading<T> {
+    fn from(result: Result<T, Unknown>) -> Self {
+        match result {
+            Ok(value) => Self::Known(value),
+            Err(unknown) => Self::Unknown(unknown),
+        }
+    }
+}
+
+/// Reasons by field name, as they stand beside the fields in a report.
+pub type Reasons = BTreeMap<String, Unknown>;
+
+/// Splits a reading into what a report holds: the value or null, and the reason beside it.
+pub fn split<'a, T>(name: &str, reading: &'a Reading<T>, reasons: &mut Reasons) -> Option<&'a T> {
+    if let Reading::Unknown(unknown) = reading {
+        reasons.insert(name.to_owned(), unknown.clone());
+    }
+    reading.known()
+}
+
+/// Puts a reading together again from a value or null and the reasons.
+pub fn join<T>(name: &str, value: Option<T>, reasons: &mut Reasons) -> Reading<T> {
+    match (value, reasons.remove(name)) {
+        (Some(value), _) => Reading::Known(value),
+        (None, Some(unknown)) => Reading::Unknown(unknown),
+        (None, None) => Reading::failed("not in this report"),
+    }
+}
+
+/// Declares a struct whose `readings` are written as the value or null, each null with its reason
+/// in a map `unknown` beside the fields, as the report contract has it.
+///
+/// The fields before `=> readings` are plain: always there.
+macro_rules! facts {
+    (
+        $(#[$meta:meta])*
+        pub struct $name:ident {
+            $( $(#[$plain_meta:meta])* $plain:ident : $plain_type:ty, )*
+            => readings {
+                $( $(#[$field_meta:meta])* $field:ident : $type:ty, )*
+            }
+        }
+    ) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, PartialEq)]
+        pub struct $name {
+            $( $(#[$plain_meta])* pub $plain: $plain_type, )*
+            $( $(#[$field_meta])* pub $field: $crate::model::reading::Reading<$type>, )*
+        }
+
+        impl $name {
+            /// All readings unknown for one reason; the plain fields as given.
+            #[allow(clippy::too_many_arguments, reason = "one argument per plain field")]
+            pub fn unread($($plain: $plain_type,)* why: &$crate::model::reading::Unknown) -> Self {
+                Self {
+                    $( $plain, )*
+                    $( $field: $crate::model::reading::Reading::Unknown(why.clone()), )*
+                }
+            }
+        }
+
+        const _: () = {
+            use $crate::model::reading::{Reasons, join, split};
+
+            #[derive(serde::Serialize)]
+            struct Written<'a> {
+                $( $plain: &'a $plain_type, )*
+                $( $field: Option<&'a $type>, )*
+                #[serde(skip_serializing_if = "Reasons::is_empty")]
+                unknown: Reasons,
+            }
+
+            #[derive(serde::Deserialize)]
+            struct Read {
+                $( $plain: $plain_type, )*
+                $( #[serde(default = "none")] $field: Option<$type>, )*
+                #[serde(default)]
+                unknown: Reasons,
+            }
+
+            #[allow(dead_code, reason = "a struct may have no readings")]
+            const fn none<T>() -> Option<T> {
+                None
+            }
+
+            impl serde::Serialize for $name {
+                fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                    let mut unknown = Reasons::new();
+                    let written = Written {
+                        $( $plain: &self.$plain, )*
+                        $( $field: split(stringify!($field), &self.$field, &mut unknown), )*
+                        unknown: Reasons::new(),
+                    };
+                    Written { unknown, ..written }.serialize(to)
+                }
+            }
+
+            impl<'de> serde::Deserialize<'de> for $name {
+                fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                    let mut read = Read::deserialize(from)?;
+                    Ok(Self {
+                        $( $plain: read.$plain, )*
+                        $( $field: join(stringify!($field), read.$field, &mut read.unknown), )*
+                    })
+                }
+            }
+        };
+    };
+}
+pub(crate) use facts;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    facts! {
+        /// A thing.
+        pub struct Thing {
+            /// Its number.
+            number: u32,
+            => readings {
+                /// Its width.
+                width: u8,
+                /// Its colours.
+                colours: Vec<String>,
+            }
+        }
+    }
+
+    #[test]
+    fn an_unknown_fact_is_null_with_its_reason_beside_it() {
+        let thing = Thing { number: 3, width: Reading::unsupported(), colours: Reading::Known(vec!["red".into()]) };
+        let json = serde_json::to_value(&thing).unwrap();
+        assert_eq!(
+            json,
+            serde_json::json!({"number": 3, "width": null, "colours": ["red"], "unknown": {"width": "unsupported"}})
+        );
+        assert_eq!(serde_json::from_value::<Thing>(json).unwrap(), thing);
+    }
+
+    #[test]
+    fn a_fact_that_an_older_report_lacks_says_so() {
+        let thing: Thing = serde_json::from_str(r#"{"number": 1, "width": 4}"#).unwrap();
+        assert_eq!(thing.width, Reading::Known(4));
+        assert_eq!(thing.colours, Reading::failed("not in this report"));
+    }
+
+    #[test]
+    fn every_reason_survives_its_text() {
+        for unknown in
+            [Unknown::Unsupported, Unknown::Denied("root only".into()), Unknown::Failed("NVML error 999".into())]
+        {
+            assert_eq!(Unknown::from(unknown.to_string()), unknown);
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! The whole report, as it is written to JSON. Scripts rely on these keys (docs/report.md).
+
+use serde::{Deserialize, Serialize};
+
+use super::finding::Finding;
+use super::measurement::Measurements;
+use super::snapshot::Snapshot;
+use super::topology::Topology;
+
+/// The name and version of the report format.
+pub const SCHEMA: &str = "peerscope.report/1";
+
+/// A report: everything that was found, measured and concluded.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// What wrote it.
+    pub tool: Tool,
+    /// When the run began, RFC 3339, UTC.
+    pub started_at: String,
+    /// `live`, or the name of the simulated machine.
+    pub machine: String,
+    /// The facts.
+    pub snapshot: Snapshot,
+    /// The graph and the routes.
+    pub topology: Topology,
+    /// The figures. Null for `topo`, which measures nothing.
+    pub measurements: Option<Measurements>,
+    /// What stands out, the worst first.
+    pub findings: Vec<Finding>,
+    /// The conclusion.
+    pub verdict: Verdict,
+    /// Where the time went.
+    pub timing: Timing,
+}
+
+/// What wrote a report.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tool {
+    /// `peerscope`.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+}
+
+impl Tool {
+    /// This build.
+    pub fn this() -> Self {
+        Self { name: env!("CARGO_PKG_NAME").into(), version: env!("CARGO_PKG_VERSION").into() }
+    }
+}
+
+/// The conclusion in one word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Conclusion {
+    /// Everything that was asked for was tested, and nothing is at fault.
+    Healthy,
+    /// Something is at fault.
+    Faulty,
+    /// Nothing at fault was seen, but not everything asked for could be tested.
+    Inconclusive,
+}
+
+/// The conclusion, with what it rests on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// In one word.
+    pub verdict: Conclusion,
+    /// The exit code of the contract (docs/exit-codes.md).
+    pub exit_code: u8,
+    /// Measurements that have a figure.
+    pub tested: u32,
+    /// Measurements that were asked for and have none.
+    pub untested: u32,
+}
+
+/// Where the time went, in seconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Timing {
+    /// Reading the facts.
+    pub discover: f64,
+    /// Starting the worker until its first round could run.
+    pub driver_start: f64,
+    /// Measuring.
+    pub measure: f64,
+    /// Judging.
+    pub diagnose: f64,
+    /// From start to report.
+    pub total: f64,
+    /// The driver's own start within `driver_start`: cuInit and contexts alone.
+    pub driver_floor: f64,
+}

@@ -1,0 +1,203 @@
+//! Quantities with their units: sizes, rates, PCI addresses and PCIe links.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// 1 KiB in bytes.
+pub const KIB: u64 = 1 << 10;
+/// 1 MiB in bytes.
+pub const MIB: u64 = 1 << 20;
+/// 1 GiB in bytes.
+pub const GIB: u64 = 1 << 30;
+
+/// A size in bytes, written in binary units (`448 MiB`) and kept in reports as a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Bytes(pub u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (unit, name) = match self.0 {
+            n if n >= GIB => (GIB, "GiB"),
+            n if n >= MIB => (MIB, "MiB"),
+            n if n >= KIB => (KIB, "KiB"),
+            n => return f.pad(&format!("{n} B")),
+        };
+        let text = if self.0.is_multiple_of(unit) {
+            format!("{} {name}", self.0 / unit)
+        } else {
+            #[allow(clippy::cast_precision_loss, reason = "one decimal place is shown")]
+            let value = self.0 as f64 / unit as f64;
+            format!("{value:.1} {name}")
+        };
+        f.pad(&text)
+    }
+}
+
+/// Text that is not a size.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("'{0}' is not a size: write for example 64MiB, 1GiB or a number of bytes")]
+pub struct NotASize(String);
+
+impl FromStr for Bytes {
+    type Err = NotASize;
+
+    /// Reads `64MiB`, `64 MiB`, `1GiB`, `4096`; a bare K, M or G is binary too.
+    fn from_str(text: &str) -> Result<Self, NotASize> {
+        let wrong = || NotASize(text.to_owned());
+        let trimmed = text.trim();
+        let digits = trimmed.find(|c: char| !c.is_ascii_digit()).unwrap_or(trimmed.len());
+        let (number, unit) = trimmed.split_at(digits);
+        let scale = match unit.trim().to_ascii_lowercase().as_str() {
+            "" | "b" => 1,
+            "k" | "kib" => KIB,
+            "m" | "mib" => MIB,
+            "g" | "gib" => GIB,
+            _ => return Err(wrong()),
+        };
+        let number: u64 = number.parse().map_err(|_| wrong())?;
+        number.checked_mul(scale).map(Self).ok_or_else(wrong)
+    }
+}
+
+/// A rate in decimal gigabytes per second (10^9 bytes), in one direction.
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct GbPerSecond(pub f64);
+
+impl GbPerSecond {
+    /// The rate of `bytes` moved in `nanoseconds`. A byte per nanosecond is a GB/s.
+    #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
+    pub fn of(bytes: u64, nanoseconds: f64) -> Self {
+        Self(bytes as f64 / nanoseconds)
+    }
+
+    /// This rate as per cent of another.
+    pub fn percent_of(self, whole: Self) -> f64 {
+        100.0 * self.0 / whole.0
+    }
+}
+
+impl fmt::Display for GbPerSecond {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let places = if self.0 >= 100.0 { 0 } else { 1 };
+        f.pad(&format!("{:.places$}", self.0))
+    }
+}
+
+/// The address of a PCI function: domain, bus, device, function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct PciAddress {
+    /// Domain (segment); 32 bits, since virtual domains reach beyond 16.
+    pub domain: u32,
+    /// Bus number.
+    pub bus: u8,
+    /// Device number, 0 to 31.
+    pub device: u8,
+    /// Function number, 0 to 7.
+    pub function: u8,
+}
+
+impl fmt::Display for PciAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { domain, bus, device, function } = self;
+        f.pad(&format!("{domain:04x}:{bus:02x}:{device:02x}.{function:x}"))
+    }
+}
+
+/// Text that is not a PCI address.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("'{0}' is not a PCI address such as 0000:3b:00.0")]
+pub struct NotAPciAddress(String);
+
+impl FromStr for PciAddress {
+    type Err = NotAPciAddress;
+
+    /// Reads `0000:3b:00.0`, NVML's `00000000:3B:00.0`, and `3b:00.0` in domain 0.
+    fn from_str(text: &str) -> Result<Self, NotAPciAddress> {
+        let parse = || {
+            let (rest, function) = text.trim().rsplit_once('.')?;
+            let mut parts = rest.rsplit(':');
+            let device = parts.next()?;
+            let bus = parts.next()?;
+            let domain = parts.next().unwrap_or("0");
+            if parts.next().is_some() {
+                return None;
+            }
+            let address = Self {
+                domain: u32::from_str_radix(domain, 16).ok()?,
+                bus: u8::from_str_radix(bus, 16).ok()?,
+                device: u8::from_str_radix(device, 16).ok()?,
+                function: u8::from_str_radix(function, 16).ok()?,
+            };
+            (address.device < 32 && address.function < 8).then_some(address)
+        };
+        parse().ok_or_else(|| NotAPciAddress(text.to_owned()))
+    }
+}
+
+impl From<PciAddress> for String {
+    fn from(address: PciAddress) -> Self {
+        address.to_string()
+    }
+}
+
+impl TryFrom<String> for PciAddress {
+    type Error = NotAPciAddress;
+
+    fn try_from(text: String) -> Result<Self, NotAPciAddress> {
+        text.parse()
+    }
+}
+
+/// A PCIe link as it is or could be: generation and number of lanes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct PcieLink {
+    /// Generation, 1 to 6.
+    pub generation: u8,
+    /// Lanes, 1 to 32.
+    pub width: u8,
+}
+
+impl fmt::Display for PcieLink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("Gen{} x{}", self.generation, self.width))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_as_people_write_them() {
+        for (text, bytes) in [("4096", 4096), ("64MiB", 64 * MIB), ("64 mib", 64 * MIB), ("1G", GIB), (" 2K ", 2 * KIB)]
+        {
+            assert_eq!(text.parse::<Bytes>().unwrap(), Bytes(bytes), "{text}");
+        }
+        for text in ["", "MiB", "-1", "1.5GiB", "1TB", "99999999999999999999", "18446744073709551615GiB"] {
+            assert!(text.parse::<Bytes>().is_err(), "{text}");
+        }
+        assert_eq!(Bytes(448 * MIB).to_string(), "448 MiB");
+        assert_eq!(Bytes(GIB + GIB / 2).to_string(), "1.5 GiB");
+    }
+
+    #[test]
+    fn pci_addresses_of_every_origin_agree() {
+        let address: PciAddress = "0000:3b:00.0".parse().unwrap();
+        assert_eq!("00000000:3B:00.0".parse::<PciAddress>().unwrap(), address);
+        assert_eq!("3b:00.0".parse::<PciAddress>().unwrap(), address);
+        assert_eq!(address.to_string(), "0000:3b:00.0");
+        for text in ["", "3b", "3b:00", "0000:3b:20.0", "0000:3b:00.8", "a:b:c:d.0", "FFFFFFF:FF:FF.0"] {
+            assert!(text.parse::<PciAddress>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_byte_per_nanosecond_is_a_gigabyte_per_second() {
+        assert!((GbPerSecond::of(GIB, 2.7e6).0 - 397.682).abs() < 0.001);
+    }
+}
