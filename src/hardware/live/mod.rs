@@ -1,5 +1,9 @@
 //! The live machine: NVML and sysfs for facts, the CUDA driver for copies. The only unsafe code.
 
+#![allow(unsafe_code)]
+
+mod cuda;
+
 use std::sync::Arc;
 
 use super::{Driver, HardwareError, Telemetry};
@@ -19,5 +23,5 @@ pub fn telemetry() -> Result<Arc<dyn Telemetry>, HardwareError> {
 ///
 /// The library is missing, is a stub, or does not initialise.
 pub fn driver() -> Result<Box<dyn Driver>, HardwareError> {
-    Err(HardwareError::new(super::ErrorKind::NoDriver, "not written yet"))
+    Ok(Box::new(cuda::CudaDriver::open()?))
 }

@@ -1,0 +1,40 @@
+// The gate: holds a stream shut until the host opens it.
+//
+// Copies queued behind a gate start when the host says so, not when it got round to launching
+// them. Without it the launch overhead is measured together with the copy, and streams that
+// should run side by side start one after another.
+
+// Nanoseconds of a clock that all SMs of a GPU share. clock64() is no substitute: it counts
+// cycles, and the clock rate changes as a GPU wakes up. Volatile, because a second reading must
+// not be taken for a repetition of the first.
+static __device__ __forceinline__ unsigned long long nanoseconds() {
+    unsigned long long now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    return now;
+}
+
+/// Waits until `*flag` reaches `generation`, or `timeout_ns` nanoseconds have passed; in the
+/// latter case it stores 1 to `*expired`, which it otherwise leaves alone.
+///
+/// `flag` and `expired` lie in pinned host memory mapped into this GPU; neither may be null.
+/// Launch one block of one thread.
+///
+/// Generations are compared by their difference, so one flag serves any number of gates: it only
+/// ever counts up, may pass 2^32, and a late gate finds itself already open. The host must stay
+/// fewer than 2^31 generations ahead of the oldest gate still waiting.
+extern "C" __global__ void peerscope_gate(const volatile unsigned int* flag,
+                                          unsigned int generation,
+                                          unsigned long long timeout_ns,
+                                          unsigned int* expired) {
+    const unsigned long long start = nanoseconds();
+    // No __nanosleep: every look already takes a round trip over PCIe, and a sleep would add to
+    // the moment at which the gate opens. The flag is looked at before the clock, so a gate that
+    // is open already never expires, not even with a timeout of 0.
+    while ((int)(*flag - generation) < 0) {
+        if (nanoseconds() - start >= timeout_ns) {
+            // Volatile, so that the host may watch it while later work still runs.
+            *(volatile unsigned int*)expired = 1;
+            return;
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Return codes of the driver as numbers, and what they mean for a person.
+
+use std::ffi::{CStr, c_char};
+
+use super::table::Table;
+use crate::hardware::{ErrorKind, HardwareError};
+
+/// Codes that something depends on; cuda.h, CUresult.
+pub mod code {
+    #![allow(missing_docs, reason = "the names are the driver's own")]
+    pub const SUCCESS: u32 = 0;
+    pub const OUT_OF_MEMORY: u32 = 2;
+    pub const STUB_LIBRARY: u32 = 34;
+    pub const DEVICE_UNAVAILABLE: u32 = 46;
+    pub const NO_DEVICE: u32 = 100;
+    pub const NO_BINARY_FOR_GPU: u32 = 209;
+    pub const ECC_UNCORRECTABLE: u32 = 214;
+    pub const INVALID_PTX: u32 = 218;
+    pub const NVLINK_UNCORRECTABLE: u32 = 220;
+    pub const JIT_COMPILER_NOT_FOUND: u32 = 221;
+    pub const UNSUPPORTED_PTX_VERSION: u32 = 222;
+    pub const JIT_COMPILATION_DISABLED: u32 = 223;
+    pub const ILLEGAL_ADDRESS: u32 = 700;
+    pub const PEER_ACCESS_ALREADY_ENABLED: u32 = 704;
+    pub const PEER_ACCESS_NOT_ENABLED: u32 = 705;
+    pub const TOO_MANY_PEERS: u32 = 711;
+    pub const NOT_SUPPORTED: u32 = 801;
+    pub const SYSTEM_NOT_READY: u32 = 802;
+    pub const SYSTEM_DRIVER_MISMATCH: u32 = 803;
+    pub const UNKNOWN: u32 = 999;
+}
+
+/// The way out, for codes that have one.
+fn advice(code: u32) -> Option<&'static str> {
+    Some(match code {
+        code::STUB_LIBRARY => {
+            "a CUDA toolkit's stub library was loaded instead of the driver's: remove the toolkit's 'stubs' folder \
+             from LD_LIBRARY_PATH, or install the NVIDIA driver"
+        }
+        code::DEVICE_UNAVAILABLE => {
+            "another process holds the GPU in exclusive mode, or compute is prohibited on it: end that process, or set \
+             the default compute mode with 'nvidia-smi -c DEFAULT'"
+        }
+        code::NO_DEVICE => {
+            "CUDA sees no GPU: check CUDA_VISIBLE_DEVICES, and that the container was given the GPUs (nvidia-smi -L)"
+        }
+        code::JIT_COMPILER_NOT_FOUND => {
+            "the driver's PTX compiler (libnvidia-ptxjitcompiler.so.1) is missing: install it, or in a container mount it"
+        }
+        code::JIT_COMPILATION_DISABLED => "unset CUDA_DISABLE_PTX_JIT",
+        code::NO_BINARY_FOR_GPU | code::INVALID_PTX | code::UNSUPPORTED_PTX_VERSION => {
+            "the driver does not accept peerscope's kernels: update the NVIDIA driver"
+        }
+        code::SYSTEM_NOT_READY => {
+            "the NVSwitch fabric is not ready: check that nvidia-fabricmanager runs and has the driver's version \
+             (systemctl status nvidia-fabricmanager), then that 'nvidia-smi -q' shows the fabric state as Completed"
+        }
+        code::SYSTEM_DRIVER_MISMATCH => {
+            "the CUDA library and the kernel driver are of different versions: reboot, or reinstall the driver so that \
+             both agree"
+        }
+        code::TOO_MANY_PEERS => {
+            "this system allows a GPU only a limited number of peers at a time (8 without NVSwitch)"
+        }
+        code::ECC_UNCORRECTABLE => "the GPU's memory had an uncorrectable error: see 'nvidia-smi -q -d ECC' and dmesg",
+        code::NVLINK_UNCORRECTABLE => "an NVLink had an uncorrectable error: see 'nvidia-smi nvlink -e' and dmesg",
+        code::ILLEGAL_ADDRESS => "a kernel touched memory that it cannot reach",
+        code::UNKNOWN => "see dmesg for the NVIDIA driver's messages (NVRM, Xid)",
+        _ => return None,
+    })
+}
+
+/// Codes after which the context, and with it the process, cannot be used any more: ECC and NVLink
+/// errors, and the errors of asynchronous work from 700 on, without those about peer access and
+/// registration, which concern one call only.
+fn is_sticky(code: u32) -> bool {
+    matches!(
+        code,
+        code::ECC_UNCORRECTABLE | code::NVLINK_UNCORRECTABLE | 226 | 700 | 702 | 709 | 710 | 714..=719 | 721 | 901
+    )
+}
+
+impl Table {
+    /// `Ok` for success, otherwise the error with the call that gave it.
+    ///
+    /// # Errors
+    ///
+    /// What the code says.
+    pub fn check(&self, call: &str, code: u32) -> Result<(), HardwareError> {
+        if code == code::SUCCESS { Ok(()) } else { Err(self.error(call, code)) }
+    }
+
+    /// The error of a code that is not success.
+    pub fn error(&self, call: &str, code: u32) -> HardwareError {
+        let kind = match code {
+            code::OUT_OF_MEMORY => ErrorKind::OutOfMemory,
+            code::NOT_SUPPORTED => ErrorKind::Unsupported,
+            code if is_sticky(code) => ErrorKind::Sticky,
+            _ => ErrorKind::Other,
+        };
+        let name = self.text(self.get_error_name, code).unwrap_or_else(|| "a code the driver does not name".into());
+        let words = self.text(self.get_error_string, code);
+        let mut message = match words {
+            Some(words) => format!("{call}: {words} ({name}, {code})"),
+            None => format!("{call}: {name} ({code})"),
+        };
+        if let Some(advice) = advice(code) {
+            message.push_str("; ");
+            message.push_str(advice);
+        }
+        HardwareError::new(kind, message)
+    }
+
+    fn text(
+        &self,
+        function: Option<unsafe extern "C" fn(u32, *mut *const c_char) -> u32>,
+        code: u32,
+    ) -> Option<String> {
+        let mut text = std::ptr::null();
+        // SAFETY: the function writes a pointer to a static string, or null for an unknown code.
+        let result = unsafe { function?(code, &raw mut text) };
+        if result != code::SUCCESS || text.is_null() {
+            return None;
+        }
+        // SAFETY: it is a NUL-terminated string that lives as long as the library.
+        Some(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+    }
+}

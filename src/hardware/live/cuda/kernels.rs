@@ -1,0 +1,226 @@
+//! The GPU kernels: PTX built from probes/kernels, which the driver compiles for its GPU.
+
+use std::ffi::{CStr, CString, c_int, c_uint, c_void};
+
+use cudarc::driver::sys::{CUfunction, CUstream};
+
+use super::table::Table;
+use crate::hardware::HardwareError;
+
+/// The images, as scripts/build-ptx wrote them.
+const IMAGES: [&str; 4] = [
+    include_str!("../../../../probes/ptx/gate.ptx"),
+    include_str!("../../../../probes/ptx/spin.ptx"),
+    include_str!("../../../../probes/ptx/copy.ptx"),
+    include_str!("../../../../probes/ptx/pattern.ptx"),
+];
+
+/// Threads per block of the kernels that fill the GPU: enough for full occupancy at the register
+/// counts that ptxas reports (57 for the copy kernel on sm_90).
+const BLOCK: c_uint = 256;
+
+/// The kernels of one device, loaded.
+pub struct Kernels {
+    gate: Function,
+    spin: Function,
+    copy: Function,
+    fill: Function,
+    poison: Function,
+    check: Function,
+    multiprocessors: u32,
+}
+
+#[derive(Clone, Copy)]
+struct Function(CUfunction);
+
+// SAFETY: a function handle is an opaque pointer that the driver allows to be used from any thread
+// that has its context current; it is only handed from the loading thread to the worker's.
+unsafe impl Send for Function {}
+
+impl Kernels {
+    /// Loads the kernels into the current context.
+    ///
+    /// # Errors
+    ///
+    /// The driver refuses the PTX, or has no compiler for it.
+    pub fn load(table: &Table, multiprocessors: u32) -> Result<Self, HardwareError> {
+        let mut modules = [std::ptr::null_mut(); IMAGES.len()];
+        for (module, image) in modules.iter_mut().zip(IMAGES) {
+            let image = CString::new(image).map_err(|_| {
+                HardwareError::new(crate::hardware::ErrorKind::Other, "a built-in kernel image holds a NUL byte")
+            })?;
+            // SAFETY: the image is NUL-terminated PTX text, which the driver reads during the call.
+            let code = unsafe { (table.module_load)(module, image.as_ptr().cast()) };
+            table.check("cuModuleLoadData", code)?;
+        }
+        let [gate, spin, copy, pattern] = modules;
+        let function = |module, name: &CStr| {
+            let mut function = std::ptr::null_mut();
+            // SAFETY: the module was loaded above, and the name is NUL-terminated.
+            let code = unsafe { (table.module_get_function)(&raw mut function, module, name.as_ptr()) };
+            table.check("cuModuleGetFunction", code).map(|()| Function(function))
+        };
+        Ok(Self {
+            gate: function(gate, c"peerscope_gate")?,
+            spin: function(spin, c"peerscope_spin")?,
+            copy: function(copy, c"peerscope_copy")?,
+            fill: function(pattern, c"peerscope_fill")?,
+            poison: function(pattern, c"peerscope_poison")?,
+            check: function(pattern, c"peerscope_check")?,
+            multiprocessors,
+        })
+    }
+
+    /// Holds the stream until the word at `flag` reaches `generation`, or `timeout_ns` have passed,
+    /// when it sets the word at `expired`.
+    ///
+    /// # Errors
+    ///
+    /// The driver's own. Both words must be host memory that the device can reach.
+    pub fn gate(
+        &self,
+        table: &Table,
+        stream: CUstream,
+        flag: u64,
+        generation: u32,
+        timeout_ns: u64,
+        expired: u64,
+    ) -> Result<(), HardwareError> {
+        let (mut flag, mut generation, mut timeout_ns, mut expired) = (flag, generation, timeout_ns, expired);
+        let arguments =
+            [argument(&mut flag), argument(&mut generation), argument(&mut timeout_ns), argument(&mut expired)];
+        launch(table, self.gate, (1, 1), stream, arguments)
+    }
+
+    /// Keeps every multiprocessor busy for this long.
+    ///
+    /// # Errors
+    ///
+    /// The driver's own.
+    pub fn spin(&self, table: &Table, stream: CUstream, duration_ns: u64) -> Result<(), HardwareError> {
+        let mut duration_ns = duration_ns;
+        launch(table, self.spin, (self.multiprocessors, BLOCK), stream, [argument(&mut duration_ns)])
+    }
+
+    /// Copies 16-byte vectors.
+    ///
+    /// # Errors
+    ///
+    /// The driver's own.
+    pub fn copy(
+        &self,
+        table: &Table,
+        stream: CUstream,
+        destination: u64,
+        source: u64,
+        bytes: u64,
+    ) -> Result<(), HardwareError> {
+        let (mut destination, mut source, mut vectors) = (destination, source, bytes / 16);
+        // Each block copies tiles of 8 vectors per thread; four blocks per multiprocessor fit.
+        let blocks = grid(vectors.div_ceil(8 * u64::from(BLOCK)), 4 * self.multiprocessors);
+        let arguments = [argument(&mut destination), argument(&mut source), argument(&mut vectors)];
+        launch(table, self.copy, (blocks, BLOCK), stream, arguments)
+    }
+
+    /// Writes the pattern of `seed`.
+    ///
+    /// # Errors
+    ///
+    /// The driver's own.
+    pub fn fill(
+        &self,
+        table: &Table,
+        stream: CUstream,
+        words: u64,
+        bytes: u64,
+        seed: u64,
+    ) -> Result<(), HardwareError> {
+        self.write(table, self.fill, stream, words, bytes, seed)
+    }
+
+    /// Writes poison, which differs from every pattern of the same number.
+    ///
+    /// # Errors
+    ///
+    /// The driver's own.
+    pub fn poison(
+        &self,
+        table: &Table,
+        stream: CUstream,
+        words: u64,
+        bytes: u64,
+        value: u64,
+    ) -> Result<(), HardwareError> {
+        self.write(table, self.poison, stream, words, bytes, value)
+    }
+
+    fn write(
+        &self,
+        table: &Table,
+        function: Function,
+        stream: CUstream,
+        words: u64,
+        bytes: u64,
+        value: u64,
+    ) -> Result<(), HardwareError> {
+        let (mut words, mut count, mut value) = (words, bytes / 8, value);
+        let arguments = [argument(&mut words), argument(&mut count), argument(&mut value)];
+        launch(table, function, (8 * self.multiprocessors, BLOCK), stream, arguments)
+    }
+
+    /// Counts into three words at `result`, which the caller has set to 0, 0 and all ones.
+    ///
+    /// # Errors
+    ///
+    /// The driver's own.
+    #[allow(clippy::too_many_arguments, reason = "the kernel's own parameters")]
+    pub fn check(
+        &self,
+        table: &Table,
+        stream: CUstream,
+        words: u64,
+        bytes: u64,
+        seed: u64,
+        poison: u64,
+        result: u64,
+    ) -> Result<(), HardwareError> {
+        let (mut words, mut count, mut seed, mut poison, mut result) = (words, bytes / 8, seed, poison, result);
+        let blocks = grid(count.div_ceil(8 * u64::from(BLOCK)), 4 * self.multiprocessors);
+        let arguments = [
+            argument(&mut words),
+            argument(&mut count),
+            argument(&mut seed),
+            argument(&mut poison),
+            argument(&mut result),
+        ];
+        launch(table, self.check, (blocks, BLOCK), stream, arguments)
+    }
+}
+
+/// At least one block, at most `most`.
+fn grid(wanted: u64, most: u32) -> u32 {
+    u32::try_from(wanted.clamp(1, u64::from(most.max(1)))).unwrap_or(most)
+}
+
+fn argument<T>(value: &mut T) -> *mut c_void {
+    std::ptr::from_mut(value).cast()
+}
+
+/// Launches a kernel with one-dimensional grid and block.
+fn launch<const N: usize>(
+    table: &Table,
+    function: Function,
+    (blocks, threads): (c_uint, c_uint),
+    stream: CUstream,
+    mut arguments: [*mut c_void; N],
+) -> Result<(), HardwareError> {
+    // SAFETY: the arguments point to values of the kernel's parameter types (each caller above
+    // repeats one kernel's parameter list), which the driver copies during the call.
+    let code = unsafe {
+        (table.launch)(function.0, blocks, 1, 1, threads, 1, 1, 0, stream, arguments.as_mut_ptr(), std::ptr::null_mut())
+    };
+    table.check("cuLaunchKernel", code)
+}
+
+/// The driver's number of the attribute "multiprocessors on the device".
+pub const ATTRIBUTE_MULTIPROCESSORS: c_int = 16;

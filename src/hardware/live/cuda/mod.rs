@@ -1,0 +1,461 @@
+//! The live CUDA driver behind [`Driver`].
+
+mod error;
+mod kernels;
+mod startup;
+mod table;
+
+use std::cell::{Cell, RefCell};
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use cudarc::driver::sys::{CUdevice, CUdeviceptr, CUevent, CUstream};
+
+use self::error::code;
+use self::kernels::Kernels;
+use self::startup::{Context, Loaded};
+use self::table::Table;
+use crate::hardware::{
+    Buffer, Device, DeviceInfo, DeviceMemory, Driver, ErrorKind, Event, HardwareError, PatternCheck, Stream,
+};
+
+/// How long a held stream stays closed when nobody opens it. Longer than any enqueueing takes,
+/// shorter than the deadline of a round, so that the cause is told rather than a hang.
+const GATE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// CU_STREAM_NON_BLOCKING: no implicit synchronisation with the legacy default stream.
+const STREAM_NON_BLOCKING: u32 = 1;
+/// CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP: all contexts reach the gate's words.
+const HOST_PORTABLE_MAPPED: u32 = 3;
+/// CU_STREAM_WAIT_VALUE_GEQ: wraps around, as the gate kernel's comparison does.
+const WAIT_VALUE_GEQ: u32 = 0;
+
+/// The CUDA driver of this machine.
+pub struct CudaDriver {
+    table: Table,
+    devices: Vec<DeviceInfo>,
+    handles: Vec<CUdevice>,
+    started: Instant,
+    init_seconds: f64,
+    context_seconds: Cell<f64>,
+    opened: RefCell<Vec<Option<Opened>>>,
+    kernels_failure: RefCell<Option<HardwareError>>,
+    streams: RefCell<Vec<CUstream>>,
+    events: RefCell<Vec<CUevent>>,
+    buffers: RefCell<Vec<Option<CUdeviceptr>>>,
+    current: Cell<Option<Device>>,
+    gate: RefCell<Option<Gate>>,
+}
+
+/// A device with its context.
+struct Opened {
+    context: Context,
+    loaded: Option<Loaded>,
+}
+
+/// Two words of pinned host memory: the generation up to which gates are open, and whether one
+/// opened by itself.
+struct Gate {
+    words: *const [AtomicU32; 2],
+    closed: u32,
+}
+
+impl Gate {
+    fn words(&self) -> &[AtomicU32; 2] {
+        // SAFETY: the driver allocated the words zeroed below, aligned to a page, and they are
+        // never freed. Devices write only the second, with a store that is atomic on the bus.
+        unsafe { &*self.words }
+    }
+
+    /// Under unified addressing, which every driver that peerscope runs on has, devices use the
+    /// host's address.
+    fn address(&self, word: usize) -> u64 {
+        self.words as u64 + 4 * word as u64
+    }
+}
+
+impl CudaDriver {
+    /// Loads the library, initialises it and lists its devices.
+    ///
+    /// # Errors
+    ///
+    /// The library is missing, is a stub, does not fit the kernel driver, or shows no GPU.
+    pub fn open() -> Result<Self, HardwareError> {
+        let started = Instant::now();
+        let table = Table::load()?;
+        // SAFETY: the first call into the library, with the only flag value there is.
+        let result = unsafe { (table.init)(0) };
+        table.check("cuInit", result).map_err(no_driver)?;
+        let init_seconds = started.elapsed().as_secs_f64();
+
+        let (devices, handles) = startup::devices(&table).map_err(no_driver)?.into_iter().unzip();
+        let devices: Vec<DeviceInfo> = devices;
+        let opened = devices.iter().map(|_| None).collect();
+        Ok(Self {
+            table,
+            devices,
+            handles,
+            started,
+            init_seconds,
+            context_seconds: Cell::new(0.0),
+            opened: RefCell::new(opened),
+            kernels_failure: RefCell::new(None),
+            streams: RefCell::new(Vec::new()),
+            events: RefCell::new(Vec::new()),
+            buffers: RefCell::new(Vec::new()),
+            current: Cell::new(None),
+            gate: RefCell::new(None),
+        })
+    }
+
+    fn handle(&self, device: Device) -> Result<CUdevice, HardwareError> {
+        self.handles.get(device.0 as usize).copied().ok_or_else(|| unknown("device", device.0))
+    }
+
+    fn context(&self, device: Device) -> Result<Context, HardwareError> {
+        let opened = self.opened.borrow();
+        let opened = opened.get(device.0 as usize).and_then(Option::as_ref);
+        opened.map(|opened| opened.context).ok_or_else(|| unknown("context of device", device.0))
+    }
+
+    /// Makes the device's context the current one of this thread.
+    fn enter(&self, device: Device) -> Result<(), HardwareError> {
+        if self.current.get() == Some(device) {
+            return Ok(());
+        }
+        let context = self.context(device)?;
+        // SAFETY: the context was retained and is never released.
+        let result = unsafe { (self.table.context_set_current)(context.0) };
+        self.table.check("cuCtxSetCurrent", result)?;
+        self.current.set(Some(device));
+        Ok(())
+    }
+
+    fn stream(&self, stream: Stream) -> Result<CUstream, HardwareError> {
+        match stream.id {
+            0 => Ok(std::ptr::null_mut()),
+            id => self.streams.borrow().get(id as usize - 1).copied().ok_or_else(|| unknown("stream", id)),
+        }
+    }
+
+    fn event(&self, event: Event) -> Result<CUevent, HardwareError> {
+        self.events.borrow().get(event.id as usize).copied().ok_or_else(|| unknown("event", event.id))
+    }
+
+    fn pointer(&self, buffer: Buffer) -> Result<CUdeviceptr, HardwareError> {
+        let pointer = self.buffers.borrow().get(buffer.id as usize).copied().flatten();
+        pointer.ok_or_else(|| unknown("buffer", buffer.id))
+    }
+
+    /// Runs something with the kernels of a device, its context current.
+    fn with_kernels<T>(
+        &self,
+        device: Device,
+        run: impl FnOnce(&Kernels, CUdeviceptr) -> Result<T, HardwareError>,
+    ) -> Result<T, HardwareError> {
+        self.enter(device)?;
+        let opened = self.opened.borrow();
+        let opened = opened.get(device.0 as usize).and_then(Option::as_ref);
+        match opened {
+            Some(Opened { loaded: Some(loaded), .. }) => run(&loaded.kernels, loaded.counts),
+            _ => Err(self.kernels_failure().unwrap_or_else(|| {
+                HardwareError::new(ErrorKind::Unsupported, format!("device {} has no kernels loaded", device.0))
+            })),
+        }
+    }
+
+    fn gate_words(&self) -> Result<(u64, u64), HardwareError> {
+        let mut gate = self.gate.borrow_mut();
+        if gate.is_none() {
+            let mut words: *mut c_void = std::ptr::null_mut();
+            // SAFETY: writes one pointer; some context is current.
+            let result = unsafe { (self.table.host_allocate)(&raw mut words, 8, HOST_PORTABLE_MAPPED) };
+            self.table.check("cuMemHostAlloc", result)?;
+            // SAFETY: eight bytes that were just allocated and that nobody else knows yet.
+            unsafe { words.cast::<[u32; 2]>().write([0, 0]) };
+            *gate = Some(Gate { words: words.cast(), closed: 0 });
+        }
+        let gate = gate.as_ref();
+        gate.map(|gate| (gate.address(0), gate.address(1))).ok_or_else(|| unknown("gate", 0))
+    }
+}
+
+fn unknown(what: &str, id: u32) -> HardwareError {
+    HardwareError::new(ErrorKind::Other, format!("there is no {what} {id}"))
+}
+
+fn no_driver(error: HardwareError) -> HardwareError {
+    HardwareError::new(ErrorKind::NoDriver, error.message)
+}
+
+impl Driver for CudaDriver {
+    fn devices(&self) -> &[DeviceInfo] {
+        &self.devices
+    }
+
+    fn open(&self, devices: &[Device]) -> Vec<Result<(), HardwareError>> {
+        let handles: Vec<_> = devices.iter().map(|&device| self.handle(device)).collect();
+        let began = Instant::now();
+        let contexts = startup::contexts(&self.table, &handles);
+        self.context_seconds.set(self.context_seconds.get() + began.elapsed().as_secs_f64());
+        for (device, context) in devices.iter().zip(&contexts) {
+            if let (Ok(context), Some(slot)) = (context, self.opened.borrow_mut().get_mut(device.0 as usize)) {
+                *slot = Some(Opened { context: *context, loaded: None });
+            }
+        }
+        let usable: Vec<_> = devices
+            .iter()
+            .zip(handles.iter().zip(&contexts))
+            .filter_map(|(&device, (handle, context))| Some((device, *handle.as_ref().ok()?, *context.as_ref().ok()?)))
+            .collect();
+        if let Some(&(first, ..)) = usable.first() {
+            let places: Vec<_> = usable.iter().map(|&(_, handle, context)| (handle, context)).collect();
+            let loaded = match self.enter(first).and_then(|()| self.gate_words()) {
+                Ok(gate) => startup::kernels(&self.table, &places, gate),
+                Err(error) => places.iter().map(|_| Err(error.clone())).collect(),
+            };
+            for ((device, ..), loaded) in usable.iter().zip(loaded) {
+                match loaded {
+                    Ok(loaded) => {
+                        if let Some(Some(opened)) = self.opened.borrow_mut().get_mut(device.0 as usize) {
+                            opened.loaded = Some(loaded);
+                        }
+                    }
+                    Err(error) => *self.kernels_failure.borrow_mut() = Some(error),
+                }
+            }
+        }
+        contexts.into_iter().map(|context| context.map(|_| ())).collect()
+    }
+
+    fn kernels_failure(&self) -> Option<HardwareError> {
+        self.kernels_failure.borrow().clone()
+    }
+
+    fn floor_seconds(&self) -> f64 {
+        self.init_seconds + self.context_seconds.get()
+    }
+
+    fn memory(&self, device: Device) -> Result<DeviceMemory, HardwareError> {
+        self.enter(device)?;
+        let (mut free, mut total) = (0_usize, 0_usize);
+        // SAFETY: writes two sizes.
+        let result = unsafe { (self.table.memory_info)(&raw mut free, &raw mut total) };
+        self.table.check("cuMemGetInfo", result)?;
+        Ok(DeviceMemory { free: free as u64, total: total as u64 })
+    }
+
+    fn allocate(&self, device: Device, bytes: u64) -> Result<Buffer, HardwareError> {
+        self.enter(device)?;
+        let size = usize::try_from(bytes)
+            .map_err(|_| HardwareError::new(ErrorKind::OutOfMemory, "more memory than can be addressed"))?;
+        let pointer = startup::allocate(&self.table, size)?;
+        let mut buffers = self.buffers.borrow_mut();
+        buffers.push(Some(pointer));
+        Ok(Buffer { device, id: u32::try_from(buffers.len() - 1).unwrap_or(u32::MAX), bytes })
+    }
+
+    fn free(&self, buffer: Buffer) -> Result<(), HardwareError> {
+        let pointer = self.pointer(buffer)?;
+        self.enter(buffer.device)?;
+        if let Some(slot) = self.buffers.borrow_mut().get_mut(buffer.id as usize) {
+            *slot = None;
+        }
+        // SAFETY: the pointer came from cuMemAlloc and was just forgotten, so it is freed once.
+        let result = unsafe { (self.table.memory_free)(pointer) };
+        self.table.check("cuMemFree", result)
+    }
+
+    fn can_access_peer(&self, device: Device, peer: Device) -> Result<bool, HardwareError> {
+        let mut possible: c_int = 0;
+        // SAFETY: writes one int.
+        let result =
+            unsafe { (self.table.device_can_access_peer)(&raw mut possible, self.handle(device)?, self.handle(peer)?) };
+        self.table.check("cuDeviceCanAccessPeer", result).map(|()| possible != 0)
+    }
+
+    fn set_peer_access(&self, device: Device, peer: Device, enabled: bool) -> Result<(), HardwareError> {
+        let peer = self.context(peer)?;
+        self.enter(device)?;
+        let (call, result, benign) = if enabled {
+            // SAFETY: both contexts are retained; the flags must be 0.
+            let result = unsafe { (self.table.context_enable_peer_access)(peer.0, 0) };
+            ("cuCtxEnablePeerAccess", result, code::PEER_ACCESS_ALREADY_ENABLED)
+        } else {
+            // SAFETY: both contexts are retained.
+            let result = unsafe { (self.table.context_disable_peer_access)(peer.0) };
+            ("cuCtxDisablePeerAccess", result, code::PEER_ACCESS_NOT_ENABLED)
+        };
+        if result == benign { Ok(()) } else { self.table.check(call, result) }
+    }
+
+    fn create_stream(&self, device: Device) -> Result<Stream, HardwareError> {
+        self.enter(device)?;
+        let mut stream = std::ptr::null_mut();
+        // SAFETY: writes one stream handle.
+        let result = unsafe { (self.table.stream_create)(&raw mut stream, STREAM_NON_BLOCKING) };
+        self.table.check("cuStreamCreate", result)?;
+        let mut streams = self.streams.borrow_mut();
+        streams.push(stream);
+        Ok(Stream { device, id: u32::try_from(streams.len()).unwrap_or(u32::MAX) })
+    }
+
+    fn create_event(&self, device: Device) -> Result<Event, HardwareError> {
+        self.enter(device)?;
+        let mut event = std::ptr::null_mut();
+        // SAFETY: writes one event handle; flags 0 keep timing on.
+        let result = unsafe { (self.table.event_create)(&raw mut event, 0) };
+        self.table.check("cuEventCreate", result)?;
+        let mut events = self.events.borrow_mut();
+        events.push(event);
+        Ok(Event { device, id: u32::try_from(events.len() - 1).unwrap_or(u32::MAX) })
+    }
+
+    fn record(&self, event: Event, stream: Stream) -> Result<(), HardwareError> {
+        self.enter(stream.device)?;
+        // SAFETY: both handles are alive.
+        let result = unsafe { (self.table.event_record)(self.event(event)?, self.stream(stream)?) };
+        self.table.check("cuEventRecord", result)
+    }
+
+    fn wait(&self, stream: Stream, event: Event) -> Result<(), HardwareError> {
+        self.enter(stream.device)?;
+        // SAFETY: both handles are alive; the flags must be 0.
+        let result = unsafe { (self.table.stream_wait_event)(self.stream(stream)?, self.event(event)?, 0) };
+        self.table.check("cuStreamWaitEvent", result)
+    }
+
+    fn elapsed_ns(&self, start: Event, end: Event) -> Result<f64, HardwareError> {
+        self.enter(start.device)?;
+        let mut milliseconds = 0_f32;
+        // SAFETY: writes one float; both events are of the current context.
+        let result = unsafe { (self.table.event_elapsed)(&raw mut milliseconds, self.event(start)?, self.event(end)?) };
+        self.table.check("cuEventElapsedTime", result).map(|()| f64::from(milliseconds) * 1e6)
+    }
+
+    fn copy(&self, stream: Stream, destination: Buffer, source: Buffer, bytes: u64) -> Result<(), HardwareError> {
+        let (to, from) = (self.pointer(destination)?, self.pointer(source)?);
+        let (to_context, from_context) = (self.context(destination.device)?, self.context(source.device)?);
+        let size = in_bounds(bytes, destination, source)?;
+        self.enter(stream.device)?;
+        // SAFETY: both ranges lie within live allocations of these contexts.
+        let result =
+            unsafe { (self.table.copy_peer_async)(to, to_context.0, from, from_context.0, size, self.stream(stream)?) };
+        self.table.check("cuMemcpyPeerAsync", result)
+    }
+
+    fn kernel_copy(
+        &self,
+        stream: Stream,
+        destination: Buffer,
+        source: Buffer,
+        bytes: u64,
+    ) -> Result<(), HardwareError> {
+        let (to, from) = (self.pointer(destination)?, self.pointer(source)?);
+        in_bounds(bytes, destination, source)?;
+        let handle = self.stream(stream)?;
+        self.with_kernels(stream.device, |kernels, _| kernels.copy(&self.table, handle, to, from, bytes))
+    }
+
+    fn spin(&self, stream: Stream, duration: Duration) -> Result<(), HardwareError> {
+        let handle = self.stream(stream)?;
+        let nanoseconds = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        self.with_kernels(stream.device, |kernels, _| kernels.spin(&self.table, handle, nanoseconds))
+    }
+
+    fn hold(&self, stream: Stream) -> Result<(), HardwareError> {
+        self.enter(stream.device)?;
+        self.gate_words()?;
+        let handle = self.stream(stream)?;
+        let (generation, flag, expired) = match self.gate.borrow_mut().as_mut() {
+            Some(gate) => {
+                // Several streams held together share a generation, and open together.
+                if gate.closed == gate.words()[0].load(Ordering::Acquire) {
+                    gate.closed = gate.closed.wrapping_add(1);
+                }
+                (gate.closed, gate.address(0), gate.address(1))
+            }
+            None => return Err(unknown("gate", 0)),
+        };
+        if self.kernels_failure.borrow().is_none() {
+            let timeout = u64::try_from(GATE_TIMEOUT.as_nanos()).unwrap_or(u64::MAX);
+            return self.with_kernels(stream.device, |kernels, _| {
+                kernels.gate(&self.table, handle, flag, generation, timeout, expired)
+            });
+        }
+        let wait = self.table.stream_wait_value.ok_or_else(|| {
+            HardwareError::new(ErrorKind::Unsupported, "streams cannot be held: no kernels, and no cuStreamWaitValue32")
+        })?;
+        // SAFETY: the word is pinned host memory, mapped into every context.
+        let result = unsafe { wait(handle, flag, generation, WAIT_VALUE_GEQ) };
+        self.table.check("cuStreamWaitValue32", result)
+    }
+
+    fn release(&self) {
+        if let Some(gate) = self.gate.borrow().as_ref() {
+            gate.words()[0].store(gate.closed, Ordering::Release);
+        }
+    }
+
+    fn expired(&self) -> bool {
+        self.gate.borrow().as_ref().is_some_and(|gate| gate.words()[1].swap(0, Ordering::AcqRel) != 0)
+    }
+
+    fn synchronize(&self, stream: Stream) -> Result<(), HardwareError> {
+        self.enter(stream.device)?;
+        // SAFETY: the stream is alive.
+        let result = unsafe { (self.table.stream_synchronize)(self.stream(stream)?) };
+        self.table.check("cuStreamSynchronize", result)
+    }
+
+    fn fill(&self, buffer: Buffer, bytes: u64, seed: u64) -> Result<(), HardwareError> {
+        let pointer = self.pointer(buffer)?;
+        in_bounds(bytes, buffer, buffer)?;
+        let stream = Stream::default_of(buffer.device);
+        self.with_kernels(buffer.device, |kernels, _| {
+            kernels.fill(&self.table, std::ptr::null_mut(), pointer, bytes, seed)
+        })?;
+        self.synchronize(stream)
+    }
+
+    fn poison(&self, buffer: Buffer, bytes: u64, value: u64) -> Result<(), HardwareError> {
+        let pointer = self.pointer(buffer)?;
+        in_bounds(bytes, buffer, buffer)?;
+        let stream = Stream::default_of(buffer.device);
+        self.with_kernels(buffer.device, |kernels, _| {
+            kernels.poison(&self.table, std::ptr::null_mut(), pointer, bytes, value)
+        })?;
+        self.synchronize(stream)
+    }
+
+    fn check(&self, buffer: Buffer, bytes: u64, seed: u64, poison: u64) -> Result<PatternCheck, HardwareError> {
+        let pointer = self.pointer(buffer)?;
+        in_bounds(bytes, buffer, buffer)?;
+        let mut counts = [0_u64, 0, u64::MAX];
+        self.with_kernels(buffer.device, |kernels, result| {
+            // SAFETY: three words of host memory into three words of device memory.
+            let code = unsafe { (self.table.copy_to_device)(result, counts.as_ptr().cast(), 24) };
+            self.table.check("cuMemcpyHtoD", code)?;
+            kernels.check(&self.table, std::ptr::null_mut(), pointer, bytes, seed, poison, result)?;
+            // SAFETY: three words of device memory into three words of host memory; the copy runs
+            // after the kernel on the same stream and returns when it is done.
+            let code = unsafe { (self.table.copy_to_host)(counts.as_mut_ptr().cast(), result, 24) };
+            self.table.check("cuMemcpyDtoH", code)
+        })?;
+        let [wrong, poisoned, first] = counts;
+        Ok(PatternCheck { words: bytes / 8, wrong, poisoned, first_wrong: (wrong > 0).then(|| first * 8) })
+    }
+
+    fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+}
+
+/// The size as the driver wants it, if it fits both buffers.
+fn in_bounds(bytes: u64, a: Buffer, b: Buffer) -> Result<usize, HardwareError> {
+    if bytes > a.bytes || bytes > b.bytes {
+        return Err(HardwareError::new(ErrorKind::Other, format!("{bytes} bytes do not fit the buffers")));
+    }
+    usize::try_from(bytes).map_err(|_| HardwareError::new(ErrorKind::Other, "more bytes than can be addressed"))
+}
