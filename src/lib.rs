@@ -16,3 +16,17 @@
 pub mod model;
 
 pub mod hardware;
+
+pub mod discover;
+pub mod topology;
+
+pub mod plan;
+
+pub mod measure;
+pub mod worker;
+
+pub mod diagnose;
+pub mod report;
+
+pub mod cli;
+pub mod commands;

@@ -100,6 +100,8 @@ pub enum ErrorKind {
     OutOfMemory,
     /// This device or driver cannot do it.
     Unsupported,
+    /// No more peers at a time: 8 on systems without NVSwitch.
+    TooManyPeers,
     /// The context is broken: nothing more can be done with this device in this process.
     Sticky,
     /// Something else.
@@ -379,6 +381,13 @@ pub trait Driver {
     ///
     /// The driver's own, also those of the work itself.
     fn synchronize(&self, stream: Stream) -> Result<(), HardwareError>;
+
+    /// Waits until an event is reached.
+    ///
+    /// # Errors
+    ///
+    /// The driver's own, also those of the work before it.
+    fn synchronize_event(&self, event: Event) -> Result<(), HardwareError>;
 
     /// Fills the first `bytes` bytes with the pattern of `seed` and waits.
     ///

@@ -95,6 +95,7 @@ impl Table {
         let kind = match code {
             code::OUT_OF_MEMORY => ErrorKind::OutOfMemory,
             code::NOT_SUPPORTED => ErrorKind::Unsupported,
+            code::TOO_MANY_PEERS => ErrorKind::TooManyPeers,
             code if is_sticky(code) => ErrorKind::Sticky,
             _ => ErrorKind::Other,
         };

@@ -409,6 +409,13 @@ impl Driver for CudaDriver {
         self.table.check("cuStreamSynchronize", result)
     }
 
+    fn synchronize_event(&self, event: Event) -> Result<(), HardwareError> {
+        self.enter(event.device)?;
+        // SAFETY: the event is alive.
+        let result = unsafe { (self.table.event_synchronize)(self.event(event)?) };
+        self.table.check("cuEventSynchronize", result)
+    }
+
     fn fill(&self, buffer: Buffer, bytes: u64, seed: u64) -> Result<(), HardwareError> {
         let pointer = self.pointer(buffer)?;
         in_bounds(bytes, buffer, buffer)?;

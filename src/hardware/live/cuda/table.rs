@@ -75,6 +75,7 @@ table! {
         stream_wait_event = b"cuStreamWaitEvent": (CUstream, CUevent, c_uint);
         event_create = b"cuEventCreate": (*mut CUevent, c_uint);
         event_record = b"cuEventRecord": (CUevent, CUstream);
+        event_synchronize = b"cuEventSynchronize": (CUevent);
         event_elapsed = b"cuEventElapsedTime": (*mut f32, CUevent, CUevent);
         module_load = b"cuModuleLoadData": (*mut CUmodule, *const c_void);
         module_get_function = b"cuModuleGetFunction": (*mut CUfunction, CUmodule, *const c_char);

@@ -1,0 +1,220 @@
+//! Every flag and its help; no work.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::model::finding::Severity;
+use crate::model::units::Bytes;
+use crate::plan::{Group, profile};
+
+/// Are the paths between the GPUs of this server what they should be? If not: which one is wrong,
+/// why, and what should a technician do?
+#[derive(Debug, Parser)]
+#[command(name = "peerscope", version, max_term_width = 100, propagate_version = true)]
+#[command(after_help = "Exit codes: 0 healthy, 1 a fault was found, 2 wrong usage or internal error, \
+    3 could not test (all that was asked for), 130 interrupted. See docs/exit-codes.md.")]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+
+    /// Machine to look at: live, or a simulated one (see 'peerscope machines').
+    #[arg(long, global = true, default_value = "live", value_name = "NAME")]
+    pub machine: String,
+
+    /// GPUs to look at, by index, UUID or PCI address, separated by commas [default: all].
+    #[arg(long, global = true, value_delimiter = ',', value_name = "LIST")]
+    pub gpus: Vec<String>,
+
+    /// When to use colour; NO_COLOR is honoured.
+    #[arg(long, global = true, value_enum, default_value_t = Color::Auto, value_name = "WHEN")]
+    pub color: Color,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Show the topology: who is joined to whom, by what, and how fast that could be. Opens no CUDA.
+    Topo(TopoArgs),
+    /// Measure every pair and give a verdict.
+    Check(CheckArgs),
+    /// Judge a saved report (JSON) again.
+    Diagnose(DiagnoseArgs),
+    /// Say what a finding means and what to do; without a code, list all.
+    Explain(ExplainArgs),
+    /// List the built-in simulated machines.
+    Machines,
+    /// The process that opens CUDA; started by 'check'.
+    #[command(hide = true, name = crate::worker::protocol::SUBCOMMAND)]
+    Worker,
+}
+
+/// Options of `topo`.
+#[derive(Debug, Args)]
+pub struct TopoArgs {
+    /// Format on stdout.
+    #[arg(long, value_enum, default_value_t = TopoFormat::Text)]
+    pub format: TopoFormat,
+
+    /// Write a file too, in the format of its extension: .json, .txt or .dot. May be given again.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Vec<PathBuf>,
+}
+
+/// Options of `check`.
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// How much to measure.
+    #[arg(long, value_enum, default_value_t = profile::Name::Standard)]
+    pub profile: profile::Name,
+
+    /// Run only these probe groups.
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "GROUPS", conflicts_with = "skip")]
+    pub only: Vec<Group>,
+
+    /// Leave these probe groups out.
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "GROUPS")]
+    pub skip: Vec<Group>,
+
+    /// Exit with 1 when a finding is at least this severe.
+    #[arg(long, value_enum, default_value_t = FailOn::Error, value_name = "SEVERITY")]
+    pub fail_on: FailOn,
+
+    /// Most memory to take on each GPU, 64MiB or more.
+    #[arg(long, default_value = "1GiB", value_name = "SIZE", value_parser = parse_memory)]
+    pub memory: Bytes,
+
+    /// Bytes of the copy whose overlap with a kernel is measured [default: the profile's].
+    #[arg(long, value_name = "SIZE", value_parser = parse_overlap_bytes)]
+    pub overlap_bytes: Option<Bytes>,
+
+    /// Longest time that one measurement may take before its pair is given up, in seconds
+    /// [default: by its size, at least 5].
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    pub deadline: Option<Duration>,
+
+    /// Show every matrix.
+    #[arg(short, long)]
+    pub verbose: bool,
+
+    /// Format on stdout.
+    #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
+    pub format: ReportFormat,
+
+    /// Write a file too, in the format of its extension: .json or .txt. May be given again.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Vec<PathBuf>,
+}
+
+/// Options of `diagnose`.
+#[derive(Debug, Args)]
+pub struct DiagnoseArgs {
+    /// A report that 'check' or 'topo' wrote as JSON.
+    pub report: PathBuf,
+
+    /// Exit with 1 when a finding is at least this severe.
+    #[arg(long, value_enum, default_value_t = FailOn::Error, value_name = "SEVERITY")]
+    pub fail_on: FailOn,
+
+    /// Show every matrix.
+    #[arg(short, long)]
+    pub verbose: bool,
+
+    /// Format on stdout.
+    #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
+    pub format: ReportFormat,
+
+    /// Write a file too, in the format of its extension: .json or .txt. May be given again.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Vec<PathBuf>,
+}
+
+/// Options of `explain`.
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    /// The code of a finding, such as pcie-narrow.
+    pub code: Option<String>,
+}
+
+/// When to use colour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Color {
+    /// On a terminal.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// Formats of `topo`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum TopoFormat {
+    /// For people.
+    Text,
+    /// For scripts.
+    Json,
+    /// For Graphviz.
+    Dot,
+}
+
+/// Formats of a report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ReportFormat {
+    /// For people.
+    Text,
+    /// For scripts.
+    Json,
+}
+
+/// Severities that can make the exit code 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum FailOn {
+    /// Information too.
+    Info,
+    /// Warnings too.
+    Warning,
+    /// Errors.
+    Error,
+}
+
+impl From<FailOn> for Severity {
+    fn from(fail_on: FailOn) -> Self {
+        match fail_on {
+            FailOn::Info => Self::Info,
+            FailOn::Warning => Self::Warning,
+            FailOn::Error => Self::Error,
+        }
+    }
+}
+
+/// The least that [`CheckArgs::memory`] may be.
+const LEAST_MEMORY: &str = "64MiB";
+
+fn parse_memory(text: &str) -> Result<Bytes, String> {
+    let bytes: Bytes = text.parse().map_err(|error| format!("{error}"))?;
+    let least: Bytes = LEAST_MEMORY.parse().map_err(|error| format!("{error}"))?;
+    if bytes < least {
+        return Err(format!("at least {LEAST_MEMORY} are needed for a figure that means something"));
+    }
+    Ok(bytes)
+}
+
+fn parse_overlap_bytes(text: &str) -> Result<Bytes, String> {
+    let bytes: Bytes = text.parse().map_err(|error| format!("{error}"))?;
+    // A shorter copy ends before two devices' clocks can be told apart.
+    if bytes < Bytes(16 << 20) || bytes > Bytes(16 << 30) || !bytes.0.is_multiple_of(16) {
+        return Err("give a multiple of 16 from 16MiB to 16GiB".into());
+    }
+    Ok(bytes)
+}
+
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| format!("'{text}' is not a number of seconds"))?;
+    if !(0.01..=3600.0).contains(&seconds) {
+        return Err("give a number of seconds from 0.01 to 3600".into());
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}

@@ -1,0 +1,190 @@
+//! `check`: facts, probes, findings, verdict.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use super::output::{self, Files};
+use super::progress::Progress;
+use super::{select, snapshot, timestamp};
+use crate::cli::{CheckArgs, Cli, ReportFormat};
+use crate::diagnose::{self, Evidence};
+use crate::hardware::{Machine, Telemetry};
+use crate::measure::assemble::assemble;
+use crate::measure::watch::Watch;
+use crate::measure::{Outcome, Selection};
+use crate::model::measurement::{DriverFacts, Measurements};
+use crate::model::report::{Report, SCHEMA, Timing, Tool};
+use crate::model::snapshot::Snapshot;
+use crate::plan::profile::Profile;
+use crate::plan::{self, Group};
+use crate::report::{Format, render};
+use crate::topology;
+use crate::worker::supervisor::{self, Results, Setup, StartError, Worker};
+
+/// Exit code after Ctrl-C.
+const EXIT_INTERRUPTED: u8 = 130;
+
+/// Runs it.
+///
+/// # Errors
+///
+/// One sentence.
+pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, String> {
+    let started = Instant::now();
+    let files = Files::prepare(&args.output, &[Format::Text, Format::Json])?;
+    let stop = stop_flag()?;
+    let started_at = timestamp();
+    // The driver starts while the facts are read.
+    let worker = Worker::spawn(machine);
+    let progress = Progress::starting();
+    let (snapshot, telemetry) = snapshot(machine);
+    let snapshot = select::select(snapshot, &cli.gpus).inspect_err(|_| progress.clear())?;
+    let discover = started.elapsed().as_secs_f64();
+
+    let mut run = Run { cli, args, machine, snapshot, telemetry, stop, progress, timing: Timing::default() };
+    let (measurements, topology) = run.measure(worker, started)?;
+    run.progress.clear();
+
+    let judging = Instant::now();
+    let Run { snapshot, mut timing, .. } = run;
+    let evidence = Evidence { snapshot: &snapshot, topology: &topology, measurements: Some(&measurements) };
+    let findings = diagnose::judge(&evidence);
+    let verdict = diagnose::verdict(&findings, Some(&measurements), args.fail_on.into());
+    timing.discover = discover;
+    timing.diagnose = judging.elapsed().as_secs_f64();
+    timing.total = started.elapsed().as_secs_f64();
+    let report = Report {
+        schema: SCHEMA.into(),
+        tool: Tool::this(),
+        started_at,
+        machine: machine.name().into(),
+        snapshot,
+        topology,
+        measurements: Some(measurements),
+        findings,
+        verdict,
+        timing,
+    };
+    let format = match args.format {
+        ReportFormat::Text => Format::Text,
+        ReportFormat::Json => Format::Json,
+    };
+    let printed = output::print(&render(&report, format, &output::style(cli.color, args.verbose)));
+    files.write(&report, args.verbose).and(printed)?;
+    Ok(report.verdict.exit_code)
+}
+
+/// Everything that measuring needs and leaves behind.
+struct Run<'a> {
+    cli: &'a Cli,
+    args: &'a CheckArgs,
+    machine: &'a Machine,
+    snapshot: Snapshot,
+    telemetry: Option<Arc<dyn Telemetry>>,
+    stop: Arc<AtomicBool>,
+    progress: Progress,
+    timing: Timing,
+}
+
+impl Run<'_> {
+    fn measure(
+        &mut self,
+        worker: Result<Worker, String>,
+        started: Instant,
+    ) -> Result<(Measurements, crate::model::topology::Topology), String> {
+        let profile = Profile::load(self.args.profile)?;
+        let topology = topology::build(&self.snapshot);
+        let mut measurements =
+            Measurements { profile: self.args.profile.as_str().into(), ..Measurements::default() };
+        let setup = Setup {
+            machine: self.machine.clone(),
+            selections: selections(&self.snapshot),
+            memory_limit: self.args.memory,
+        };
+        if setup.selections.is_empty() {
+            // The snapshot says why there is no GPU; the driver would only say so again.
+            measurements.driver = DriverFacts { failure: self.snapshot.problems.first().cloned(), ..DriverFacts::default() };
+            return Ok((measurements, topology));
+        }
+        let opened = worker
+            .map_err(StartError::Failed)
+            .and_then(|mut worker| worker.open(&setup, &self.stop).map(|ready| (worker, ready)));
+        self.timing.driver_start = started.elapsed().as_secs_f64();
+        let (worker, (facts, floor)) = match opened {
+            Ok(opened) => opened,
+            Err(StartError::Failed(why)) => {
+                measurements.driver = DriverFacts { failure: Some(why), ..DriverFacts::default() };
+                return Ok((measurements, topology));
+            }
+            Err(StartError::Interrupted) => {
+                measurements.interrupted = true;
+                return Ok((measurements, topology));
+            }
+        };
+        self.timing.driver_floor = floor;
+        let topology = topology::with_cuda(topology, &facts);
+        let gpus: Vec<u32> = self.snapshot.gpus.iter().map(|gpu| gpu.index).collect();
+        let rounds = plan::rounds(&plan::Request {
+            gpus: &gpus,
+            driver: &facts,
+            topology: &topology,
+            profile: &profile,
+            groups: &self.groups(),
+            overlap_bytes: self.args.overlap_bytes,
+            deadline: self.args.deadline,
+        });
+
+        let measuring = Instant::now();
+        let watch = self.telemetry.as_ref().map(|telemetry| Watch::start(telemetry, &gpus));
+        self.progress.measuring(rounds.len());
+        let mut progress = |round: &plan::Round, ended| self.progress.round(round, ended);
+        let results = supervisor::run(worker, &setup, &rounds, &self.stop, &mut progress);
+        self.timing.measure = measuring.elapsed().as_secs_f64();
+        let Results { outcomes, problems, interrupted } = results;
+        let outcomes: HashMap<u32, Outcome> = outcomes;
+        let assembled = assemble(&rounds, &outcomes, &topology);
+        Ok((
+            Measurements {
+                driver: facts,
+                peer: assembled.peer,
+                overlap: assembled.overlap,
+                latency: assembled.latency,
+                links: watch.map(Watch::finish).unwrap_or_default(),
+                problems,
+                interrupted,
+                ..measurements
+            },
+            topology,
+        ))
+    }
+
+    fn groups(&self) -> BTreeSet<Group> {
+        let only = |group: &Group| self.args.only.is_empty() || self.args.only.contains(group);
+        Group::ALL.into_iter().filter(only).filter(|group| !self.args.skip.contains(group)).collect()
+    }
+}
+
+/// The GPUs that the worker is to open: those that could be identified.
+fn selections(snapshot: &Snapshot) -> Vec<Selection> {
+    let identified = snapshot.gpus.iter().map(|gpu| Selection {
+        index: gpu.index,
+        uuid: gpu.uuid.known().cloned(),
+        pci: gpu.pci.get(),
+    });
+    identified.filter(|selection| selection.uuid.is_some() || selection.pci.is_some()).collect()
+}
+
+/// A flag that Ctrl-C, SIGTERM and SIGHUP set; the second time they end the program.
+fn stop_flag() -> Result<Arc<AtomicBool>, String> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&stop);
+    ctrlc::set_handler(move || {
+        if flag.swap(true, Ordering::Relaxed) {
+            std::process::exit(i32::from(EXIT_INTERRUPTED));
+        }
+    })
+    .map_err(|error| format!("cannot listen for Ctrl-C: {error}"))?;
+    Ok(stop)
+}

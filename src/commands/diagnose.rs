@@ -1,0 +1,50 @@
+//! `diagnose`: the rules again, over a saved report.
+
+use std::path::Path;
+use std::time::Instant;
+
+use super::output::{self, Files};
+use crate::cli::{Cli, DiagnoseArgs, ReportFormat};
+use crate::diagnose::{self, Evidence};
+use crate::model::report::{Report, SCHEMA};
+use crate::report::{Format, render};
+
+/// Runs it.
+///
+/// # Errors
+///
+/// One sentence.
+pub fn run(cli: &Cli, args: &DiagnoseArgs) -> Result<u8, String> {
+    let files = Files::prepare(&args.output, &[Format::Text, Format::Json])?;
+    let mut report = load(&args.report)?;
+    let judging = Instant::now();
+    let evidence = Evidence {
+        snapshot: &report.snapshot,
+        topology: &report.topology,
+        measurements: report.measurements.as_ref(),
+    };
+    let findings = diagnose::judge(&evidence);
+    report.verdict = diagnose::verdict(&findings, report.measurements.as_ref(), args.fail_on.into());
+    report.findings = findings;
+    report.timing.diagnose = judging.elapsed().as_secs_f64();
+    let format = match args.format {
+        ReportFormat::Text => Format::Text,
+        ReportFormat::Json => Format::Json,
+    };
+    let printed = output::print(&render(&report, format, &output::style(cli.color, args.verbose)));
+    files.write(&report, args.verbose).and(printed)?;
+    Ok(report.verdict.exit_code)
+}
+
+fn load(path: &Path) -> Result<Report, String> {
+    let name = path.display();
+    let text = std::fs::read(path).map_err(|error| format!("cannot read {name}: {error}"))?;
+    let value: serde_json::Value =
+        serde_json::from_slice(&text).map_err(|error| format!("{name} is not JSON: {error}"))?;
+    match value.get("schema").and_then(serde_json::Value::as_str) {
+        Some(SCHEMA) => {}
+        Some(other) => return Err(format!("{name} has the schema '{other}', this version reads {SCHEMA}")),
+        None => return Err(format!("{name} is not a peerscope report: it has no \"schema\"")),
+    }
+    serde_json::from_value(value).map_err(|error| format!("{name} is not a complete report: {error}"))
+}

@@ -1,0 +1,27 @@
+//! `explain`: a rule's manual page.
+
+use super::output;
+use crate::cli::ExplainArgs;
+use crate::diagnose;
+
+/// Runs it.
+///
+/// # Errors
+///
+/// There is no such code.
+pub fn run(args: &ExplainArgs) -> Result<u8, String> {
+    match &args.code {
+        Some(code) => {
+            let page = diagnose::explain(code).ok_or_else(|| {
+                let codes: Vec<_> = diagnose::registry().iter().map(|rule| rule.code()).collect();
+                format!("there is no code '{code}': the codes are {}", codes.join(", "))
+            })?;
+            output::print(&page)?;
+        }
+        None => {
+            let lines = diagnose::registry().iter().map(|rule| format!("{:<24} {}\n", rule.code(), rule.severity()));
+            output::print(&lines.collect::<String>())?;
+        }
+    }
+    Ok(0)
+}

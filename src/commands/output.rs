@@ -1,0 +1,108 @@
+//! Where reports go: stdout and files.
+
+use std::io::{ErrorKind, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+
+use crate::cli::Color;
+use crate::model::report::Report;
+use crate::report::{Format, Style, render};
+
+/// Columns of text that does not go to a terminal.
+const WIDTH_ELSEWHERE: usize = 100;
+/// Nothing useful can be laid out in less.
+const NARROWEST: usize = 60;
+
+/// How text on stdout looks.
+pub fn style(color: Color, verbose: bool) -> Style {
+    let stdout = std::io::stdout();
+    let color = match color {
+        Color::Always => true,
+        Color::Never => false,
+        Color::Auto => {
+            stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+        }
+    };
+    let width = terminal_size::terminal_size_of(&stdout).map_or(WIDTH_ELSEWHERE, |(width, _)| usize::from(width.0));
+    // A pipe can say how wide its reader is, as ls and git let it.
+    let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    let width = if stdout.is_terminal() { width } else { columns.unwrap_or(width) };
+    Style { width: width.max(NARROWEST), color, verbose }
+}
+
+/// Files to write beside stdout, checked before anything is measured.
+pub struct Files(Vec<(PathBuf, Format)>);
+
+impl Files {
+    /// Looks whether each file's format is known and its folder can be written.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that names the file.
+    pub fn prepare(paths: &[PathBuf], allowed: &[Format]) -> Result<Self, String> {
+        let mut files = Vec::new();
+        for path in paths {
+            let format = Format::for_path(path)?;
+            if !allowed.contains(&format) {
+                return Err(format!("cannot write {}: this command has no such format", path.display()));
+            }
+            if path.is_dir() {
+                return Err(format!("cannot write {}: it is a folder", path.display()));
+            }
+            temporary_beside(path).map_err(|error| cannot_write(path, &error))?;
+            files.push((path.clone(), format));
+        }
+        Ok(Self(files))
+    }
+
+    /// Writes every file, whole or not at all.
+    ///
+    /// # Errors
+    ///
+    /// The first failure; the other files are written all the same.
+    pub fn write(&self, report: &Report, verbose: bool) -> Result<(), String> {
+        let mut failure = Ok(());
+        for (path, format) in &self.0 {
+            let style = Style { width: WIDTH_ELSEWHERE, color: false, verbose };
+            if let Err(error) = write_whole(path, render(report, *format, &style).as_bytes()) {
+                failure = failure.and(Err(cannot_write(path, &error)));
+            }
+        }
+        failure
+    }
+}
+
+/// Writes to stdout. A reader that has gone away has read what it wanted: that is no failure.
+///
+/// # Errors
+///
+/// Another failure, such as a full disk.
+pub fn print(text: &str) -> Result<(), String> {
+    let mut stdout = std::io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(format!("cannot write to stdout: {error}")),
+        _ => Ok(()),
+    }
+}
+
+fn write_whole(path: &Path, contents: &[u8]) -> std::io::Result<()> {
+    let mut file = temporary_beside(path)?;
+    file.write_all(contents)?;
+    file.as_file().sync_all()?;
+    file.persist(path).map_err(|error| error.error)?;
+    Ok(())
+}
+
+/// A file in the same folder, so that it can be renamed into place; it vanishes if it is not.
+fn temporary_beside(path: &Path) -> std::io::Result<tempfile::NamedTempFile> {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
+    tempfile::Builder::new()
+        .prefix(".peerscope-")
+        // The umask takes away what it takes away from every new file.
+        .permissions(std::fs::Permissions::from_mode(0o666))
+        .tempfile_in(folder)
+}
+
+fn cannot_write(path: &Path, error: &std::io::Error) -> String {
+    format!("cannot write {}: {error}; choose another place with -o", path.display())
+}

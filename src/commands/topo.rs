@@ -1,0 +1,58 @@
+//! `topo`: facts and graph, without CUDA.
+
+use std::time::Instant;
+
+use super::output::{self, Files};
+use super::{select, snapshot, timestamp};
+use crate::cli::{Cli, TopoArgs, TopoFormat};
+use crate::diagnose::{self, Evidence};
+use crate::hardware::Machine;
+use crate::model::finding::Severity;
+use crate::model::report::{Report, SCHEMA, Timing, Tool};
+use crate::report::{Format, render};
+use crate::topology;
+
+/// Runs it.
+///
+/// # Errors
+///
+/// One sentence.
+pub fn run(cli: &Cli, machine: &Machine, args: &TopoArgs) -> Result<u8, String> {
+    let started = Instant::now();
+    let files = Files::prepare(&args.output, &[Format::Topo, Format::Json, Format::Dot])?;
+    let started_at = timestamp();
+    let (snapshot, _) = snapshot(machine);
+    let snapshot = select::select(snapshot, &cli.gpus)?;
+    let discover = started.elapsed().as_secs_f64();
+    let topology = topology::build(&snapshot);
+    let judging = Instant::now();
+    let evidence = Evidence { snapshot: &snapshot, topology: &topology, measurements: None };
+    let findings = diagnose::judge(&evidence);
+    let verdict = diagnose::verdict(&findings, None, Severity::Error);
+    let timing = Timing {
+        discover,
+        diagnose: judging.elapsed().as_secs_f64(),
+        total: started.elapsed().as_secs_f64(),
+        ..Timing::default()
+    };
+    let report = Report {
+        schema: SCHEMA.into(),
+        tool: Tool::this(),
+        started_at,
+        machine: machine.name().into(),
+        snapshot,
+        topology,
+        measurements: None,
+        findings,
+        verdict,
+        timing,
+    };
+    let format = match args.format {
+        TopoFormat::Text => Format::Topo,
+        TopoFormat::Json => Format::Json,
+        TopoFormat::Dot => Format::Dot,
+    };
+    let printed = output::print(&render(&report, format, &output::style(cli.color, false)));
+    files.write(&report, false).and(printed)?;
+    Ok(report.verdict.exit_code)
+}

@@ -1,0 +1,190 @@
+//! Bandwidth of a row of copies.
+//!
+//! The gate is shut while a row is enqueued, so that the host's launch speed is never timed. Events
+//! on the copying stream stand between the copies; the first copy, which carries the start-up of
+//! the row, is not counted. Each of the others is one sample. A few small copies follow in the same
+//! row, whose time tells what every copy costs beside its bytes (docs/measurement.md).
+
+use super::Outcome;
+use super::bench::Bench;
+use crate::hardware::{Buffer, Event, HardwareError, Stream};
+use crate::model::placement::{Direction, Engine, Pair, Path, Placement, Side};
+use crate::plan::{FIXED_COST_BYTES, FIXED_COST_COPIES, is_blocking};
+
+/// What to time.
+pub(super) struct Row {
+    pub placement: Placement,
+    pub issuer: Side,
+    pub engine: Engine,
+    pub direction: Direction,
+    pub path: Path,
+    pub bytes: u64,
+    pub samples: u32,
+}
+
+/// One direction of a row, with everything it needs.
+struct Flow {
+    from: Buffer,
+    to: Buffer,
+    /// The stream that copies, of the issuing device.
+    issuing: Stream,
+    /// The other device's current stream, which framework ordering ties to the copy.
+    partner: Stream,
+    /// The device index that issues.
+    issuer_index: u32,
+    partner_index: u32,
+    /// Between the copies, one more than there are copies.
+    marks: Vec<Event>,
+    /// Work of the partner before the copy, and the copy's end.
+    ready: Event,
+    done: Event,
+}
+
+impl Bench<'_> {
+    pub(super) fn bandwidth(&self, pair: Pair, row: &Row) -> Result<Outcome, HardwareError> {
+        self.set_path(pair, row.path)?;
+        let mut flows = vec![self.flow(pair, row)?];
+        if row.direction == Direction::BothWays {
+            flows.push(self.flow(pair.reversed(), row)?);
+        }
+        let mut host_ns = vec![0.0; flows.len()];
+        self.gated(|| {
+            // The staged path is not gated: its calls hold the host until staging buffers are
+            // free, which a closed gate would never let happen.
+            if row.path == Path::Direct {
+                self.shut(&flows)?;
+            }
+            // In three passes, since the framework's ordering ties a copy to the other device's
+            // current stream: one flow after the other, the second would wait for the first.
+            for (flow, host_ns) in flows.iter().zip(&mut host_ns) {
+                *host_ns += self.timed(|| {
+                    self.driver.record(flow.ready, flow.partner)?;
+                    self.driver.wait(flow.issuing, flow.ready)
+                })?;
+            }
+            for (flow, host_ns) in flows.iter().zip(&mut host_ns) {
+                *host_ns += self.timed(|| self.enqueue_row(flow, row))?;
+            }
+            for (flow, host_ns) in flows.iter().zip(&mut host_ns) {
+                *host_ns += self.timed(|| {
+                    self.driver.record(flow.done, flow.issuing)?;
+                    self.driver.wait(flow.partner, flow.done)
+                })?;
+            }
+            Ok(())
+        })?;
+        if is_blocking(row.placement) {
+            host_ns[0] += self.timed(|| self.driver.synchronize(flows[0].issuing))?;
+        }
+        for flow in &flows {
+            self.driver.synchronize(flow.issuing)?;
+            self.driver.synchronize(flow.partner)?;
+        }
+        self.gates_held()?;
+        let large = row.samples as usize + 1;
+        let mut copy_ns = self.intervals(&flows[0].marks[..=large])?;
+        let small_ns = self.intervals(flows[0].marks.get(large..).unwrap_or_default())?;
+        if let [one, other] = flows.as_slice() {
+            let stretch = self.stretch(one, other, large)?;
+            copy_ns.iter_mut().for_each(|ns| *ns *= stretch);
+        }
+        if row.path == Path::Direct
+            && row.engine == Engine::Copy
+            && let Some(pace) = super::statistics::median(&copy_ns)
+        {
+            #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
+            self.pace.borrow_mut().insert(pair, pace / row.bytes as f64);
+        }
+        #[allow(clippy::cast_precision_loss, reason = "a small count")]
+        let copies = flows[0].marks.len() as f64 - 1.0;
+        Ok(Outcome::Times { copy_ns, small_ns, host_ns: vec![host_ns[0] / copies] })
+    }
+
+    /// How much longer both directions took together than the first by itself: 1 where they ran at
+    /// the same time, 2 where one waited for the other, as placements on default streams do.
+    fn stretch(&self, one: &Flow, other: &Flow, large: usize) -> Result<f64, HardwareError> {
+        let span = |flow: &Flow| -> Result<(f64, f64), HardwareError> {
+            let opened = self.seat(flow.issuer_index)?.opened;
+            let at = |mark: usize| self.driver.elapsed_ns(opened, flow.marks[mark]);
+            Ok((at(1)?, at(large)?))
+        };
+        let (one, other) = (span(one)?, span(other)?);
+        Ok((one.1.max(other.1) - one.0.min(other.0)) / (one.1 - one.0))
+    }
+
+    fn flow(&self, pair: Pair, row: &Row) -> Result<Flow, HardwareError> {
+        let (source, destination) = (self.seat(pair.source)?, self.seat(pair.destination)?);
+        let (partner_side, issuer_index, partner_index) = match row.issuer {
+            Side::Source => (Side::Destination, pair.source, pair.destination),
+            Side::Destination => (Side::Source, pair.destination, pair.source),
+        };
+        let issuing = self.current_stream(pair, row.placement, row.issuer)?;
+        let partner = self.current_stream(pair, row.placement, partner_side)?;
+        // Small copies on the staged path tell of its staging, not of a fixed cost.
+        let small = if row.path == Path::Direct { FIXED_COST_COPIES } else { 0 };
+        // One mark at each end of every copy, and the end of the row for the partner.
+        let count = row.samples as usize + 2 + small;
+        let mut marks = self.events(issuing.device, count + 1)?;
+        let done = marks.pop().ok_or_else(no_events)?;
+        let ready = *self.events(partner.device, count + 2)?.last().ok_or_else(no_events)?;
+        Ok(Flow {
+            from: source.send,
+            to: destination.receive,
+            issuing,
+            partner,
+            issuer_index,
+            partner_index,
+            marks,
+            ready,
+            done,
+        })
+    }
+
+    /// Closes the gates of the issuing devices, and lets every stream of theirs wait.
+    fn shut(&self, flows: &[Flow]) -> Result<(), HardwareError> {
+        for gated in flows {
+            let opened = self.close_gate(gated.issuer_index)?;
+            for flow in flows {
+                if flow.issuer_index == gated.issuer_index {
+                    self.driver.wait(flow.issuing, opened)?;
+                }
+                if flow.partner_index == gated.issuer_index {
+                    self.driver.wait(flow.partner, opened)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn enqueue_row(&self, flow: &Flow, row: &Row) -> Result<(), HardwareError> {
+        for (index, mark) in flow.marks.iter().enumerate() {
+            if index > 0 {
+                let large = index <= row.samples as usize + 1;
+                let bytes = if large { row.bytes } else { FIXED_COST_BYTES };
+                match row.engine {
+                    Engine::Copy => self.driver.copy(flow.issuing, flow.to, flow.from, bytes)?,
+                    Engine::Kernel => self.driver.kernel_copy(flow.issuing, flow.to, flow.from, bytes)?,
+                }
+            }
+            self.driver.record(*mark, flow.issuing)?;
+        }
+        Ok(())
+    }
+
+    /// Host nanoseconds that something took.
+    #[allow(clippy::cast_precision_loss, reason = "host times need no more than 53 bits")]
+    pub(super) fn timed(&self, run: impl FnOnce() -> Result<(), HardwareError>) -> Result<f64, HardwareError> {
+        let began = self.driver.now();
+        run()?;
+        Ok(self.driver.now().saturating_sub(began).as_nanos() as f64)
+    }
+
+    /// Time between marks, without the first interval.
+    fn intervals(&self, marks: &[Event]) -> Result<Vec<f64>, HardwareError> {
+        marks.windows(2).skip(1).map(|ends| self.driver.elapsed_ns(ends[0], ends[1])).collect()
+    }
+}
+
+fn no_events() -> HardwareError {
+    HardwareError::new(crate::hardware::ErrorKind::Other, "no events")
+}

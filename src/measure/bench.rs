@@ -1,0 +1,299 @@
+//! The devices of a run with their streams, events and buffers, and the rounds run on them.
+
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::Outcome;
+use crate::hardware::{Buffer, Device, DeviceInfo, Driver, ErrorKind, Event, HardwareError, Stream};
+use crate::model::measurement::{CudaDevice, CudaPeerAccess, DriverFacts};
+use crate::model::placement::{Pair, Path, Placement, Side, StreamKind};
+use crate::model::units::{Bytes, MIB, PciAddress};
+use crate::plan::{Round, Task, stream_of};
+
+/// Device memory left to others, and to the driver's own needs, when buffers are sized.
+const MEMORY_MARGIN: u64 = 128 * MIB;
+/// With less than this for all buffers of a device together, nothing is measured on it.
+const LEAST_BUDGET: u64 = 64 * MIB;
+/// Memory that is taken beside the two large buffers, rounded up: small allocations take whole
+/// pages of 2 MiB.
+const SMALL_BUFFERS: u64 = 4 * MIB;
+
+/// A GPU that the parent wants tested, by what NVML said of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Selection {
+    /// NVML's index.
+    pub index: u32,
+    /// NVML's UUID, where known.
+    pub uuid: Option<String>,
+    /// NVML's PCI address, where known.
+    pub pci: Option<PciAddress>,
+}
+
+/// One device, ready.
+pub(super) struct Seat {
+    pub device: Device,
+    /// What it sends from.
+    pub send: Buffer,
+    /// What it receives into.
+    pub receive: Buffer,
+    side: Stream,
+    /// Held while work is enqueued; the others wait for its event.
+    gate: Stream,
+    /// When the gate opened.
+    pub opened: Event,
+}
+
+/// The devices of a run, and the rounds run on them.
+pub struct Bench<'a> {
+    pub(super) driver: &'a dyn Driver,
+    seats: HashMap<u32, Seat>,
+    facts: DriverFacts,
+    /// Ordered pairs whose first device may reach the second's memory now.
+    enabled: RefCell<HashSet<(Device, Device)>>,
+    events: RefCell<HashMap<Device, Vec<Event>>>,
+    /// Nanoseconds per byte of a direct copy, as last seen.
+    pub(super) pace: RefCell<HashMap<Pair, f64>>,
+}
+
+impl<'a> Bench<'a> {
+    /// Opens the devices, takes memory, and asks who may reach whom. What fails stands in
+    /// [`Bench::facts`]; a device that fails costs itself only.
+    pub fn open(driver: &'a dyn Driver, selections: &[Selection], memory_limit: Bytes) -> Self {
+        let found: Vec<_> = selections.iter().map(|wanted| find(driver.devices(), wanted)).collect();
+        let devices: Vec<Device> = found.iter().flatten().map(|info| info.device).collect();
+        let mut opened: HashMap<Device, _> = devices.iter().copied().zip(driver.open(&devices)).collect();
+        let mut bench = Self {
+            driver,
+            seats: HashMap::new(),
+            facts: DriverFacts::default(),
+            enabled: RefCell::default(),
+            events: RefCell::default(),
+            pace: RefCell::default(),
+        };
+        for (wanted, info) in selections.iter().zip(found) {
+            let seat = match info {
+                None => Err(HardwareError::new(ErrorKind::Other, hidden())),
+                Some(info) => opened
+                    .remove(&info.device)
+                    .unwrap_or_else(|| Err(HardwareError::new(ErrorKind::Other, "named twice")))
+                    .and_then(|()| bench.take_seat(info.device, memory_limit)),
+            };
+            bench.facts.devices.push(CudaDevice {
+                index: wanted.index,
+                ordinal: info.map(|info| info.device.0),
+                failure: seat.as_ref().err().map(ToString::to_string),
+                budget_bytes: seat.as_ref().ok().map(|seat| Bytes(2 * seat.send.bytes)),
+            });
+            if let Ok(seat) = seat {
+                bench.seats.insert(wanted.index, seat);
+            }
+        }
+        bench.facts.kernels_failure = driver.kernels_failure().map(|error| error.to_string());
+        bench.facts.peer_access = bench.ask_peer_access(selections);
+        bench
+    }
+
+    /// What the driver said.
+    pub const fn facts(&self) -> &DriverFacts {
+        &self.facts
+    }
+
+    /// Runs one round.
+    pub fn run(&self, round: &Round) -> Outcome {
+        let result = match &round.task {
+            Task::Verify { engine, issuer, path, bytes } => self.verify(round.pair, *engine, *issuer, *path, bytes.0),
+            Task::Bandwidth { placement, issuer, engine, direction, path, bytes, samples } => {
+                let row = super::bandwidth::Row {
+                    placement: *placement,
+                    issuer: *issuer,
+                    engine: *engine,
+                    direction: *direction,
+                    path: *path,
+                    bytes: bytes.0,
+                    samples: *samples,
+                };
+                self.bandwidth(round.pair, &row)
+            }
+            Task::Overlap { placement, compute_on, bytes, samples } => {
+                self.overlap(round.pair, *placement, *compute_on, bytes.0, *samples)
+            }
+            Task::Latency { path, samples } => self.latency(round.pair, *path, *samples),
+        };
+        result.unwrap_or_else(|error| Outcome::Failed { error })
+    }
+
+    fn take_seat(&self, device: Device, limit: Bytes) -> Result<Seat, HardwareError> {
+        let free = self.driver.memory(device)?.free;
+        let budget = limit.0.min(free.saturating_sub(MEMORY_MARGIN));
+        if budget < LEAST_BUDGET {
+            return Err(HardwareError::new(
+                ErrorKind::OutOfMemory,
+                format!(
+                    "only {} of its memory are free and at least {} are needed: end the processes that use this GPU",
+                    Bytes(free),
+                    Bytes(LEAST_BUDGET + MEMORY_MARGIN)
+                ),
+            ));
+        }
+        let size = (budget - SMALL_BUFFERS) / 2 / (2 * MIB) * (2 * MIB);
+        let gate = self.driver.create_stream(device)?;
+        Ok(Seat {
+            device,
+            send: self.driver.allocate(device, size)?,
+            receive: self.driver.allocate(device, size)?,
+            side: self.driver.create_stream(device)?,
+            gate,
+            opened: self.driver.create_event(device)?,
+        })
+    }
+
+    fn ask_peer_access(&self, selections: &[Selection]) -> Vec<CudaPeerAccess> {
+        let indices: Vec<u32> = selections.iter().map(|wanted| wanted.index).collect();
+        let ask = |pair: Pair| -> Option<CudaPeerAccess> {
+            let (source, destination) = (self.seats.get(&pair.source)?, self.seats.get(&pair.destination)?);
+            let answer = self.driver.can_access_peer(source.device, destination.device);
+            let mut access = CudaPeerAccess {
+                pair,
+                possible: answer.as_ref().ok().copied(),
+                failure: answer.err().map(|error| error.to_string()),
+            };
+            if access.possible == Some(true)
+                && let Err(error) = self.enable(source.device, destination.device)
+            {
+                access.failure = Some(error.to_string());
+            }
+            Some(access)
+        };
+        Pair::ordered(&indices).into_iter().filter_map(ask).collect()
+    }
+
+    /// Lets one device reach another's memory. Systems without NVSwitch allow only some peers at a
+    /// time; the others are let go then, and come back when they are needed.
+    fn enable(&self, device: Device, peer: Device) -> Result<(), HardwareError> {
+        if self.enabled.borrow().contains(&(device, peer)) {
+            return Ok(());
+        }
+        let result = match self.driver.set_peer_access(device, peer, true) {
+            Err(error) if error.kind == ErrorKind::TooManyPeers => {
+                let others: Vec<_> = self.enabled.borrow().iter().filter(|(of, _)| *of == device).copied().collect();
+                for (of, other) in others {
+                    self.disable(of, other)?;
+                }
+                self.driver.set_peer_access(device, peer, true)
+            }
+            result => result,
+        };
+        result.map(|()| {
+            self.enabled.borrow_mut().insert((device, peer));
+        })
+    }
+
+    fn disable(&self, device: Device, peer: Device) -> Result<(), HardwareError> {
+        if self.enabled.borrow_mut().remove(&(device, peer)) {
+            self.driver.set_peer_access(device, peer, false)?;
+        }
+        Ok(())
+    }
+
+    /// Switches peer access of a pair on for the direct path, off for the staged one, both ways.
+    pub(super) fn set_path(&self, pair: Pair, path: Path) -> Result<(), HardwareError> {
+        let (source, destination) = (self.seat(pair.source)?.device, self.seat(pair.destination)?.device);
+        match path {
+            Path::Direct => {
+                self.enable(source, destination)?;
+                // Pairs whose access is granted one way only are still copied that way.
+                if self
+                    .facts
+                    .peer_access
+                    .iter()
+                    .any(|access| access.pair == pair.reversed() && access.possible == Some(true))
+                {
+                    self.enable(destination, source)?;
+                }
+                Ok(())
+            }
+            Path::Staged => {
+                self.disable(source, destination)?;
+                self.disable(destination, source)
+            }
+        }
+    }
+
+    pub(super) fn seat(&self, index: u32) -> Result<&Seat, HardwareError> {
+        self.seats
+            .get(&index)
+            .ok_or_else(|| HardwareError::new(ErrorKind::Other, format!("GPU {index} was not opened")))
+    }
+
+    /// The current stream of one side of a pair in a placement.
+    pub(super) fn current_stream(&self, pair: Pair, placement: Placement, side: Side) -> Result<Stream, HardwareError> {
+        let seat = self.seat(match side {
+            Side::Source => pair.source,
+            Side::Destination => pair.destination,
+        })?;
+        Ok(match stream_of(placement, side) {
+            StreamKind::Default => Stream::default_of(seat.device),
+            StreamKind::Side => seat.side,
+        })
+    }
+
+    /// Some events of a device, created once and used again in the next round.
+    pub(super) fn events(&self, device: Device, count: usize) -> Result<Vec<Event>, HardwareError> {
+        let mut events = self.events.borrow_mut();
+        let events = events.entry(device).or_default();
+        while events.len() < count {
+            events.push(self.driver.create_event(device)?);
+        }
+        Ok(events[..count].to_vec())
+    }
+
+    /// Closes the gate of a device. Streams that wait for the event it returns stay shut until
+    /// [`Driver::release`], and the event's time is that of the opening.
+    pub(super) fn close_gate(&self, index: u32) -> Result<Event, HardwareError> {
+        let seat = self.seat(index)?;
+        self.driver.hold(seat.gate)?;
+        self.driver.record(seat.opened, seat.gate)?;
+        Ok(seat.opened)
+    }
+
+    /// Runs something that closes gates, and opens them whatever comes of it: a closed gate would
+    /// hold up all that follows.
+    pub(super) fn gated<T>(&self, enqueue: impl FnOnce() -> Result<T, HardwareError>) -> Result<T, HardwareError> {
+        let result = enqueue();
+        self.driver.release();
+        result
+    }
+
+    /// An error if a gate opened by itself: what was timed meanwhile is void.
+    pub(super) fn gates_held(&self) -> Result<(), HardwareError> {
+        if self.driver.expired() {
+            return Err(HardwareError::new(
+                ErrorKind::Other,
+                "enqueueing took so long that the gate opened by itself: the host is overloaded or the driver stalls",
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn find<'d>(devices: &'d [DeviceInfo], wanted: &Selection) -> Option<&'d DeviceInfo> {
+    let same_uuid = |info: &&DeviceInfo| info.uuid.is_some() && info.uuid == wanted.uuid;
+    let same_pci = |info: &&DeviceInfo| info.pci.is_some() && info.pci == wanted.pci;
+    devices.iter().find(same_uuid).or_else(|| devices.iter().find(same_pci))
+}
+
+/// Why CUDA does not show a GPU that NVML shows.
+fn hidden() -> String {
+    match std::env::var("CUDA_VISIBLE_DEVICES") {
+        Ok(mask) => format!(
+            "CUDA does not show this GPU, CUDA_VISIBLE_DEVICES is '{mask}': unset it, or choose the visible GPUs with --gpus"
+        ),
+        Err(_) => {
+            "CUDA does not show this GPU although NVML does: see dmesg for NVRM and Xid messages, and whether MIG \
+                   is on or the container was given this GPU"
+                .to_owned()
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Whether the bytes arrive.
+//!
+//! One way, checked on the destination: a copy there and back that compares equal proves nothing,
+//! since a mirrored window can return what was sent while no byte reached the peer. The pattern
+//! depends on source, destination, engine and offset; the destination is poisoned before, so that a
+//! write that never happened is told from a wrong one and from data of an earlier copy.
+
+use super::Outcome;
+use super::bench::Bench;
+use crate::hardware::{ErrorKind, HardwareError, PatternCheck};
+use crate::model::measurement::Verified;
+use crate::model::placement::{Engine, Pair, Path, Placement, Side};
+use crate::model::units::Bytes;
+
+/// Turns a seed into the number of its poison: any other number would do.
+const POISON: u64 = 0x5bd1_e995_0bad_f00d;
+
+impl Bench<'_> {
+    pub(super) fn verify(
+        &self,
+        pair: Pair,
+        engine: Engine,
+        issuer: Side,
+        path: Path,
+        bytes: u64,
+    ) -> Result<Outcome, HardwareError> {
+        if let Some(failure) = &self.facts().kernels_failure {
+            let detail = Some(format!("not checked, since the GPU kernels could not be loaded: {failure}"));
+            return Ok(Outcome::Verified { verified: Verified::Inconclusive, detail });
+        }
+        self.set_path(pair, path)?;
+        let (source, destination) = (self.seat(pair.source)?, self.seat(pair.destination)?);
+        let seed = seed(pair, engine, issuer, path);
+        let checked = (|| {
+            self.driver.fill(source.send, bytes, seed)?;
+            self.driver.poison(destination.receive, bytes, seed ^ POISON)?;
+            let stream = self.current_stream(pair, Placement::REFERENCE, issuer)?;
+            match engine {
+                Engine::Copy => self.driver.copy(stream, destination.receive, source.send, bytes)?,
+                Engine::Kernel => self.driver.kernel_copy(stream, destination.receive, source.send, bytes)?,
+            }
+            self.driver.synchronize(stream)?;
+            self.driver.check(destination.receive, bytes, seed, seed ^ POISON)
+        })();
+        match checked {
+            Ok(check) => {
+                let (verified, detail) = judge(&check);
+                Ok(Outcome::Verified { verified, detail })
+            }
+            // Full memory says nothing about the path.
+            Err(error) if error.kind == ErrorKind::OutOfMemory => {
+                Ok(Outcome::Verified { verified: Verified::Inconclusive, detail: Some(error.message) })
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// A number of its own for each combination; never 0, whose first pattern word is 0, the content
+/// of untouched memory.
+fn seed(pair: Pair, engine: Engine, issuer: Side, path: Path) -> u64 {
+    let axes = u64::from(engine == Engine::Kernel)
+        | u64::from(issuer == Side::Destination) << 1
+        | u64::from(path == Path::Staged) << 2;
+    (u64::from(pair.source) + 1) << 40 | (u64::from(pair.destination) + 1) << 8 | axes
+}
+
+fn judge(check: &PatternCheck) -> (Verified, Option<String>) {
+    let Some(first) = check.first_wrong else { return (Verified::Ok, None) };
+    let whole = Bytes(check.words * 8);
+    if check.poisoned == check.wrong {
+        let never = Bytes(check.wrong * 8);
+        (Verified::Dropped, Some(format!("{never} of {whole} were never written, the first at byte {first}")))
+    } else {
+        let (wrong, never) = (Bytes((check.wrong - check.poisoned) * 8), Bytes(check.poisoned * 8));
+        (
+            Verified::Corrupt,
+            Some(format!("{wrong} of {whole} are wrong and {never} were never written, the first at byte {first}")),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(wrong: u64, poisoned: u64) -> PatternCheck {
+        PatternCheck { words: 1 << 20, wrong, poisoned, first_wrong: (wrong > 0).then_some(64) }
+    }
+
+    #[test]
+    fn dropped_and_corrupt_are_told_apart() {
+        assert_eq!(judge(&check(0, 0)), (Verified::Ok, None));
+        assert_eq!(judge(&check(5, 5)).0, Verified::Dropped);
+        assert_eq!(judge(&check(5, 4)).0, Verified::Corrupt);
+        assert_eq!(judge(&check(5, 0)).0, Verified::Corrupt);
+    }
+
+    #[test]
+    fn no_two_combinations_share_a_seed() {
+        let mut seeds = std::collections::HashSet::new();
+        for pair in Pair::ordered(&(0..72).collect::<Vec<_>>()) {
+            for engine in [Engine::Copy, Engine::Kernel] {
+                for issuer in [Side::Source, Side::Destination] {
+                    for path in [Path::Direct, Path::Staged] {
+                        assert!(seeds.insert(seed(pair, engine, issuer, path)));
+                    }
+                }
+            }
+        }
+        assert!(!seeds.contains(&0));
+    }
+}

@@ -1,0 +1,323 @@
+//! Which copies, in which rounds, with how many bytes. Pure: from what is known of the machine to
+//! a list of rounds that a worker can run one by one.
+
+pub mod profile;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use self::profile::{Extent, Profile, Staged};
+use crate::model::measurement::DriverFacts;
+use crate::model::placement::{Direction, Engine, HostMode, Pair, Path, Placement, Side, StreamKind};
+use crate::model::topology::Topology;
+use crate::model::units::{Bytes, MIB};
+
+/// Time that one copy of a direct measurement should take, milliseconds. The driver adds some
+/// 2.6 µs to each copy of a row on H200, so 1.3 ms keep that below 0.2% (docs/measurement.md).
+const DIRECT_COPY_MS: f64 = 1.3;
+/// The same for staged copies, whose fixed costs are larger and which are not gated.
+const STAGED_COPY_MS: f64 = 4.0;
+/// Size of the copies whose time tells the fixed cost of a row's copies.
+pub const FIXED_COST_BYTES: u64 = MIB;
+/// How many of them follow a row; the first is not counted.
+pub const FIXED_COST_COPIES: usize = 4;
+/// Copies of a direct route whose rate is not known, MiB.
+const UNKNOWN_ROUTE_MIB: u64 = 256;
+/// No measured copy is smaller than this, MiB.
+const SMALLEST_COPY_MIB: u64 = 16;
+/// Bytes verified on the staged path: enough for every staging buffer to be used many times.
+const STAGED_VERIFY: u64 = 64 * MIB;
+/// Bytes of a copy whose latency is measured, as p2pBandwidthLatencyTest has it.
+pub const LATENCY_BYTES: u64 = 16;
+/// Copies in one row of a latency sample.
+pub const LATENCY_COPIES: u32 = 100;
+
+/// A round may take this long, and
+const DEADLINE_BASE: Duration = Duration::from_secs(5);
+/// as long on top as its bytes take at this rate: a Gen1 x1 link carries 0.25 GB/s.
+const DEADLINE_FLOOR_GBPS: f64 = 0.2;
+
+/// A probe group, as `--only` and `--skip` name it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, clap::ValueEnum)]
+pub enum Group {
+    /// Bandwidth between GPUs, with verification.
+    Peers,
+    /// Overlap of copies with kernels.
+    Overlap,
+    /// Small-copy latency.
+    Latency,
+}
+
+impl Group {
+    /// All there are.
+    pub const ALL: [Self; 3] = [Self::Peers, Self::Overlap, Self::Latency];
+}
+
+/// One thing that the worker does between two answers. If it hangs or crashes, only this and what
+/// else concerns its pair is lost.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Round {
+    /// Number within the plan.
+    pub id: u32,
+    /// The pair of GPUs, by NVML index.
+    pub pair: Pair,
+    /// What to do.
+    pub task: Task,
+    /// How long it may take.
+    pub deadline: Duration,
+}
+
+/// What a round does.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "task")]
+pub enum Task {
+    /// Copy a pattern and check it on the destination.
+    Verify {
+        /// What moves the bytes.
+        engine: Engine,
+        /// Who issues.
+        issuer: Side,
+        /// Direct or staged.
+        path: Path,
+        /// Bytes to check.
+        bytes: Bytes,
+    },
+    /// Time a row of copies.
+    Bandwidth {
+        /// Streams and host.
+        placement: Placement,
+        /// Who issues.
+        issuer: Side,
+        /// What moves the bytes.
+        engine: Engine,
+        /// One way, or both at once.
+        direction: Direction,
+        /// Direct or staged.
+        path: Path,
+        /// Size of one copy.
+        bytes: Bytes,
+        /// Timed copies, after one that is not.
+        samples: u32,
+    },
+    /// Time a copy and a kernel against each other.
+    Overlap {
+        /// Streams and host.
+        placement: Placement,
+        /// Where the kernel runs.
+        compute_on: Side,
+        /// Bytes that are copied.
+        bytes: Bytes,
+        /// How often.
+        samples: u32,
+    },
+    /// Time a row of small copies.
+    Latency {
+        /// Direct or staged.
+        path: Path,
+        /// How often.
+        samples: u32,
+    },
+}
+
+impl Task {
+    /// Bytes that go over the link.
+    fn total_bytes(&self) -> u64 {
+        match self {
+            Self::Verify { bytes, .. } => bytes.0,
+            Self::Bandwidth { bytes, samples, .. } => bytes.0 * u64::from(samples + 1),
+            Self::Overlap { bytes, samples, .. } => bytes.0 * u64::from(*samples),
+            Self::Latency { .. } => 0,
+        }
+    }
+}
+
+/// What the plan is made from.
+#[derive(Debug)]
+pub struct Request<'a> {
+    /// The GPUs to test, by NVML index.
+    pub gpus: &'a [u32],
+    /// What the driver said of them.
+    pub driver: &'a DriverFacts,
+    /// The routes.
+    pub topology: &'a Topology,
+    /// How much is measured.
+    pub profile: &'a Profile,
+    /// The probe groups wanted.
+    pub groups: &'a BTreeSet<Group>,
+    /// The bytes of an overlap measurement, if not the profile's.
+    pub overlap_bytes: Option<Bytes>,
+    /// The longest time a round may take, if not chosen by its size.
+    pub deadline: Option<Duration>,
+}
+
+/// The rounds for a request: pair by pair in rows, staged before direct so that peer access is
+/// switched twice per pair and not at every round.
+pub fn rounds(request: &Request<'_>) -> Vec<Round> {
+    let mut rounds = Vec::new();
+    for pair in Pair::ordered(request.gpus) {
+        let Some(budget) = budget(request.driver, pair) else { continue };
+        let direct = is_direct(request.driver, pair);
+        let mut tasks = Vec::new();
+        if !direct || request.profile.peers.staged == Staged::All {
+            staged(request, pair, budget, &mut tasks);
+        }
+        if direct {
+            direct_peers(request, pair, budget, &mut tasks);
+            overlap(request, &mut tasks);
+            latency(request, Path::Direct, &mut tasks);
+        }
+        for task in tasks {
+            let deadline = request.deadline.unwrap_or_else(|| deadline(&task));
+            let id = u32::try_from(rounds.len()).unwrap_or(u32::MAX);
+            rounds.push(Round { id, pair, task, deadline });
+        }
+    }
+    rounds
+}
+
+/// Whether CUDA lets both ends of a pair reach each other.
+pub fn is_direct(driver: &DriverFacts, pair: Pair) -> bool {
+    let possible = |pair: Pair| {
+        driver
+            .peer_access
+            .iter()
+            .any(|access| access.pair == pair && access.possible == Some(true) && access.failure.is_none())
+    };
+    possible(pair)
+}
+
+/// Bytes that one buffer may have on both GPUs of a pair; none when one of them cannot be tested.
+fn budget(driver: &DriverFacts, pair: Pair) -> Option<u64> {
+    let of = |index| {
+        let device = driver.devices.iter().find(|device| device.index == index)?;
+        if device.failure.is_some() { None } else { device.budget_bytes }
+    };
+    Some(of(pair.source)?.0.min(of(pair.destination)?.0) / 2)
+}
+
+fn direct_peers(request: &Request<'_>, pair: Pair, buffer: u64, tasks: &mut Vec<Task>) {
+    if !request.groups.contains(&Group::Peers) {
+        return;
+    }
+    let peers = &request.profile.peers;
+    let rate = request.topology.route(pair).and_then(|route| route.theoretical_gbps);
+    let bytes = Bytes(match rate {
+        Some(rate) => copy_bytes(rate.0, DIRECT_COPY_MS, buffer),
+        None => (UNKNOWN_ROUTE_MIB * MIB).min(buffer),
+    });
+    let kernels = request.driver.kernels_failure.is_none();
+    let issuers = [(Side::Source, Extent::EveryPlacement), (Side::Destination, peers.issued_by_destination)];
+    let engines = [(Engine::Copy, Extent::EveryPlacement), (Engine::Kernel, peers.kernel)];
+    let directions = [(Direction::OneWay, Extent::EveryPlacement), (Direction::BothWays, peers.both_ways)];
+
+    for (engine, by_engine) in engines {
+        if by_engine == Extent::None || (engine == Engine::Kernel && !kernels) {
+            continue;
+        }
+        tasks.push(Task::Verify { engine, issuer: Side::Source, path: Path::Direct, bytes: Bytes(buffer) });
+        if engine == Engine::Kernel && peers.issued_by_destination != Extent::None {
+            // A kernel that pulls takes another way through the chip than one that pushes.
+            let issuer = Side::Destination;
+            tasks.push(Task::Verify { engine, issuer, path: Path::Direct, bytes: Bytes(buffer) });
+        }
+        for (issuer, by_issuer) in issuers {
+            for (direction, by_direction) in directions {
+                let placements = in_common([by_engine, by_issuer, by_direction]);
+                for placement in placements {
+                    tasks.push(Task::Bandwidth {
+                        placement,
+                        issuer,
+                        engine,
+                        direction,
+                        path: Path::Direct,
+                        bytes,
+                        samples: peers.samples,
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// The placements in which a combination is measured, where each of its axes says how far it goes.
+/// The reference placement measures each axis by itself; products of axes belong to `full`.
+fn in_common(extents: [Extent; 3]) -> Vec<Placement> {
+    if extents.contains(&Extent::None) {
+        return Vec::new();
+    }
+    match extents.iter().filter(|&&extent| extent == Extent::Reference).count() {
+        0 => Placement::all().collect(),
+        1 => vec![Placement::REFERENCE],
+        _ => Vec::new(),
+    }
+}
+
+fn staged(request: &Request<'_>, pair: Pair, buffer: u64, tasks: &mut Vec<Task>) {
+    if request.groups.contains(&Group::Peers) {
+        let rate = request.topology.route(pair).and_then(|route| route.staged_theoretical_gbps);
+        let bytes = Bytes(copy_bytes(rate.map_or(32.0, |rate| rate.0), STAGED_COPY_MS, buffer));
+        let (engine, issuer, path) = (Engine::Copy, Side::Source, Path::Staged);
+        tasks.push(Task::Verify { engine, issuer, path, bytes: Bytes(STAGED_VERIFY.min(buffer)) });
+        // Without a direct path the staged one is what the pair has: all placements, then.
+        let direct = is_direct(request.driver, pair);
+        for placement in Placement::all().filter(|placement| !direct || *placement == Placement::REFERENCE) {
+            tasks.push(Task::Bandwidth {
+                placement,
+                issuer,
+                engine,
+                direction: Direction::OneWay,
+                path,
+                bytes,
+                samples: request.profile.peers.samples,
+            });
+        }
+    }
+    latency(request, Path::Staged, tasks);
+}
+
+fn overlap(request: &Request<'_>, tasks: &mut Vec<Task>) {
+    let profile = &request.profile.overlap;
+    if !request.groups.contains(&Group::Overlap) || profile.samples == 0 || request.driver.kernels_failure.is_some() {
+        return;
+    }
+    let bytes = request.overlap_bytes.unwrap_or(profile.bytes);
+    for placement in Placement::all() {
+        for compute_on in [Side::Source, Side::Destination] {
+            tasks.push(Task::Overlap { placement, compute_on, bytes, samples: profile.samples });
+        }
+    }
+}
+
+fn latency(request: &Request<'_>, path: Path, tasks: &mut Vec<Task>) {
+    let samples = request.profile.latency.samples;
+    if request.groups.contains(&Group::Latency) && samples > 0 {
+        tasks.push(Task::Latency { path, samples });
+    }
+}
+
+/// Bytes that take about `milliseconds` at this rate, whole MiB, within the buffer.
+fn copy_bytes(gbps: f64, milliseconds: f64, buffer: u64) -> u64 {
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a clamped, positive size")]
+    let mib = (gbps * milliseconds * 1e6 / MIB as f64).clamp(0.0, 1e6).ceil() as u64;
+    (mib.max(SMALLEST_COPY_MIB) * MIB).min(buffer)
+}
+
+#[allow(clippy::cast_precision_loss, reason = "a deadline need not be exact")]
+fn deadline(task: &Task) -> Duration {
+    DEADLINE_BASE + Duration::from_secs_f64(task.total_bytes() as f64 / (DEADLINE_FLOOR_GBPS * 1e9))
+}
+
+/// Whether the task stands for figures of the blocking call.
+pub const fn is_blocking(placement: Placement) -> bool {
+    matches!(placement.host, HostMode::Blocking)
+}
+
+/// The stream that a side's work goes to in a placement.
+pub const fn stream_of(placement: Placement, side: Side) -> StreamKind {
+    match side {
+        Side::Source => placement.source,
+        Side::Destination => placement.destination,
+    }
+}

@@ -1,0 +1,63 @@
+//! The worker's side of the pipe.
+
+use std::io::{BufRead, Write};
+use std::sync::mpsc;
+
+use super::protocol::{Reply, Request};
+use crate::hardware::{Driver, ErrorKind, Machine};
+use crate::measure::{Bench, Outcome};
+
+/// Serves rounds until the parent closes the pipe, or a context is broken.
+///
+/// # Errors
+///
+/// The parent cannot be answered any more, or speaks another language.
+pub fn serve(machine: &Machine, mut to_parent: impl Write) -> Result<(), String> {
+    let requests = read_requests();
+    // Before the first request, so that the driver starts while the parent still reads facts.
+    let driver = match machine.driver() {
+        Ok(driver) => driver,
+        Err(error) => return say(&mut to_parent, &Reply::NoDriver { error }),
+    };
+    let driver: &dyn Driver = driver.as_ref();
+    let Some(first) = requests.recv().ok().transpose()? else { return Ok(()) };
+    let Request::Open { selections, memory_limit } = first else {
+        return Err("the first request must open GPUs".into());
+    };
+    let bench = Bench::open(driver, &selections, memory_limit);
+    say(&mut to_parent, &Reply::Ready { facts: bench.facts().clone(), floor_seconds: driver.floor_seconds() })?;
+    while let Some(request) = requests.recv().ok().transpose()? {
+        let Request::Run { round } = request else { return Err("GPUs are open already".into()) };
+        let outcome = bench.run(&round);
+        let broken = matches!(&outcome, Outcome::Failed { error } if error.kind == ErrorKind::Sticky);
+        say(&mut to_parent, &Reply::Done { id: round.id, outcome })?;
+        if broken {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn say(to_parent: &mut impl Write, reply: &Reply) -> Result<(), String> {
+    let mut line = serde_json::to_vec(reply).map_err(|error| error.to_string())?;
+    line.push(b'\n');
+    to_parent.write_all(&line).and_then(|()| to_parent.flush()).map_err(|error| format!("the parent is gone: {error}"))
+}
+
+/// Reads requests on a thread of their own. When the parent is gone, the process ends at once, even
+/// while a copy hangs: a worker must not outlive its parent.
+fn read_requests() -> mpsc::Receiver<Result<Request, String>> {
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines() {
+            let request = line.map_err(|error| error.to_string()).and_then(|line| {
+                serde_json::from_str(&line).map_err(|error| format!("a request is not readable: {error}"))
+            });
+            if sender.send(request).is_err() {
+                return;
+            }
+        }
+        std::process::exit(0);
+    });
+    receiver
+}

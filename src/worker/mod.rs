@@ -1,0 +1,7 @@
+//! The worker: a child process, the only one that opens CUDA. It gets rounds over a pipe as JSON
+//! lines and answers each. A copy that hangs or a driver that crashes costs the pair at fault; the
+//! parent ends the child and starts another.
+
+pub mod child;
+pub mod protocol;
+pub mod supervisor;

@@ -1,0 +1,55 @@
+//! What parent and worker say to each other: one JSON object a line.
+
+use serde::{Deserialize, Serialize};
+
+use crate::hardware::HardwareError;
+use crate::measure::{Outcome, Selection};
+use crate::model::measurement::DriverFacts;
+use crate::model::units::Bytes;
+use crate::plan::Round;
+
+/// Name of the hidden subcommand that makes a process a worker.
+pub const SUBCOMMAND: &str = "worker";
+
+/// From the parent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "request")]
+pub enum Request {
+    /// Open these GPUs. The driver itself starts before, as soon as the worker does.
+    Open {
+        /// The GPUs.
+        selections: Vec<Selection>,
+        /// Most memory to take on each.
+        memory_limit: Bytes,
+    },
+    /// Run a round.
+    Run {
+        /// The round.
+        round: Round,
+    },
+}
+
+/// From the worker.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "reply")]
+pub enum Reply {
+    /// The driver could not be started; the worker ends.
+    NoDriver {
+        /// Why.
+        error: HardwareError,
+    },
+    /// The GPUs are open, as far as they could be.
+    Ready {
+        /// What the driver said.
+        facts: DriverFacts,
+        /// Seconds that the driver's initialisation and the contexts alone took.
+        floor_seconds: f64,
+    },
+    /// A round has ended.
+    Done {
+        /// Its number.
+        id: u32,
+        /// How.
+        outcome: Outcome,
+    },
+}
