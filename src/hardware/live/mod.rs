@@ -1,5 +1,9 @@
 //! The live machine: NVML and sysfs for facts, the CUDA driver for copies. The only unsafe code.
 
+#![allow(unsafe_code, reason = "the libraries of the driver are C")]
+
+mod sysfs;
+
 use std::sync::Arc;
 
 use super::{Driver, HardwareError, Telemetry};
