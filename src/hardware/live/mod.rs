@@ -2,7 +2,9 @@
 
 #![allow(unsafe_code, reason = "the libraries of the driver are C")]
 
+mod nvml;
 mod sysfs;
+mod telemetry;
 
 use std::sync::Arc;
 
@@ -14,7 +16,7 @@ use super::{Driver, HardwareError, Telemetry};
 ///
 /// NVML is missing or does not start.
 pub fn telemetry() -> Result<Arc<dyn Telemetry>, HardwareError> {
-    Err(HardwareError::new(super::ErrorKind::NoDriver, "not written yet"))
+    Ok(Arc::new(telemetry::LiveTelemetry::open()?))
 }
 
 /// Opens the CUDA driver.

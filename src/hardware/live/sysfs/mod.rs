@@ -181,7 +181,7 @@ mod tests {
         machine.proc("sys/kernel/hostname", "node7\n");
         machine.proc(
             "cpuinfo",
-            &format!(
+            format!(
                 "processor\t: 0\nmodel name\t: AMD EPYC 9654 96-Core Processor\nflags\t\t: fpu vme sse2\n\n{}",
                 "processor\t: 1\n".repeat(10_000)
             ),
@@ -225,10 +225,10 @@ mod tests {
     fn numa_nodes_have_processors_and_memory() {
         let machine = Fixture::new();
         for (node, cpus) in [(10, "128-255"), (2, "0-127")] {
-            machine.sys(&format!("devices/system/node/node{node}/cpulist"), &format!("{cpus}\n"));
+            machine.sys(&format!("devices/system/node/node{node}/cpulist"), format!("{cpus}\n"));
             machine.sys(
                 &format!("devices/system/node/node{node}/meminfo"),
-                &format!("Node {node} MemTotal:       1048576 kB\nNode {node} MemFree:        4 kB\n"),
+                format!("Node {node} MemTotal:       1048576 kB\nNode {node} MemFree:        4 kB\n"),
             );
         }
         machine.sys("devices/system/node/node3/cpulist", "\n");
