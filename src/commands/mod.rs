@@ -10,7 +10,6 @@ mod select;
 mod topo;
 
 use std::sync::Arc;
-use std::sync::mpsc;
 use std::time::Duration;
 
 use time::OffsetDateTime;
@@ -18,7 +17,7 @@ use time::format_description::well_known::Rfc3339;
 
 use crate::cli::{Cli, Command};
 use crate::discover;
-use crate::hardware::{ErrorKind, HardwareError, Machine, Telemetry};
+use crate::hardware::{Machine, Telemetry};
 use crate::model::snapshot::Snapshot;
 use crate::worker;
 
@@ -61,18 +60,7 @@ fn timestamp() -> String {
 /// Facts of the machine, and the telemetry to watch it further with. A machine without NVML gives
 /// a snapshot without GPUs that says why.
 fn snapshot(machine: &Machine) -> (Snapshot, Option<Arc<dyn Telemetry>>) {
-    // Starting NVML can block as every call of it can.
-    let (sender, receiver) = mpsc::channel();
-    let opened = machine.clone();
-    std::thread::spawn(move || sender.send(opened.telemetry()));
-    let telemetry = receiver.recv_timeout(DISCOVERY_LIMIT).unwrap_or_else(|_| {
-        let limit = DISCOVERY_LIMIT.as_secs();
-        Err(HardwareError::new(
-            ErrorKind::NoDriver,
-            format!("NVML did not start within {limit} s: see dmesg for NVRM and Xid messages"),
-        ))
-    });
-    match telemetry {
+    match discover::open(machine, DISCOVERY_LIMIT) {
         Ok(telemetry) => (discover::discover(Arc::clone(&telemetry), DISCOVERY_LIMIT), Some(telemetry)),
         Err(error) => (discover::without_telemetry(&error), None),
     }

@@ -1,8 +1,11 @@
 //! The live machine: NVML and sysfs for facts, the CUDA driver for copies. The only unsafe code.
 
-#![allow(unsafe_code)]
+#![allow(unsafe_code, reason = "the libraries of the driver are C")]
 
 mod cuda;
+mod nvml;
+mod sysfs;
+mod telemetry;
 
 use std::sync::Arc;
 
@@ -14,7 +17,7 @@ use super::{Driver, HardwareError, Telemetry};
 ///
 /// NVML is missing or does not start.
 pub fn telemetry() -> Result<Arc<dyn Telemetry>, HardwareError> {
-    Err(HardwareError::new(super::ErrorKind::NoDriver, "not written yet"))
+    Ok(Arc::new(telemetry::LiveTelemetry::open()?))
 }
 
 /// Opens the CUDA driver.

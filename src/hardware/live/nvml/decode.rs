@@ -1,0 +1,263 @@
+//! What NVML's numbers mean. Pure. A number that is not listed here is said, never guessed.
+
+use crate::model::reading::Unknown;
+use crate::model::snapshot::{CommonAncestor, ComputeMode, Fabric, FabricState, NvLinkRemote, P2pStatus};
+
+/// A value of NVML's that has no meaning here.
+pub fn unlisted(what: &str, value: impl std::fmt::Display) -> Unknown {
+    Unknown::Failed(format!("NVML: {what} {value} is not listed"))
+}
+
+/// A field value, which NVML hands out as one of several C types in the same eight bytes.
+/// Negative and fractional values are no counts.
+pub fn field_value(value_type: u32, bytes: [u8; 8]) -> Result<u64, Unknown> {
+    let [a, b, c, d, ..] = bytes;
+    let value = match value_type {
+        0 => {
+            let value = f64::from_ne_bytes(bytes);
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked by the range")]
+            (0.0..18_446_744_073_709_551_616.0).contains(&value).then_some(value as u64)
+        }
+        1 => Some(u32::from_ne_bytes([a, b, c, d]).into()),
+        // An unsigned long has the width of a pointer where NVML runs.
+        2 if cfg!(target_pointer_width = "32") => Some(u32::from_ne_bytes([a, b, c, d]).into()),
+        2 | 3 => Some(u64::from_ne_bytes(bytes)),
+        4 => i64::from_ne_bytes(bytes).try_into().ok(),
+        5 => i32::from_ne_bytes([a, b, c, d]).try_into().ok(),
+        6 => Some(u16::from_ne_bytes([a, b]).into()),
+        _ => return Err(unlisted("value type", value_type)),
+    };
+    value.ok_or_else(|| Unknown::Failed("NVML: a negative value for a count".to_owned()))
+}
+
+/// A feature that is off or on.
+pub fn on(value: u64) -> Result<bool, Unknown> {
+    match value {
+        0 => Ok(false),
+        1 => Ok(true),
+        value => Err(unlisted("state", value)),
+    }
+}
+
+/// PCIe generation, 1 to 6.
+pub fn generation(value: u32) -> Result<u8, Unknown> {
+    u8::try_from(value).ok().filter(|value| (1..=6).contains(value)).ok_or_else(|| unlisted("PCIe generation", value))
+}
+
+/// PCIe lanes. 0, 63 and 255 are what broken links say.
+pub fn lanes(value: u32) -> Result<u8, Unknown> {
+    let lanes = u8::try_from(value).ok().filter(|lanes| matches!(lanes, 1 | 2 | 4 | 8 | 12 | 16 | 32));
+    lanes.ok_or_else(|| unlisted("PCIe width", value))
+}
+
+/// NVLink version from its enumeration.
+pub fn nvlink_version(value: u64) -> Result<String, Unknown> {
+    let version = match value {
+        1 => "1.0",
+        2 => "2.0",
+        3 => "2.2",
+        4 => "3.0",
+        5 => "3.1",
+        6 => "4.0",
+        7 => "5.0",
+        value => return Err(unlisted("NVLink version", value)),
+    };
+    Ok(version.to_owned())
+}
+
+/// What an NVLink leads to. 255 is NVML's "unknown".
+pub fn nvlink_remote(value: u32) -> Result<NvLinkRemote, Unknown> {
+    match value {
+        0 => Ok(NvLinkRemote::Gpu),
+        1 => Ok(NvLinkRemote::Npu),
+        2 => Ok(NvLinkRemote::Switch),
+        value => Err(unlisted("kind of NVLink device", value)),
+    }
+}
+
+/// Reasons of the throttle mask, by bit. Bit 0 is "idle", which holds nothing back.
+const THROTTLE_REASONS: [(u64, &str); 8] = [
+    (0x002, "applications-clocks"),
+    (0x004, "sw-power-cap"),
+    (0x008, "hw-slowdown"),
+    (0x010, "sync-boost"),
+    (0x020, "sw-thermal"),
+    (0x040, "hw-thermal"),
+    (0x080, "hw-power-brake"),
+    (0x100, "display-clocks"),
+];
+
+/// Short stable names of the reasons in a throttle mask.
+pub fn throttle_reasons(mask: u64) -> Vec<String> {
+    THROTTLE_REASONS.iter().filter(|(bit, _)| mask & bit != 0).map(|(_, name)| (*name).to_owned()).collect()
+}
+
+/// Compute mode.
+pub fn compute_mode(value: u32) -> Result<ComputeMode, Unknown> {
+    match value {
+        0 => Ok(ComputeMode::Default),
+        1 => Ok(ComputeMode::ExclusiveThread),
+        2 => Ok(ComputeMode::Prohibited),
+        3 => Ok(ComputeMode::ExclusiveProcess),
+        value => Err(unlisted("compute mode", value)),
+    }
+}
+
+/// Performance state, 0 to 15; 32 is NVML's "unknown".
+pub fn power_state(value: u32) -> Result<u8, Unknown> {
+    u8::try_from(value).ok().filter(|state| *state <= 15).ok_or_else(|| unlisted("performance state", value))
+}
+
+/// Architecture. One that is newer than this list is named by its number.
+pub fn architecture(value: u32) -> Result<String, Unknown> {
+    let name = match value {
+        2 => "Kepler",
+        3 => "Maxwell",
+        4 => "Pascal",
+        5 => "Volta",
+        6 => "Turing",
+        7 => "Ampere",
+        8 => "Ada",
+        9 => "Hopper",
+        10 => "Blackwell",
+        u32::MAX => return Err(Unknown::Failed("NVML does not know the architecture".to_owned())),
+        newer => return Ok(format!("architecture {newer}")),
+    };
+    Ok(name.to_owned())
+}
+
+/// NVML's word on peer access.
+pub fn p2p_status(value: u32) -> Result<P2pStatus, Unknown> {
+    match value {
+        0 => Ok(P2pStatus::Ok),
+        1 => Ok(P2pStatus::ChipsetNotSupported),
+        2 => Ok(P2pStatus::GpuNotSupported),
+        3 => Ok(P2pStatus::TopologyNotSupported),
+        4 => Ok(P2pStatus::DisabledByRegkey),
+        5 => Ok(P2pStatus::NotSupported),
+        6 => Ok(P2pStatus::Unknown),
+        value => Err(unlisted("P2P status", value)),
+    }
+}
+
+/// Topology level.
+pub fn common_ancestor(value: u32) -> Result<CommonAncestor, Unknown> {
+    match value {
+        0 => Ok(CommonAncestor::Internal),
+        10 => Ok(CommonAncestor::SingleSwitch),
+        20 => Ok(CommonAncestor::MultipleSwitches),
+        30 => Ok(CommonAncestor::HostBridge),
+        40 => Ok(CommonAncestor::NumaNode),
+        50 => Ok(CommonAncestor::System),
+        value => Err(unlisted("topology level", value)),
+    }
+}
+
+/// CUDA version from `1000 * major + 10 * minor`.
+pub fn cuda_version(value: i32) -> String {
+    format!("{}.{}", value / 1000, value % 1000 / 10)
+}
+
+/// State of the fabric. `health` is the mask of drivers that have one.
+pub fn fabric(
+    state: u8,
+    status: u32,
+    clique_id: u32,
+    cluster: [u8; 16],
+    health: Option<u32>,
+) -> Result<Fabric, Unknown> {
+    let state = match state {
+        0 => FabricState::NotSupported,
+        1 => FabricState::NotStarted,
+        2 => FabricState::InProgress,
+        3 => FabricState::Completed,
+        state => return Err(unlisted("fabric state", state)),
+    };
+    let cluster_uuid = cluster.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(Fabric { state, status, health_mask: health.map(degraded), clique_id, cluster_uuid })
+}
+
+/// What of a fabric health mask says that something is degraded, in its own bits: 0 is healthy.
+///
+/// In NVML's mask a healthy part is not 0: each part is a number, 0 "not supported", 1 "yes" and
+/// 2 "no" (nvml.h, `NVML_GPU_FABRIC_HEALTH_MASK_*`): degraded bandwidth from bit 0, route recovery
+/// from 2, unhealthy route from 4, access timeout recovery from 6, all two bits wide; the
+/// configuration from bit 8, four bits wide, is 1 when correct and higher when not.
+pub const fn degraded(mask: u32) -> u32 {
+    // A part is "yes" when its low bit is set and its high bit is not.
+    let yes = mask & !(mask >> 1) & 0b0101_0101;
+    let configuration = mask >> 8 & 0xf;
+    if configuration > 1 { yes | configuration << 8 } else { yes }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn field_values_are_decoded_by_their_type() {
+        let low = |value: u64| value.to_ne_bytes();
+        assert_eq!(field_value(0, 26562.0_f64.to_ne_bytes()), Ok(26562));
+        assert!(field_value(0, (-1.0_f64).to_ne_bytes()).is_err());
+        assert!(field_value(0, f64::NAN.to_ne_bytes()).is_err());
+        // What lies beyond a narrow value is not part of it.
+        let mut bytes = [0xff; 8];
+        bytes[..4].copy_from_slice(&26562_u32.to_ne_bytes());
+        assert_eq!(field_value(1, bytes), Ok(26562));
+        assert_eq!(field_value(2, low(1 << 40)), Ok(1 << 40));
+        assert_eq!(field_value(3, low(u64::MAX)), Ok(u64::MAX));
+        assert_eq!(field_value(4, 7_i64.to_ne_bytes()), Ok(7));
+        assert!(field_value(4, (-7_i64).to_ne_bytes()).is_err());
+        bytes[..4].copy_from_slice(&(-1_i32).to_ne_bytes());
+        assert!(field_value(5, bytes).is_err());
+        bytes[..2].copy_from_slice(&9_u16.to_ne_bytes());
+        assert_eq!(field_value(6, bytes), Ok(9));
+        assert_eq!(field_value(7, low(1)), Err(Unknown::Failed("NVML: value type 7 is not listed".into())));
+    }
+
+    #[test]
+    fn versions_are_nvidias() {
+        let versions: Vec<_> = (1..=7).map(|value| nvlink_version(value).unwrap()).collect();
+        assert_eq!(versions, ["1.0", "2.0", "2.2", "3.0", "3.1", "4.0", "5.0"]);
+        assert!(nvlink_version(0).is_err() && nvlink_version(8).is_err());
+        assert_eq!(cuda_version(13000), "13.0");
+        assert_eq!(cuda_version(12080), "12.8");
+        assert_eq!(architecture(9).unwrap(), "Hopper");
+        assert_eq!(architecture(12).unwrap(), "architecture 12");
+        assert!(architecture(u32::MAX).is_err());
+    }
+
+    #[test]
+    fn nonsense_is_unknown_and_no_number() {
+        for value in [0, 7, 255, u32::MAX] {
+            assert!(generation(value).is_err(), "{value}");
+        }
+        for value in [0, 3, 63, 255, 272] {
+            assert!(lanes(value).is_err(), "{value}");
+        }
+        assert_eq!((generation(5), lanes(16)), (Ok(5), Ok(16)));
+        assert!(nvlink_remote(255).is_err() && power_state(32).is_err() && on(2).is_err());
+        assert!(p2p_status(7).is_err() && common_ancestor(35).is_err() && compute_mode(4).is_err());
+    }
+
+    #[test]
+    fn an_idle_gpu_is_not_held_back() {
+        assert!(throttle_reasons(0).is_empty());
+        assert!(throttle_reasons(1).is_empty());
+        assert_eq!(throttle_reasons(0x48), ["hw-slowdown", "hw-thermal"]);
+        assert_eq!(throttle_reasons(u64::MAX).len(), 8);
+    }
+
+    #[test]
+    fn a_healthy_fabric_is_zero_whatever_the_driver_supports() {
+        assert_eq!(degraded(0), 0);
+        assert_eq!(degraded(0b0001_1010_1010), 0, "no to everything, configuration correct");
+        assert_eq!(degraded(0b1010_1001), 0b01, "degraded bandwidth");
+        assert_eq!(degraded(0b1001_1010), 0b0001_0000, "unhealthy route");
+        assert_eq!(degraded(0x4aa), 0x400, "no partition");
+        let fabric = fabric(3, 0, 1, [0xab; 16], Some(0x1aa)).unwrap();
+        assert_eq!((fabric.state, fabric.health_mask, fabric.clique_id), (FabricState::Completed, Some(0), 1));
+        assert_eq!(fabric.cluster_uuid, "ab".repeat(16));
+        assert!(super::fabric(4, 0, 0, [0; 16], None).is_err());
+    }
+}

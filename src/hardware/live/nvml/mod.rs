@@ -1,0 +1,211 @@
+//! NVML: facts of GPUs and of pairs of them. The wrapper's calls where they are sound, raw ones
+//! (in [`raw`]) where it lacks them.
+
+mod decode;
+mod error;
+mod nvlink;
+mod raw;
+
+use std::ffi::OsStr;
+
+use nvml_wrapper::Device;
+use nvml_wrapper::enum_wrappers::device::{Clock, EccCounter, MemoryError};
+use nvml_wrapper::enums::device::UsedGpuMemory;
+use nvml_wrapper::error::NvmlError;
+
+use self::raw::{Field, Raw};
+use crate::hardware::{ErrorKind, GpuGroup, HardwareError, LinkSample};
+use crate::model::reading::{Reading, Unknown};
+use crate::model::snapshot::{Gpu, GpuPair, GpuProcess, Host, PcieErrors};
+use crate::model::units::Bytes;
+
+/// Names of the library. The first is what a driver installs; the second is all that some images
+/// have.
+const LIBRARIES: [&str; 2] = ["libnvidia-ml.so.1", "libnvidia-ml.so"];
+
+/// `NVML_FI_DEV_PCIE_COUNT_CORRECTABLE_ERRORS`, `…_NON_FATAL_ERROR` and `…_FATAL_ERROR`.
+const PCIE_ERRORS: [u32; 3] = [173, 179, 180];
+
+/// An NVML that has started. It is never shut down: that may block on a sick machine, calls on
+/// abandoned threads may still be under way, and the end of the process does the same.
+#[derive(Clone, Copy)]
+pub struct Nvml {
+    nvml: &'static nvml_wrapper::Nvml,
+}
+
+/// A GPU that NVML opened, or why it did not. Every reading of one that it did not open says why.
+struct Opened(Result<Device<'static>, Unknown>);
+
+impl Opened {
+    /// A fact from a call of the wrapper.
+    fn read<T>(&self, call: impl FnOnce(&Device<'static>) -> Result<T, NvmlError>) -> Reading<T> {
+        self.ask(|device| call(device).map_err(error::unknown))
+    }
+
+    /// A fact from raw calls.
+    fn raw<T>(&self, call: impl FnOnce(Raw) -> Result<T, Unknown>) -> Reading<T> {
+        self.ask(|device| call(Raw::new(device)))
+    }
+
+    fn ask<T>(&self, call: impl FnOnce(&Device<'static>) -> Result<T, Unknown>) -> Reading<T> {
+        self.0.as_ref().map_err(Clone::clone).and_then(call).into()
+    }
+}
+
+impl Nvml {
+    /// Loads and starts NVML.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NoDriver`], with the way out.
+    pub fn open() -> Result<Self, HardwareError> {
+        let open = |name: &str| nvml_wrapper::Nvml::builder().lib_path(OsStr::new(name)).init();
+        let nvml = match open(LIBRARIES[0]) {
+            // The first name's failure is the one to tell: where both are missing they say the same.
+            Err(first @ NvmlError::LibloadingError(_)) => open(LIBRARIES[1]).map_err(|_| first),
+            other => other,
+        }
+        .map_err(error::not_started)?;
+        Ok(Self { nvml: Box::leak(Box::new(nvml)) })
+    }
+
+    /// Number of GPUs, those that cannot be opened included.
+    ///
+    /// # Errors
+    ///
+    /// NVML's own.
+    pub fn gpu_count(self) -> Result<u32, HardwareError> {
+        self.nvml.device_count().map_err(|error| {
+            HardwareError::new(ErrorKind::Other, format!("NVML does not count its GPUs: {}", error::unknown(error)))
+        })
+    }
+
+    /// Fills in the versions.
+    pub fn read_host(self, host: &mut Host) {
+        fn reading<T>(result: Result<T, NvmlError>) -> Reading<T> {
+            result.map_err(error::unknown).into()
+        }
+        host.driver_version = reading(self.nvml.sys_driver_version());
+        host.nvml_version = reading(self.nvml.sys_nvml_version());
+        host.cuda_version = reading(self.nvml.sys_cuda_driver_version()).map(decode::cuda_version);
+    }
+
+    fn device(self, index: u32) -> Opened {
+        Opened(self.nvml.device_by_index(index).map_err(error::not_opened))
+    }
+
+    /// Fills in one group of facts.
+    pub fn read_gpu(self, group: GpuGroup, gpu: &mut Gpu) {
+        let device = self.device(gpu.index);
+        match group {
+            GpuGroup::Identity => read_identity(&device, gpu),
+            GpuGroup::Pcie => read_pcie(&device, gpu),
+            GpuGroup::NvLink => read_nvlink(&device, gpu),
+            GpuGroup::State => read_state(&device, gpu),
+        }
+    }
+
+    /// What NVML says of an ordered pair.
+    pub fn read_pair(self, source: u32, destination: u32) -> GpuPair {
+        let (from, to) = (self.device(source), self.device(destination));
+        let (from, to) = match (&from.0, &to.0) {
+            (Ok(from), Ok(to)) => (Raw::new(from), Raw::new(to)),
+            (Err(why), _) | (_, Err(why)) => return GpuPair::unread(source, destination, why),
+        };
+        let status = |capability| Reading::from(from.p2p_status(to, capability).and_then(decode::p2p_status));
+        GpuPair {
+            source,
+            destination,
+            common_ancestor: from.common_ancestor(to).and_then(decode::common_ancestor).into(),
+            p2p_read: status(0),
+            p2p_write: status(1),
+            p2p_nvlink: status(2),
+            p2p_atomics: status(3),
+        }
+    }
+
+    /// What is watched while copies run.
+    pub fn sample(self, index: u32) -> LinkSample {
+        let device = self.device(index);
+        LinkSample {
+            generation: generation(&device, Device::current_pcie_link_gen).get(),
+            width: lanes(&device, Device::current_pcie_link_width).get(),
+            replays: device.read(Device::pcie_replay_counter).get().map(u64::from),
+            throttle_reasons: throttle_reasons(&device).known().cloned().unwrap_or_default(),
+        }
+    }
+}
+
+fn read_identity(device: &Opened, gpu: &mut Gpu) {
+    gpu.pci = device.ask(|device| {
+        let pci = device.pci_info().map_err(error::unknown)?;
+        pci.bus_id.parse().map_err(|error| Unknown::Failed(format!("NVML: {error}")))
+    });
+    gpu.uuid = device.read(Device::uuid);
+    gpu.name = device.read(Device::name);
+    gpu.architecture = device.raw(|raw| decode::architecture(raw.architecture()?));
+    gpu.minor = device.read(Device::minor_number);
+    gpu.serial = device.read(Device::serial);
+}
+
+fn read_pcie(device: &Opened, gpu: &mut Gpu) {
+    gpu.pcie_generation = generation(device, Device::current_pcie_link_gen);
+    gpu.pcie_width = lanes(device, Device::current_pcie_link_width);
+    gpu.pcie_generation_max = generation(device, Device::max_pcie_link_gen);
+    gpu.pcie_width_max = lanes(device, Device::max_pcie_link_width);
+    gpu.pcie_generation_device_max = device.raw(|raw| decode::generation(raw.pcie_generation_device_max()?));
+    gpu.pcie_replays = device.read(Device::pcie_replay_counter).map(u64::from);
+    gpu.pcie_errors = device.raw(|raw| {
+        let values = raw.fields(&PCIE_ERRORS.map(|id| Field { id, scope: 0 }))?;
+        let values: Vec<_> = values.into_iter().collect::<Result<_, _>>()?;
+        match values[..] {
+            [correctable, non_fatal, fatal] => Ok(PcieErrors { correctable, non_fatal, fatal }),
+            _ => Err(Unknown::Unsupported),
+        }
+    });
+}
+
+fn read_nvlink(device: &Opened, gpu: &mut Gpu) {
+    gpu.nvlinks = device.ask(nvlink::read);
+    gpu.fabric = device.raw(Raw::fabric);
+    gpu.c2c = device.raw(Raw::c2c);
+}
+
+fn read_state(device: &Opened, gpu: &mut Gpu) {
+    let memory = device.read(Device::memory_info);
+    gpu.memory_free_bytes = memory.clone().map(|memory| Bytes(memory.free));
+    gpu.memory_total_bytes = memory.map(|memory| Bytes(memory.total));
+    gpu.bar1_total_bytes = device.read(Device::bar1_memory_info).map(|bar1| Bytes(bar1.total));
+    gpu.mig = device.ask(|device| decode::on(device.mig_mode().map_err(error::unknown)?.current.into()));
+    gpu.compute_mode = device.raw(|raw| decode::compute_mode(raw.compute_mode()?));
+    gpu.persistence = device.read(Device::is_in_persistent_mode);
+    gpu.ecc = device.read(Device::is_ecc_enabled).map(|ecc| ecc.currently_enabled);
+    gpu.ecc_uncorrected = device.read(|device| device.total_ecc_errors(MemoryError::Uncorrected, EccCounter::Volatile));
+    gpu.remapped_rows = device.raw(Raw::remapped_rows);
+    gpu.throttle_reasons = throttle_reasons(device);
+    gpu.sm_clock_mhz = device.read(|device| device.clock_info(Clock::SM));
+    gpu.memory_clock_mhz = device.read(|device| device.clock_info(Clock::Memory));
+    gpu.power_state = device.raw(|raw| decode::power_state(raw.power_state()?));
+    gpu.processes = device.read(Device::running_compute_processes).map(|processes| {
+        let process = |process: nvml_wrapper::struct_wrappers::device::ProcessInfo| GpuProcess {
+            pid: process.pid,
+            memory_bytes: match process.used_gpu_memory {
+                UsedGpuMemory::Used(bytes) => Some(Bytes(bytes)),
+                UsedGpuMemory::Unavailable => None,
+            },
+        };
+        processes.into_iter().map(process).collect()
+    });
+}
+
+fn generation(device: &Opened, call: fn(&Device<'static>) -> Result<u32, NvmlError>) -> Reading<u8> {
+    device.ask(|device| decode::generation(call(device).map_err(error::unknown)?))
+}
+
+fn lanes(device: &Opened, call: fn(&Device<'static>) -> Result<u32, NvmlError>) -> Reading<u8> {
+    device.ask(|device| decode::lanes(call(device).map_err(error::unknown)?))
+}
+
+fn throttle_reasons(device: &Opened) -> Reading<Vec<String>> {
+    device.raw(Raw::throttle_mask).map(decode::throttle_reasons)
+}

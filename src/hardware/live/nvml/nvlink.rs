@@ -1,0 +1,161 @@
+//! The NVLinks of a GPU.
+//!
+//! All links in one call to NVML, through its per-link fields. Drivers without those fields are
+//! asked link by link.
+
+use std::collections::HashMap;
+
+use nvml_wrapper::Device;
+use nvml_wrapper::enum_wrappers::nv_link::ErrorCounter;
+use nvml_wrapper::error::NvmlError;
+
+use super::raw::{Field, Raw};
+use super::{decode, error};
+use crate::model::reading::{Reading, Unknown};
+use crate::model::snapshot::NvLink;
+
+/// No GPU has more; only drivers that cannot count are asked for every one.
+const MOST_LINKS: u32 = 36;
+
+/// `NVML_FI_DEV_NVLINK_LINK_COUNT`.
+const COUNT: u32 = 91;
+/// `NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON`: one figure for all links, for drivers without [`SPEED`].
+const COMMON_SPEED: u32 = 90;
+/// `NVML_FI_DEV_NVLINK_ERROR_DL_REPLAY`, per link.
+const REPLAY: u32 = 161;
+/// `NVML_FI_DEV_NVLINK_ERROR_DL_RECOVERY`, per link.
+const RECOVERY: u32 = 162;
+/// `NVML_FI_DEV_NVLINK_ERROR_DL_CRC`, per link.
+const CRC: u32 = 163;
+/// `NVML_FI_DEV_NVLINK_GET_SPEED`, per link, MB/s.
+const SPEED: u32 = 164;
+/// `NVML_FI_DEV_NVLINK_GET_STATE`, per link.
+const STATE: u32 = 165;
+/// `NVML_FI_DEV_NVLINK_GET_VERSION`, per link.
+const VERSION: u32 = 166;
+
+const PER_LINK: [u32; 6] = [STATE, VERSION, SPEED, REPLAY, RECOVERY, CRC];
+
+/// Every NVLink of a GPU; none for a GPU without.
+pub fn read(device: &Device<'static>) -> Result<Vec<NvLink>, Unknown> {
+    let raw = Raw::new(device);
+    let count = match raw.fields(&[Field { id: COUNT, scope: 0 }]).and_then(|mut values| only(&mut values)) {
+        Ok(count) => u32::try_from(count).map_err(|_| decode::unlisted("count of NVLinks", count))?,
+        Err(Unknown::Unsupported) => count_by_asking(device),
+        Err(unknown) => return Err(unknown),
+    };
+    if count > MOST_LINKS {
+        return Err(decode::unlisted("count of NVLinks", count));
+    }
+    let values = Values::read(raw, count);
+    Ok((0..count).map(|link| read_link(device, raw, link, &values)).collect())
+}
+
+fn only(values: &mut Vec<Result<u64, Unknown>>) -> Result<u64, Unknown> {
+    values.pop().unwrap_or(Err(Unknown::Unsupported))
+}
+
+/// Links whose state can be read, from 0 on.
+fn count_by_asking(device: &Device<'static>) -> u32 {
+    let exists = |link: &u32| device.link_wrapper_for(*link).is_active().is_ok();
+    u32::try_from((0..MOST_LINKS).take_while(exists).count()).unwrap_or(0)
+}
+
+/// Values of the per-link fields by field and link.
+struct Values {
+    values: HashMap<(u32, u32), Result<u64, Unknown>>,
+    common_speed: Result<u64, Unknown>,
+}
+
+impl Values {
+    fn read(raw: Raw, links: u32) -> Self {
+        let per_link = |link| PER_LINK.map(|id| Field { id, scope: link });
+        let fields: Vec<_> = (0..links).flat_map(per_link).collect();
+        let answers = if fields.is_empty() { Ok(Vec::new()) } else { raw.fields(&fields) };
+        let values: HashMap<_, _> = match answers {
+            Ok(answers) => fields.iter().map(|field| (field.id, field.scope)).zip(answers).collect(),
+            Err(unknown) => fields.iter().map(|field| ((field.id, field.scope), Err(unknown.clone()))).collect(),
+        };
+        let mut common_speed = Err(Unknown::Unsupported);
+        if (0..links).any(|link| values.get(&(SPEED, link)) == Some(&Err(Unknown::Unsupported))) {
+            common_speed = raw.fields(&[Field { id: COMMON_SPEED, scope: 0 }]).and_then(|mut values| only(&mut values));
+        }
+        Self { values, common_speed }
+    }
+
+    /// A field of a link; where the driver does not have the field, the answer of an older call.
+    fn get(&self, id: u32, link: u32, older: impl FnOnce() -> Result<u64, Unknown>) -> Result<u64, Unknown> {
+        match self.values.get(&(id, link)) {
+            Some(Err(Unknown::Unsupported)) | None => older(),
+            Some(answer) => answer.clone(),
+        }
+    }
+}
+
+fn read_link(device: &Device<'static>, raw: Raw, number: u32, values: &Values) -> NvLink {
+    let link = device.link_wrapper_for(number);
+    let older = |answer: Result<u64, NvmlError>| answer.map_err(error::unknown);
+    let errors = |id, counter| Reading::from(values.get(id, number, || older(link.error_counter(counter))));
+    let active = values.get(STATE, number, || older(link.is_active().map(u64::from))).and_then(decode::on);
+    let speed = values.get(SPEED, number, || values.common_speed.clone());
+    NvLink {
+        #[allow(clippy::cast_possible_truncation, reason = "at most 36 links")]
+        link: number as u8,
+        version: values
+            .get(VERSION, number, || older(link.version().map(u64::from)))
+            .and_then(decode::nvlink_version)
+            .into(),
+        speed_mbps: speed.and_then(|speed| speed_mbps(speed, &active)).into(),
+        active: active.into(),
+        remote: raw.nvlink_remote(number).and_then(decode::nvlink_remote).into(),
+        remote_pci: link
+            .remote_pci_info()
+            .map_err(error::unknown)
+            // An NVSwitch that is not visible, in a virtual machine, has all ones for an address.
+            .and_then(|pci| pci.bus_id.parse().map_err(|_| Unknown::Unsupported))
+            .into(),
+        crc_errors: errors(CRC, ErrorCounter::DlCrcFlit),
+        replay_errors: errors(REPLAY, ErrorCounter::DlReplay),
+        recovery_errors: errors(RECOVERY, ErrorCounter::DlRecovery),
+    }
+}
+
+/// The speed of a link, MB/s. An active link without one is a driver that does not tell.
+fn speed_mbps(speed: u64, active: &Result<bool, Unknown>) -> Result<u32, Unknown> {
+    match u32::try_from(speed) {
+        Ok(0) if *active == Ok(true) => Err(Unknown::Failed("NVML: no speed for an active link".to_owned())),
+        Ok(0) => Err(Unknown::Unsupported),
+        Ok(speed) => Ok(speed),
+        Err(_) => Err(decode::unlisted("NVLink speed", speed)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_field_falls_back_and_a_failed_one_does_not() {
+        let failed = Err(Unknown::Failed("NVML: no data (21)".into()));
+        let values = Values {
+            values: HashMap::from([
+                ((STATE, 0), Ok(1)),
+                ((STATE, 1), Err(Unknown::Unsupported)),
+                ((STATE, 2), failed.clone()),
+            ]),
+            common_speed: Ok(25781),
+        };
+        assert_eq!(values.get(STATE, 0, || Ok(9)), Ok(1));
+        assert_eq!(values.get(STATE, 1, || Ok(9)), Ok(9));
+        assert_eq!(values.get(STATE, 2, || Ok(9)), failed);
+        assert_eq!(values.get(STATE, 3, || Ok(9)), Ok(9));
+    }
+
+    #[test]
+    fn no_speed_is_no_number() {
+        assert_eq!(speed_mbps(26562, &Ok(true)), Ok(26562));
+        assert!(matches!(speed_mbps(0, &Ok(true)), Err(Unknown::Failed(_))));
+        assert_eq!(speed_mbps(0, &Ok(false)), Err(Unknown::Unsupported));
+        assert!(speed_mbps(u64::MAX, &Ok(true)).is_err());
+    }
+}

@@ -1,0 +1,199 @@
+//! NVML calls that the wrapper lacks, has broken, or answers with a closed list of values.
+//!
+//! Every function pointer comes from the wrapper's table, where a missing symbol is an error and
+//! here "unsupported". Return codes and enumerations stay plain numbers.
+
+use std::ffi::c_uint;
+use std::mem;
+
+use nvml_wrapper::Device;
+use nvml_wrapper_sys::bindings::{
+    NvmlLib, nvmlC2cModeInfo_v1_t, nvmlDevice_t, nvmlFieldValue_t, nvmlGpuFabricInfo_t, nvmlGpuFabricInfo_v2_t,
+    nvmlReturn_t,
+};
+
+use super::decode;
+use super::error::check;
+use crate::model::reading::Unknown;
+use crate::model::snapshot::{Fabric, RemappedRows};
+
+// NVML writes as many bytes as the version says; the sizes are those of nvml.h.
+const _: () = assert!(size_of::<nvmlGpuFabricInfo_v2_t>() == 36 && size_of::<nvmlGpuFabricInfo_t>() == 28);
+const _: () = assert!(size_of::<nvmlFieldValue_t>() == 40 && size_of::<nvmlC2cModeInfo_v1_t>() == 4);
+
+type GetNumber = unsafe extern "C" fn(nvmlDevice_t, *mut c_uint) -> nvmlReturn_t;
+
+/// A field of [`Raw::fields`]: its id, and the link or 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Field {
+    /// NVML's field id.
+    pub id: u32,
+    /// Link number for fields of an NVLink.
+    pub scope: u32,
+}
+
+/// A device for raw calls.
+#[derive(Clone, Copy)]
+pub struct Raw {
+    lib: &'static NvmlLib,
+    handle: nvmlDevice_t,
+}
+
+/// A function of the library, or "unsupported" where it is missing.
+fn symbol<F: Copy, E>(symbol: &Result<F, E>) -> Result<F, Unknown> {
+    symbol.as_ref().map_or(Err(Unknown::Unsupported), |function| Ok(*function))
+}
+
+impl Raw {
+    /// Raw calls to the device of the wrapper.
+    pub fn new(device: &Device<'static>) -> Self {
+        // SAFETY: the handle is used for calls to the NVML that it came from alone, which is never
+        // shut down.
+        let handle = unsafe { device.handle() };
+        Self { lib: device.nvml().lib(), handle }
+    }
+
+    /// NVML's number of the architecture.
+    pub fn architecture(self) -> Result<u32, Unknown> {
+        self.number(symbol(&self.lib.nvmlDeviceGetArchitecture)?)
+    }
+
+    /// NVML's number of the compute mode.
+    pub fn compute_mode(self) -> Result<u32, Unknown> {
+        self.number(symbol(&self.lib.nvmlDeviceGetComputeMode)?)
+    }
+
+    /// Performance state.
+    pub fn power_state(self) -> Result<u32, Unknown> {
+        self.number(symbol(&self.lib.nvmlDeviceGetPerformanceState)?)
+    }
+
+    /// Highest PCIe generation of the GPU itself.
+    pub fn pcie_generation_device_max(self) -> Result<u32, Unknown> {
+        self.number(symbol(&self.lib.nvmlDeviceGetGpuMaxPcieLinkGeneration)?)
+    }
+
+    /// Calls one of the functions above; all have this form.
+    fn number(self, function: GetNumber) -> Result<u32, Unknown> {
+        let mut value = 0;
+        // SAFETY: the callers hand in functions of this library that write one unsigned int for a
+        // device, and the handle is valid.
+        check(unsafe { function(self.handle, &raw mut value) })?;
+        Ok(value)
+    }
+
+    /// Mask of the reasons why clocks are held back; newer drivers renamed the function.
+    pub fn throttle_mask(self) -> Result<u64, Unknown> {
+        let function = symbol(&self.lib.nvmlDeviceGetCurrentClocksEventReasons)
+            .or_else(|_| symbol(&self.lib.nvmlDeviceGetCurrentClocksThrottleReasons))?;
+        let mut mask = 0;
+        // SAFETY: both functions write one unsigned long long; the handle is valid.
+        check(unsafe { function(self.handle, &raw mut mask) })?;
+        Ok(mask)
+    }
+
+    /// Rows of memory that were replaced.
+    pub fn remapped_rows(self) -> Result<RemappedRows, Unknown> {
+        let function = symbol(&self.lib.nvmlDeviceGetRemappedRows)?;
+        let [mut corrected, mut uncorrected, mut pending, mut failed] = [0; 4];
+        // SAFETY: the function writes four unsigned ints; the handle is valid.
+        check(unsafe {
+            function(self.handle, &raw mut corrected, &raw mut uncorrected, &raw mut pending, &raw mut failed)
+        })?;
+        Ok(RemappedRows { corrected, uncorrected, pending: pending != 0, failed: failed != 0 })
+    }
+
+    /// Whether the chip-to-chip link is on.
+    pub fn c2c(self) -> Result<bool, Unknown> {
+        let function = symbol(&self.lib.nvmlDeviceGetC2cModeInfoV)?;
+        let mut info = nvmlC2cModeInfo_v1_t { isC2cEnabled: 0 };
+        // SAFETY: the function writes this structure, which has no version; the handle is valid.
+        check(unsafe { function(self.handle, &raw mut info) })?;
+        decode::on(info.isC2cEnabled.into())
+    }
+
+    /// State of the fabric: with the health mask where the driver has it, otherwise without.
+    pub fn fabric(self) -> Result<Fabric, Unknown> {
+        self.fabric_with_health().or_else(|unknown| match unknown {
+            Unknown::Unsupported => self.fabric_without_health(),
+            unknown => Err(unknown),
+        })
+    }
+
+    fn fabric_with_health(self) -> Result<Fabric, Unknown> {
+        let function = symbol(&self.lib.nvmlDeviceGetGpuFabricInfoV)?;
+        // SAFETY: the structure is plain numbers, for which zero is a value.
+        let mut info: nvmlGpuFabricInfo_v2_t = unsafe { mem::zeroed() };
+        // NVML's tag of a versioned structure: the size, and the version in the top byte.
+        #[allow(clippy::cast_possible_truncation, reason = "36")]
+        let version = size_of_val(&info) as u32 | 2 << 24;
+        info.version = version;
+        // SAFETY: the function takes any version of the structure and writes as much as its tag
+        // says, which is the size of this one; the handle is valid.
+        check(unsafe { function(self.handle, (&raw mut info).cast()) })?;
+        decode::fabric(info.state, info.status, info.cliqueId, info.clusterUuid, Some(info.healthMask))
+    }
+
+    fn fabric_without_health(self) -> Result<Fabric, Unknown> {
+        let function = symbol(&self.lib.nvmlDeviceGetGpuFabricInfo)?;
+        // SAFETY: the structure is plain numbers, for which zero is a value.
+        let mut info: nvmlGpuFabricInfo_t = unsafe { mem::zeroed() };
+        // SAFETY: the function writes this structure; the handle is valid.
+        check(unsafe { function(self.handle, &raw mut info) })?;
+        decode::fabric(info.state, info.status, info.cliqueId, info.clusterUuid, None)
+    }
+
+    /// NVML's number of what is at the other end of an NVLink.
+    pub fn nvlink_remote(self, link: u32) -> Result<u32, Unknown> {
+        let function = symbol(&self.lib.nvmlDeviceGetNvLinkRemoteDeviceType)?;
+        let mut kind = 0;
+        // SAFETY: the function writes one unsigned int; the handle is valid and NVML checks the
+        // link's number.
+        check(unsafe { function(self.handle, link, &raw mut kind) })?;
+        Ok(kind)
+    }
+
+    /// Values of many fields in one call, in the order asked for.
+    pub fn fields(self, fields: &[Field]) -> Result<Vec<Result<u64, Unknown>>, Unknown> {
+        let function = symbol(&self.lib.nvmlDeviceGetFieldValues)?;
+        let value = |field: &Field| {
+            // SAFETY: the structure is plain numbers and a union of such, for which zero is a
+            // value. All eight bytes of the union are initialised by it.
+            let mut value: nvmlFieldValue_t = unsafe { mem::zeroed() };
+            value.fieldId = field.id;
+            value.scopeId = field.scope;
+            value
+        };
+        let mut values: Vec<_> = fields.iter().map(value).collect();
+        let count = values.len().try_into().map_err(|_| Unknown::Failed("too many fields".to_owned()))?;
+        // SAFETY: there are `count` structures, in each of which NVML writes the value, its type
+        // and a return code; the handle is valid.
+        check(unsafe { function(self.handle, count, values.as_mut_ptr()) })?;
+        let read = |value: nvmlFieldValue_t| {
+            check(value.nvmlReturn)?;
+            // SAFETY: the union's bytes were all zeroed before NVML wrote some of them, and any
+            // bytes are a value of an array of bytes of the same size.
+            let bytes: [u8; 8] = unsafe { mem::transmute(value.value) };
+            decode::field_value(value.valueType, bytes)
+        };
+        Ok(values.into_iter().map(read).collect())
+    }
+
+    /// NVML's number of the lowest PCI level that both devices share.
+    pub fn common_ancestor(self, other: Self) -> Result<u32, Unknown> {
+        let function = symbol(&self.lib.nvmlDeviceGetTopologyCommonAncestor)?;
+        let mut level = 0;
+        // SAFETY: the function writes one unsigned int; both handles are valid.
+        check(unsafe { function(self.handle, other.handle, &raw mut level) })?;
+        Ok(level)
+    }
+
+    /// NVML's number of a peer capability (0 read, 1 write, 2 NVLink, 3 atomics) towards another.
+    pub fn p2p_status(self, other: Self, capability: u32) -> Result<u32, Unknown> {
+        let function = symbol(&self.lib.nvmlDeviceGetP2PStatus)?;
+        let mut status = 0;
+        // SAFETY: the function writes one unsigned int; both handles are valid.
+        check(unsafe { function(self.handle, other.handle, capability, &raw mut status) })?;
+        Ok(status)
+    }
+}

@@ -1,0 +1,64 @@
+//! Trees of files like /sys and /proc, for tests.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use super::Sysfs;
+
+/// A machine's files in a directory that goes when this goes.
+pub struct Fixture {
+    root: tempfile::TempDir,
+}
+
+impl Fixture {
+    pub fn new() -> Self {
+        Self { root: tempfile::tempdir().unwrap() }
+    }
+
+    pub fn sysfs(&self) -> Sysfs {
+        Sysfs::at(self.root.path().join("sys"), self.root.path().join("proc"))
+    }
+
+    pub fn sys(&self, path: &str, content: impl AsRef<[u8]>) {
+        write(&self.root.path().join("sys").join(path), content.as_ref());
+    }
+
+    pub fn proc(&self, path: &str, content: impl AsRef<[u8]>) {
+        write(&self.root.path().join("proc").join(path), content.as_ref());
+    }
+
+    /// A relative symlink within `sys`, as the kernel makes them.
+    pub fn link(&self, path: &str, target: &str) {
+        let link = self.root.path().join("sys").join(path);
+        fs::create_dir_all(link.parent().unwrap()).unwrap();
+        let up = "../".repeat(path.matches('/').count());
+        symlink(format!("{up}{target}"), link).unwrap();
+    }
+
+    /// A PCI function at this path below `devices`, with its ids and class.
+    pub fn function(&self, path: &str, vendor: u16, class: u32) {
+        let address = path.rsplit('/').next().unwrap();
+        self.sys(&format!("devices/{path}/vendor"), format!("{vendor:#06x}\n"));
+        self.sys(&format!("devices/{path}/device"), "0x2335\n");
+        self.sys(&format!("devices/{path}/class"), format!("{class:#08x}\n"));
+        self.link(&format!("bus/pci/devices/{address}"), &format!("devices/{path}"));
+    }
+
+    /// The link files of a function: speeds and widths, current and highest.
+    pub fn pcie(&self, path: &str, speed: [&str; 2], width: [&str; 2]) {
+        for (file, value) in [
+            ("current_link_speed", speed[0]),
+            ("max_link_speed", speed[1]),
+            ("current_link_width", width[0]),
+            ("max_link_width", width[1]),
+        ] {
+            self.sys(&format!("devices/{path}/{file}"), format!("{value}\n"));
+        }
+    }
+}
+
+fn write(path: &Path, content: &[u8]) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, content).unwrap();
+}

@@ -1,0 +1,254 @@
+//! What the kernel says of the host and its PCI tree, from /sys and /proc. Read-only, and all but
+//! access control without root.
+
+mod adapters;
+mod config;
+mod pci;
+mod read;
+
+#[cfg(test)]
+mod fixture;
+
+use std::path::PathBuf;
+
+use self::read::{names, number, odd, reading, text};
+use crate::hardware::PciTree;
+use crate::model::reading::{Reading, Unknown};
+use crate::model::snapshot::NumaNode;
+use crate::model::units::{Bytes, KIB, PciAddress};
+
+/// Makers and products that only virtual machines have, as their firmware says. Looked at where
+/// the processor's flags do not tell.
+const VIRTUAL_FIRMWARE: [&str; 10] = [
+    "QEMU",
+    "KVM",
+    "VMware",
+    "VirtualBox",
+    "innotek",
+    "Xen",
+    "Bochs",
+    "OpenStack",
+    "Google Compute Engine",
+    "Virtual Machine",
+];
+
+/// The files of a kernel.
+pub struct Sysfs {
+    sys: PathBuf,
+    proc: PathBuf,
+}
+
+impl Default for Sysfs {
+    fn default() -> Self {
+        Self::at("/sys", "/proc")
+    }
+}
+
+impl Sysfs {
+    /// The files below these roots in the place of `/sys` and `/proc`.
+    pub fn at(sys: impl Into<PathBuf>, proc: impl Into<PathBuf>) -> Self {
+        Self { sys: sys.into(), proc: proc.into() }
+    }
+
+    /// Kernel release.
+    pub fn kernel_version(&self) -> Reading<String> {
+        reading(&self.proc.join("sys/kernel/osrelease"))
+    }
+
+    /// Host name.
+    pub fn hostname(&self) -> Reading<String> {
+        reading(&self.proc.join("sys/kernel/hostname"))
+    }
+
+    /// Processor model, where `cpuinfo` has one (not on ARM).
+    pub fn cpu(&self) -> Reading<String> {
+        self.cpuinfo("model name").into()
+    }
+
+    /// Whether this is a virtual machine: by the processor's `hypervisor` flag where there are
+    /// flags, otherwise by what the firmware calls itself.
+    pub fn virtual_machine(&self) -> Reading<bool> {
+        if let Ok(flags) = self.cpuinfo("flags") {
+            return Reading::Known(flags.split_whitespace().any(|flag| flag == "hypervisor"));
+        }
+        let firmware: Vec<_> =
+            ["sys_vendor", "product_name"].map(|file| text(&self.sys.join("class/dmi/id").join(file))).into();
+        if firmware.iter().flatten().any(|name| VIRTUAL_FIRMWARE.iter().any(|known| name.contains(known))) {
+            return Reading::Known(true);
+        }
+        // Both names must have been there for "no".
+        firmware.into_iter().collect::<Result<Vec<_>, _>>().map(|_| false).into()
+    }
+
+    /// Whether an IOMMU translates device addresses: any group of type `DMA` or `DMA-FQ`.
+    pub fn iommu_translating(&self) -> Reading<bool> {
+        let groups = self.sys.join("kernel/iommu_groups");
+        let numbers = match names(&groups) {
+            Ok(numbers) => numbers,
+            // Without an IOMMU in use, older kernels do not make the directory.
+            Err(Unknown::Unsupported) => return Reading::Known(false),
+            Err(unknown) => return Reading::Unknown(unknown),
+        };
+        let mut unread = None;
+        for group in numbers {
+            match text(&groups.join(group).join("type")) {
+                Ok(kind) if kind.starts_with("DMA") => return Reading::Known(true),
+                Ok(_) => {}
+                Err(unknown) => unread = Some(unknown),
+            }
+        }
+        unread.map_or(Reading::Known(false), Reading::Unknown)
+    }
+
+    /// NUMA node of a PCI function; unsupported where the kernel knows none (-1).
+    pub fn numa_node(&self, address: PciAddress) -> Reading<u32> {
+        let node: Result<i64, _> = number(&self.device(address).join("numa_node"));
+        node.and_then(|node| match node {
+            -1 => Err(Unknown::Unsupported),
+            node => u32::try_from(node).map_err(|_| odd(&node.to_string())),
+        })
+        .into()
+    }
+
+    /// The process that started this one.
+    pub fn parent_process(&self, pid: u32) -> Option<u32> {
+        let stat = text(&self.proc.join(pid.to_string()).join("stat")).ok()?;
+        // The command's name stands in brackets and may itself hold brackets and spaces.
+        let (_, rest) = stat.rsplit_once(')')?;
+        rest.split_whitespace().nth(1)?.parse().ok()
+    }
+
+    /// The PCI paths of every GPU and network adapter up to the root, and the NUMA nodes.
+    pub fn pci_tree(&self) -> PciTree {
+        let mut problems = Vec::new();
+        let numa_nodes = self.numa_nodes(&mut problems);
+        let adapters = self.adapters(&mut problems);
+        let functions = self.functions(&adapters, &mut problems);
+        PciTree { functions, numa_nodes, adapters, problems }
+    }
+
+    fn numa_nodes(&self, problems: &mut Vec<String>) -> Vec<NumaNode> {
+        let nodes = self.sys.join("devices/system/node");
+        let numbers = names(&nodes).unwrap_or_else(|unknown| {
+            // A kernel without NUMA has no such directory, which is no problem.
+            if unknown != Unknown::Unsupported {
+                problems.push(format!("the NUMA nodes cannot be listed ({unknown})"));
+            }
+            Vec::new()
+        });
+        let mut numbers: Vec<u32> = numbers.iter().filter_map(|name| name.strip_prefix("node")?.parse().ok()).collect();
+        numbers.sort_unstable();
+        let read = |node: u32| {
+            let dir = nodes.join(format!("node{node}"));
+            let meminfo = text(&dir.join("meminfo"))?;
+            let total = meminfo.lines().find_map(|line| line.split_once("MemTotal:")).ok_or_else(|| odd(&meminfo))?.1;
+            let kib: u64 = total.trim().trim_end_matches("kB").trim_end().parse().map_err(|_| odd(total))?;
+            let memory_bytes = Bytes(kib.checked_mul(KIB).ok_or_else(|| odd(total))?);
+            Ok::<_, Unknown>(NumaNode { node, cpus: text(&dir.join("cpulist"))?, memory_bytes })
+        };
+        let mut read_nodes = Vec::new();
+        for node in numbers {
+            match read(node) {
+                Ok(node) => read_nodes.push(node),
+                Err(unknown) => problems.push(format!("NUMA node {node} cannot be read ({unknown})")),
+            }
+        }
+        read_nodes
+    }
+
+    /// The value of a key of the first processor.
+    fn cpuinfo(&self, key: &str) -> Result<String, Unknown> {
+        let cpuinfo = text(&self.proc.join("cpuinfo"))?;
+        let mut pairs = cpuinfo.lines().filter_map(|line| line.split_once(':'));
+        let (_, value) = pairs.find(|(name, _)| name.trim() == key).ok_or(Unknown::Unsupported)?;
+        Ok(value.trim().to_owned())
+    }
+
+    fn device(&self, address: PciAddress) -> PathBuf {
+        self.sys.join("bus/pci/devices").join(address.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fixture::Fixture;
+    use super::*;
+
+    #[test]
+    fn host_facts_come_from_proc() {
+        let machine = Fixture::new();
+        machine.proc("sys/kernel/osrelease", "6.8.0-45-generic\n");
+        machine.proc("sys/kernel/hostname", "node7\n");
+        machine.proc(
+            "cpuinfo",
+            format!(
+                "processor\t: 0\nmodel name\t: AMD EPYC 9654 96-Core Processor\nflags\t\t: fpu vme sse2\n\n{}",
+                "processor\t: 1\n".repeat(10_000)
+            ),
+        );
+        let sysfs = machine.sysfs();
+        assert_eq!(sysfs.kernel_version(), Reading::Known("6.8.0-45-generic".into()));
+        assert_eq!(sysfs.hostname(), Reading::Known("node7".into()));
+        assert_eq!(sysfs.cpu(), Reading::Known("AMD EPYC 9654 96-Core Processor".into()));
+        assert_eq!(sysfs.virtual_machine(), Reading::Known(false));
+    }
+
+    #[test]
+    fn a_virtual_machine_is_known_by_flag_or_firmware() {
+        let machine = Fixture::new();
+        let sysfs = machine.sysfs();
+        assert_eq!(sysfs.virtual_machine(), Reading::unsupported());
+        machine.sys("class/dmi/id/sys_vendor", "QEMU\n");
+        assert_eq!(sysfs.virtual_machine(), Reading::Known(true));
+        machine.sys("class/dmi/id/sys_vendor", "NVIDIA\n");
+        assert_eq!(sysfs.virtual_machine(), Reading::unsupported(), "half an answer");
+        machine.sys("class/dmi/id/product_name", "Grace CPU Server\n");
+        assert_eq!(sysfs.virtual_machine(), Reading::Known(false));
+        machine.proc("cpuinfo", "flags\t\t: fpu hypervisor lahf_lm\n");
+        assert_eq!(sysfs.virtual_machine(), Reading::Known(true));
+    }
+
+    #[test]
+    fn an_iommu_translates_when_any_group_does() {
+        let machine = Fixture::new();
+        let sysfs = machine.sysfs();
+        assert_eq!(sysfs.iommu_translating(), Reading::Known(false), "no IOMMU");
+        machine.sys("kernel/iommu_groups/0/type", "identity\n");
+        assert_eq!(sysfs.iommu_translating(), Reading::Known(false));
+        machine.sys("kernel/iommu_groups/1/devices/x", "");
+        assert_eq!(sysfs.iommu_translating(), Reading::unsupported(), "a group that does not tell");
+        machine.sys("kernel/iommu_groups/9/type", "DMA-FQ\n");
+        assert_eq!(sysfs.iommu_translating(), Reading::Known(true));
+    }
+
+    #[test]
+    fn numa_nodes_have_processors_and_memory() {
+        let machine = Fixture::new();
+        for (node, cpus) in [(10, "128-255"), (2, "0-127")] {
+            machine.sys(&format!("devices/system/node/node{node}/cpulist"), format!("{cpus}\n"));
+            machine.sys(
+                &format!("devices/system/node/node{node}/meminfo"),
+                format!("Node {node} MemTotal:       1048576 kB\nNode {node} MemFree:        4 kB\n"),
+            );
+        }
+        machine.sys("devices/system/node/node3/cpulist", "\n");
+        machine.sys("devices/system/node/possible", "0-10\n");
+        let tree = machine.sysfs().pci_tree();
+        assert_eq!(
+            tree.numa_nodes,
+            [
+                NumaNode { node: 2, cpus: "0-127".into(), memory_bytes: Bytes(1 << 30) },
+                NumaNode { node: 10, cpus: "128-255".into(), memory_bytes: Bytes(1 << 30) },
+            ]
+        );
+        assert!(tree.problems.iter().any(|problem| problem.contains("NUMA node 3")), "{:?}", tree.problems);
+    }
+
+    #[test]
+    fn the_parent_process_is_found_behind_any_name() {
+        let machine = Fixture::new();
+        machine.proc("77/stat", "77 (a) b (c) S 12 77 77 0 -1\n");
+        assert_eq!(machine.sysfs().parent_process(77), Some(12));
+        assert_eq!(machine.sysfs().parent_process(78), None);
+    }
+}

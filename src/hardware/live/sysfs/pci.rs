@@ -1,0 +1,396 @@
+//! The PCI paths from GPUs and adapters up to their root ports.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use super::Sysfs;
+use super::config::{Config, PortType};
+use super::read::{hex, names, number, odd, text};
+use crate::model::reading::{Reading, Unknown};
+use crate::model::snapshot::{Adapter, PciFunction, PciKind};
+use crate::model::units::PciAddress;
+
+const NVIDIA: u32 = 0x10de;
+/// Classes of a GPU, without the programming interface: VGA controller and 3D controller.
+const GPU_CLASSES: [u32; 2] = [0x0300, 0x0302];
+/// Class of a PCI-to-PCI bridge, ports of Express switches and root complexes among them.
+const BRIDGE: u32 = 0x0604;
+
+/// Where a function hangs: its host bridge, and the functions from the root down to itself.
+struct Place {
+    host_bridge: String,
+    path: Vec<PciAddress>,
+}
+
+impl Sysfs {
+    /// Every GPU and these adapters with everything above them, by address.
+    pub(super) fn functions(&self, adapters: &[Adapter], problems: &mut Vec<String>) -> Vec<PciFunction> {
+        let mut leaves = self.gpus(problems);
+        leaves.extend(adapters.iter().map(|adapter| adapter.pci));
+        let slots = self.slots();
+        let mut functions: BTreeMap<PciAddress, PciFunction> = BTreeMap::new();
+        for leaf in leaves {
+            let place = match self.place(leaf) {
+                Ok(place) => place,
+                Err(unknown) => {
+                    problems.push(format!("{leaf} cannot be placed in the PCI tree ({unknown})"));
+                    continue;
+                }
+            };
+            let kinds = self.kinds(&place.path);
+            let mut parent = None;
+            for (&address, kind) in place.path.iter().zip(kinds) {
+                let function = functions.entry(address).or_insert_with(|| {
+                    let slot = slots.get(&PciAddress { function: 0, ..address }).cloned();
+                    self.function(address, parent, place.host_bridge.clone(), kind, slot)
+                });
+                // Another path below the same bridge may tell its part where the first did not.
+                if function.kind == PciKind::Bridge {
+                    function.kind = kind;
+                }
+                parent = Some(address);
+            }
+        }
+        functions.into_values().collect()
+    }
+
+    /// Every function that NVIDIA made and that is a GPU by its class.
+    fn gpus(&self, problems: &mut Vec<String>) -> Vec<PciAddress> {
+        let dir = self.sys.join("bus/pci/devices");
+        let names = names(&dir).unwrap_or_else(|unknown| {
+            problems.push(format!("the PCI functions cannot be listed ({unknown})"));
+            Vec::new()
+        });
+        let is_gpu = |name: &str| {
+            let function = dir.join(name);
+            hex(&function.join("class")).is_ok_and(|class| GPU_CLASSES.contains(&(class >> 8)))
+                && hex(&function.join("vendor")) == Ok(NVIDIA)
+        };
+        names.iter().filter(|name| is_gpu(name)).filter_map(|name| name.parse().ok()).collect()
+    }
+
+    /// Reads the place from where the symlink in `bus/pci/devices` leads, for example
+    /// `…/devices/pci0000:00/0000:00:01.0/0000:01:00.0`.
+    fn place(&self, leaf: PciAddress) -> Result<Place, Unknown> {
+        let path =
+            fs::canonicalize(self.device(leaf)).map_err(|error| Unknown::Failed(format!("its symlink: {error}")))?;
+        let mut place =
+            Place { host_bridge: format!("pci{:04x}:{:02x}", leaf.domain, leaf.bus), path: Vec::with_capacity(4) };
+        for name in path.iter().filter_map(|name| name.to_str()) {
+            if name.starts_with("pci") && name.contains(':') {
+                // A host bridge may itself stand below a function (Intel VMD): the lowest counts.
+                name.clone_into(&mut place.host_bridge);
+                place.path.clear();
+            } else if let Ok(address) = name.parse() {
+                place.path.push(address);
+            }
+        }
+        if place.path.last() != Some(&leaf) {
+            place.path = vec![leaf];
+        }
+        Ok(place)
+    }
+
+    /// What each function of a path, from the root down, is: by its configuration space where that
+    /// may be read, otherwise by its place.
+    fn kinds(&self, path: &[PciAddress]) -> Vec<PciKind> {
+        let is_bridge =
+            |address: &PciAddress| hex(&self.device(*address).join("class")).is_ok_and(|class| class >> 8 == BRIDGE);
+        let bridges: Vec<_> = path.iter().map(is_bridge).collect();
+        let mut kinds: Vec<PciKind> = Vec::with_capacity(path.len());
+        for (depth, &address) in path.iter().enumerate() {
+            let dir = self.device(address);
+            let kind = if !bridges[depth] {
+                PciKind::Endpoint
+            } else if let Ok(port) = Config::open(&dir.join("config")).and_then(|config| config.port_type()) {
+                match port {
+                    PortType::RootPort => PciKind::RootPort,
+                    PortType::Upstream => PciKind::SwitchUpstream,
+                    PortType::Downstream => PciKind::SwitchDownstream,
+                    PortType::Other => PciKind::Bridge,
+                }
+            } else if !dir.join("current_link_speed").exists() {
+                // The kernel shows link files for Express functions alone: a conventional bridge.
+                PciKind::Bridge
+            } else {
+                let above = depth.checked_sub(1).map(|depth| kinds[depth]);
+                let bridge_below = bridges.get(depth + 1).copied().unwrap_or(false);
+                match above {
+                    None => PciKind::RootPort,
+                    Some(PciKind::SwitchUpstream) => PciKind::SwitchDownstream,
+                    // Below the upstream port of a switch stand its downstream ports alone.
+                    Some(PciKind::RootPort | PciKind::SwitchDownstream) if bridge_below => PciKind::SwitchUpstream,
+                    _ => PciKind::Bridge,
+                }
+            };
+            kinds.push(kind);
+        }
+        kinds
+    }
+
+    fn function(
+        &self,
+        address: PciAddress,
+        parent: Option<PciAddress>,
+        host_bridge: String,
+        kind: PciKind,
+        slot: Option<String>,
+    ) -> PciFunction {
+        let dir = self.device(address);
+        let id = |file| hex(&dir.join(file)).and_then(|id| u16::try_from(id).map_err(|_| odd(&format!("{id:#x}"))));
+        let speed = |file| text(&dir.join(file)).and_then(|text| generation(&text));
+        let lanes = |file| text(&dir.join(file)).and_then(|text| width(&text));
+        let errors = |class: &str, total: &str| aer(&dir.join(format!("aer_dev_{class}")), total);
+        let iommu_group =
+            fs::read_link(dir.join("iommu_group")).map_err(|error| super::read::io_unknown(&error)).and_then(|link| {
+                link.file_name().and_then(|name| name.to_str()?.parse::<u32>().ok()).ok_or_else(|| odd(""))
+            });
+        let iommu_type = iommu_group
+            .clone()
+            .and_then(|group| text(&self.sys.join(format!("kernel/iommu_groups/{group}/type"))))
+            .and_then(|kind| if kind.is_empty() { Err(odd(&kind)) } else { Ok(kind) });
+        PciFunction {
+            address,
+            parent,
+            host_bridge,
+            kind,
+            vendor: id("vendor").into(),
+            device_id: id("device").into(),
+            class: hex(&dir.join("class")).into(),
+            generation: speed("current_link_speed").into(),
+            width: lanes("current_link_width").into(),
+            generation_max: speed("max_link_speed").into(),
+            width_max: lanes("max_link_width").into(),
+            numa_node: self.numa_node(address),
+            slot: slot.map_or(Reading::unsupported(), Reading::Known),
+            aer_correctable: errors("correctable", "TOTAL_ERR_COR").into(),
+            aer_nonfatal: errors("nonfatal", "TOTAL_ERR_NONFATAL").into(),
+            aer_fatal: errors("fatal", "TOTAL_ERR_FATAL").into(),
+            iommu_group: iommu_group.into(),
+            iommu_type: iommu_type.into(),
+            acs_redirect: Config::open(&dir.join("config")).and_then(|config| config.acs_redirect()).into(),
+        }
+    }
+
+    /// Slot names by the address of the device in the slot, function 0.
+    fn slots(&self) -> BTreeMap<PciAddress, String> {
+        let dir = self.sys.join("bus/pci/slots");
+        let address = |name: &str| format!("{}.0", text(&dir.join(name).join("address")).ok()?).parse().ok();
+        names(&dir).unwrap_or_default().into_iter().filter_map(|name| Some((address(&name)?, name))).collect()
+    }
+}
+
+/// The PCIe generation of the kernel's speed text: `16.0 GT/s PCIe`, `8 GT/s`.
+fn generation(text: &str) -> Result<u8, Unknown> {
+    let (rate, unit) = text.split_once(' ').unwrap_or((text, ""));
+    let generations = [("2.5", 1), ("5", 2), ("8", 3), ("16", 4), ("32", 5), ("64", 6)];
+    let rate = rate.trim_end_matches(".0");
+    let generation = generations.iter().find(|(known, _)| unit.starts_with("GT/s") && *known == rate);
+    generation.map(|&(_, generation)| generation).ok_or_else(|| odd(text))
+}
+
+/// The lanes of the kernel's width text. 0, 63 and 255 are what broken links and virtual machines
+/// say; no link has them.
+fn width(text: &str) -> Result<u8, Unknown> {
+    text.parse().ok().filter(|lanes| matches!(lanes, 1 | 2 | 4 | 8 | 12 | 16 | 32)).ok_or_else(|| odd(text))
+}
+
+/// The total of an AER counter file.
+fn aer(path: &Path, total: &str) -> Result<u64, Unknown> {
+    let counters = match text(path) {
+        // Some kernels print one number.
+        Ok(counters) if !counters.contains(char::is_whitespace) => return number(path),
+        other => other?,
+    };
+    let count = counters.lines().find_map(|line| line.strip_prefix(total));
+    count.and_then(|count| count.trim().parse().ok()).ok_or_else(|| odd(&counters))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::config::tests::space;
+    use super::super::fixture::Fixture;
+    use super::*;
+
+    fn address(text: &str) -> PciAddress {
+        text.parse().unwrap()
+    }
+
+    const ROOT_PORT: &str = "pci0000:00/0000:00:01.0";
+    const UPSTREAM: &str = "pci0000:00/0000:00:01.0/0000:01:00.0";
+    const DOWNSTREAM: &str = "pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:04.0";
+    const GPU: &str = "pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:04.0/0000:03:00.0";
+
+    /// A GPU below a switch, and one right at a root port that trained narrow.
+    fn two_gpus() -> Fixture {
+        let machine = Fixture::new();
+        machine.function("pci0000:00/0000:00:00.0", 0x8086, 0x06_0000);
+        for path in [ROOT_PORT, UPSTREAM, DOWNSTREAM, "pci0000:80/0000:80:03.0"] {
+            machine.function(path, 0x8086, 0x06_0400);
+            machine.pcie(path, ["16.0 GT/s PCIe", "16.0 GT/s PCIe"], ["16", "16"]);
+        }
+        machine.function(GPU, 0x10de, 0x03_0200);
+        machine.pcie(GPU, ["16.0 GT/s PCIe", "32 GT/s"], ["16", "16"]);
+        machine.function("pci0000:80/0000:80:03.0/0000:81:00.0", 0x10de, 0x03_0000);
+        machine.pcie("pci0000:80/0000:80:03.0/0000:81:00.0", ["2.5 GT/s", "8 GT/s"], ["4", "16"]);
+        // Its audio function is no GPU.
+        machine.function("pci0000:80/0000:80:03.0/0000:81:00.1", 0x10de, 0x04_0300);
+        machine
+    }
+
+    fn read(machine: &Fixture) -> Vec<PciFunction> {
+        let tree = machine.sysfs().pci_tree();
+        assert!(tree.problems.is_empty(), "{:?}", tree.problems);
+        tree.functions
+    }
+
+    fn get<'a>(functions: &'a [PciFunction], text: &str) -> &'a PciFunction {
+        functions.iter().find(|function| function.address == address(text)).unwrap()
+    }
+
+    #[test]
+    fn the_path_of_every_gpu_is_whole() {
+        let functions = read(&two_gpus());
+        let all: Vec<_> = functions.iter().map(|function| (function.address.to_string(), function.kind)).collect();
+        assert_eq!(
+            all.iter().map(|(address, kind)| (address.as_str(), *kind)).collect::<Vec<_>>(),
+            [
+                ("0000:00:01.0", PciKind::RootPort),
+                ("0000:01:00.0", PciKind::SwitchUpstream),
+                ("0000:02:04.0", PciKind::SwitchDownstream),
+                ("0000:03:00.0", PciKind::Endpoint),
+                ("0000:80:03.0", PciKind::RootPort),
+                ("0000:81:00.0", PciKind::Endpoint),
+            ]
+        );
+        let gpu = get(&functions, "0000:03:00.0");
+        assert_eq!(gpu.parent, Some(address("0000:02:04.0")));
+        assert_eq!(gpu.host_bridge, "pci0000:00");
+        assert_eq!(
+            (gpu.vendor.get(), gpu.device_id.get(), gpu.class.get()),
+            (Some(0x10de), Some(0x2335), Some(0x30200))
+        );
+        assert_eq!(gpu.link().unwrap().to_string(), "Gen4 x16");
+        assert_eq!(gpu.link_max().unwrap().to_string(), "Gen5 x16");
+        assert_eq!(get(&functions, "0000:81:00.0").link().unwrap().to_string(), "Gen1 x4");
+        assert_eq!(get(&functions, "0000:80:03.0").parent, None);
+        assert_eq!(get(&functions, "0000:80:03.0").host_bridge, "pci0000:80");
+    }
+
+    #[test]
+    fn configuration_space_tells_port_type_and_access_control() {
+        let machine = two_gpus();
+        machine.sys(&format!("devices/{ROOT_PORT}/config"), space(4, Some(0x04)));
+        machine.sys(&format!("devices/{UPSTREAM}/config"), space(7, None));
+        machine.sys(&format!("devices/{DOWNSTREAM}/config"), &space(6, Some(0x1d))[..64]);
+        let functions = read(&machine);
+        let root_port = get(&functions, "0000:00:01.0");
+        assert_eq!((root_port.kind, root_port.acs_redirect.get()), (PciKind::RootPort, Some(true)));
+        let bridge = get(&functions, "0000:01:00.0");
+        assert_eq!((bridge.kind, &bridge.acs_redirect), (PciKind::Bridge, &Reading::unsupported()));
+        let below = get(&functions, "0000:02:04.0");
+        assert_eq!(below.acs_redirect, Reading::Unknown(Unknown::Denied("needs root".into())));
+        assert_eq!(get(&functions, "0000:03:00.0").acs_redirect, Reading::unsupported());
+    }
+
+    #[test]
+    fn facts_around_a_function_are_read() {
+        let machine = two_gpus();
+        machine.sys(&format!("devices/{GPU}/numa_node"), "1\n");
+        machine.sys(&format!("devices/{ROOT_PORT}/numa_node"), "-1\n");
+        machine.link(&format!("devices/{GPU}/iommu_group"), "kernel/iommu_groups/42");
+        machine.sys("kernel/iommu_groups/42/type", "DMA-FQ\n");
+        machine.sys("bus/pci/slots/7-1/address", "0000:03:00\n");
+        machine.sys("bus/pci/slots/empty/address", "\n");
+        machine.sys(&format!("devices/{GPU}/aer_dev_correctable"), "RxErr 2\nBadTLP 1\nTOTAL_ERR_COR 3\n");
+        machine.sys(&format!("devices/{GPU}/aer_dev_nonfatal"), "Undefined 0\nTOTAL_ERR_NONFATAL 0\n");
+        machine.sys(&format!("devices/{GPU}/aer_dev_fatal"), "nonsense\n\u{0}");
+        let functions = read(&machine);
+        let gpu = get(&functions, "0000:03:00.0");
+        assert_eq!(gpu.numa_node, Reading::Known(1));
+        assert_eq!((gpu.iommu_group.get(), gpu.iommu_type.known().unwrap().as_str()), (Some(42), "DMA-FQ"));
+        assert_eq!(gpu.slot, Reading::Known("7-1".into()));
+        assert_eq!((gpu.aer_correctable.get(), gpu.aer_nonfatal.get()), (Some(3), Some(0)));
+        assert!(matches!(&gpu.aer_fatal, Reading::Unknown(Unknown::Failed(_))));
+        let root_port = get(&functions, "0000:00:01.0");
+        assert_eq!(root_port.numa_node, Reading::unsupported());
+        assert_eq!(root_port.slot, Reading::unsupported());
+        assert_eq!(root_port.iommu_type, Reading::unsupported());
+        assert_eq!(root_port.aer_fatal, Reading::unsupported());
+    }
+
+    #[test]
+    fn nonsense_about_a_link_is_unknown_and_no_number() {
+        for (text, expected) in [
+            ("2.5 GT/s", Some(1)),
+            ("5.0 GT/s PCIe", Some(2)),
+            ("8 GT/s", Some(3)),
+            ("16.0 GT/s PCIe", Some(4)),
+            ("32 GT/s", Some(5)),
+            ("64.0 GT/s PCIe", Some(6)),
+            ("Unknown", None),
+            ("Unknown speed", None),
+            ("", None),
+            ("8", None),
+            ("7 GT/s", None),
+            ("-8 GT/s", None),
+        ] {
+            assert_eq!(generation(text).ok(), expected, "{text}");
+        }
+        for (text, expected) in
+            [("1", Some(1)), ("16", Some(16)), ("0", None), ("63", None), ("255", None), ("", None), ("x16", None)]
+        {
+            assert_eq!(width(text).ok(), expected, "{text}");
+        }
+        assert_eq!(width("63"), Err(Unknown::Failed("the kernel says '63'".into())));
+    }
+
+    #[test]
+    fn a_virtual_machine_is_flat() {
+        let machine = Fixture::new();
+        machine.function("pci0000:00/0000:00:06.0", 0x10de, 0x03_0200);
+        machine.pcie("pci0000:00/0000:00:06.0", ["", "Unknown"], ["0", "255"]);
+        let functions = read(&machine);
+        assert_eq!(functions.len(), 1);
+        let gpu = &functions[0];
+        assert_eq!((gpu.kind, gpu.parent, gpu.host_bridge.as_str()), (PciKind::Endpoint, None, "pci0000:00"));
+        assert_eq!((gpu.link(), gpu.link_max()), (None, None));
+    }
+
+    #[test]
+    fn bridges_that_are_no_ports_are_bridges() {
+        let machine = Fixture::new();
+        // A conventional bridge has no link files; an Express-to-PCI bridge has no bridge below.
+        machine.function("pci0000:00/0000:00:1e.0", 0x8086, 0x06_0400);
+        machine.function("pci0000:00/0000:00:1e.0/0000:05:00.0", 0x10de, 0x03_0000);
+        machine.function("pci0000:00/0000:00:01.0", 0x8086, 0x06_0400);
+        machine.pcie("pci0000:00/0000:00:01.0", ["8 GT/s", "8 GT/s"], ["4", "4"]);
+        machine.function("pci0000:00/0000:00:01.0/0000:01:00.0", 0x8086, 0x06_0400);
+        machine.pcie("pci0000:00/0000:00:01.0/0000:01:00.0", ["8 GT/s", "8 GT/s"], ["4", "4"]);
+        machine.function("pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:00.0", 0x10de, 0x03_0000);
+        let functions = read(&machine);
+        assert_eq!(get(&functions, "0000:00:1e.0").kind, PciKind::Bridge);
+        assert_eq!(get(&functions, "0000:00:01.0").kind, PciKind::RootPort);
+        assert_eq!(get(&functions, "0000:01:00.0").kind, PciKind::Bridge);
+    }
+
+    #[test]
+    fn virtual_domains_hang_below_their_own_bridge() {
+        let machine = Fixture::new();
+        let path = "pci0000:c0/0000:c0:00.5/pci10000:00/10000:00:02.0/10000:01:00.0";
+        machine.function("pci0000:c0/0000:c0:00.5/pci10000:00/10000:00:02.0", 0x8086, 0x06_0400);
+        machine.function(path, 0x10de, 0x03_0200);
+        let functions = read(&machine);
+        let all: Vec<_> = functions.iter().map(|function| function.address.to_string()).collect();
+        assert_eq!(all, ["10000:00:02.0", "10000:01:00.0"]);
+        assert_eq!(functions[1].host_bridge, "pci10000:00");
+    }
+
+    #[test]
+    fn a_machine_without_pci_says_so() {
+        let tree = Fixture::new().sysfs().pci_tree();
+        assert!(tree.functions.is_empty());
+        assert_eq!(tree.problems, ["the PCI functions cannot be listed (unsupported)"]);
+    }
+}
