@@ -1,5 +1,8 @@
 //! A simulated machine.
 
+mod engine;
+mod sharing;
+
 use std::sync::Arc;
 
 use super::{Driver, HardwareError, Telemetry};
