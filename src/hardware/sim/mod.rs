@@ -2,7 +2,9 @@
 //! honest stream and event semantics on a virtual clock.
 
 pub mod builtin;
+mod driver;
 mod engine;
+mod memory;
 mod routes;
 mod sharing;
 pub mod spec;
@@ -28,8 +30,7 @@ pub fn telemetry(name: &str) -> Result<Arc<dyn Telemetry>, HardwareError> {
 ///
 /// There is no such machine, it has no GPU, or its driver does not start.
 pub fn driver(name: &str) -> Result<Box<dyn Driver>, HardwareError> {
-    builtin(name)?;
-    Err(HardwareError::new(ErrorKind::NoDriver, "not written yet"))
+    Ok(Box::new(driver::SimDriver::new(builtin(name)?)?))
 }
 
 fn builtin(name: &str) -> Result<MachineSpec, HardwareError> {
