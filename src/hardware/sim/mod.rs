@@ -1,32 +1,39 @@
-//! A simulated machine.
+//! A simulated machine: plain data ([`spec`]) behind the same two traits as the live one, with
+//! honest stream and event semantics on a virtual clock.
+
+pub mod builtin;
+mod driver;
+mod engine;
+mod memory;
+mod routes;
+mod sharing;
+pub mod spec;
+mod telemetry;
 
 use std::sync::Arc;
 
-use super::{Driver, HardwareError, Telemetry};
+use super::{Driver, ErrorKind, HardwareError, Telemetry};
+use spec::MachineSpec;
 
-pub mod builtin {
-    //! The built-in machines.
-
-    /// Their names.
-    pub fn names() -> impl Iterator<Item = &'static str> {
-        ["demo"].into_iter()
-    }
-}
-
-/// Opens the facts of a simulated machine.
+/// Opens the facts of a built-in machine.
 ///
 /// # Errors
 ///
 /// There is no such machine.
-pub fn telemetry(_name: &str) -> Result<Arc<dyn Telemetry>, HardwareError> {
-    Err(HardwareError::new(super::ErrorKind::NoDriver, "not written yet"))
+pub fn telemetry(name: &str) -> Result<Arc<dyn Telemetry>, HardwareError> {
+    Ok(Arc::new(telemetry::SimTelemetry::new(builtin(name)?)))
 }
 
-/// Opens the driver of a simulated machine.
+/// Opens the driver of a built-in machine.
 ///
 /// # Errors
 ///
-/// There is no such machine.
-pub fn driver(_name: &str) -> Result<Box<dyn Driver>, HardwareError> {
-    Err(HardwareError::new(super::ErrorKind::NoDriver, "not written yet"))
+/// There is no such machine, it has no GPU, or its driver does not start.
+pub fn driver(name: &str) -> Result<Box<dyn Driver>, HardwareError> {
+    Ok(Box::new(driver::SimDriver::new(builtin(name)?)?))
+}
+
+fn builtin(name: &str) -> Result<MachineSpec, HardwareError> {
+    let missing = || HardwareError::new(ErrorKind::NoDriver, format!("there is no simulated machine '{name}'"));
+    builtin::get(name).ok_or_else(missing)
 }

@@ -1,0 +1,128 @@
+//! H200 with NVSwitches in a virtual machine, as recorded (docs/measurement.md). Not recorded and
+//! so made up: processor, kernel release and memory of the host.
+
+use crate::hardware::sim::spec::{
+    AdapterSpec, Faults, FunctionSpec, GpuSpec, HostSpec, MachineSpec, NumaNodeSpec, NvLinkSpec, NvLinkTarget,
+    PathSpeed, PeerSpec, Speeds,
+};
+use crate::model::snapshot::{AdapterKind, PciKind};
+use crate::model::units::{Bytes, GIB, MIB, PciAddress, PcieLink};
+
+use super::GRANTED;
+
+/// Copies over NVLink. A least-squares reading of the recorded gated runs (512 and 64 MiB, one
+/// copy and eight in a row: 394, 396.3, 371, 388 GB/s) is 397.5 GB/s, 3 us for each copy and 9 us
+/// for the first; small copies in a row took 2.8 us. A kernel reached 365 and 370. Both ways at
+/// once 392 were left of 396. Issued by the destination, 512 MiB and 64 MiB took some 5 us longer.
+const NVLINK: PathSpeed = PathSpeed {
+    copy: 397.5 / 450.0,
+    push: 366.0 / 450.0,
+    pull: 371.0 / 450.0,
+    both_ways: 0.9885,
+    each_us: 2.75,
+    first_us: 9.0,
+    from_destination_us: 5.5,
+};
+
+/// Copies through host memory: 37 GB/s of PCIe's 63, 26 each way when both are busy, 16 us.
+const STAGED: PathSpeed = PathSpeed {
+    copy: 37.1 / 63.0,
+    push: 0.0,
+    pull: 0.0,
+    both_ways: 26.0 / 37.0,
+    each_us: 16.0,
+    first_us: 10.0,
+    from_destination_us: 0.0,
+};
+
+/// Copies over PCIe, should the NVLinks be down: the published share of Gen5, 53 of 63 GB/s.
+const PCIE: PathSpeed = PathSpeed {
+    copy: 0.84,
+    push: 0.80,
+    pull: 0.70,
+    both_ways: 0.95,
+    each_us: 4.0,
+    first_us: 9.0,
+    from_destination_us: 5.5,
+};
+
+const SPEEDS: Speeds = Speeds {
+    nvlink: NVLINK,
+    pcie: PCIE,
+    cross_socket: PCIE,
+    staged: STAGED,
+    // One GPU to all others: 399 GB/s in all.
+    nvlink_shared: 399.6 / 450.0,
+    pcie_shared: 0.88,
+    interconnect_gbps: 100.0,
+    // All GPUs at once, device to host.
+    host_memory_gbps: 87.0,
+    copy_call_us: 4.0,
+    call_us: 1.5,
+    // 1.8 ms of a 512 MiB call.
+    staged_call_us_per_mib: 1800.0 / 512.0,
+};
+
+/// A machine with this many H200.
+pub fn machine(gpus: u8) -> MachineSpec {
+    let mut pci = vec![function(3, (0x1af4, 0x1041), 0x0002_0000, None)];
+    let link = PcieLink { generation: 5, width: 16 };
+    pci.extend((0..gpus).map(|gpu| function(6 + gpu, (0x10de, 0x2335), 0x0003_0200, Some(link))));
+    MachineSpec {
+        summary: format!("{gpus} x H200 with NVSwitch in a virtual machine, healthy, as recorded"),
+        host: HostSpec {
+            driver_version: "580.159.04".into(),
+            cuda_version: "13.0".into(),
+            kernel_version: "6.8.0".into(),
+            cpu: "Intel Xeon Processor".into(),
+            virtual_machine: true,
+            iommu_translating: false,
+        },
+        numa_nodes: vec![NumaNodeSpec { cpus: "0-127".into(), memory: Bytes(1536 * GIB) }],
+        pci,
+        gpus: (0..gpus).map(h200).collect(),
+        adapters: vec![AdapterSpec { name: "eth0".into(), kind: AdapterKind::Ethernet, pci: address(3) }],
+        peers: PeerSpec { rule: GRANTED, exceptions: Vec::new(), limit: None },
+        speeds: SPEEDS,
+        // cuInit 2.6 s and eight contexts 0.98 s; with two GPUs 0.4 and 0.23 s.
+        driver_start_seconds: if gpus > 2 { 3.6 } else { 0.6 },
+        faults: Faults::default(),
+    }
+}
+
+const fn address(device: u8) -> PciAddress {
+    PciAddress { domain: 0, bus: 0, device, function: 0 }
+}
+
+/// A function of the flat tree that the virtual machine shows.
+fn function(device: u8, id: (u16, u16), class: u32, max: Option<PcieLink>) -> FunctionSpec {
+    FunctionSpec {
+        address: address(device),
+        parent: None,
+        host_bridge: "pci0000:00".into(),
+        kind: PciKind::Endpoint,
+        id,
+        class,
+        numa_node: None,
+        max,
+        trained: None,
+        slot: None,
+        acs_redirect: false,
+    }
+}
+
+fn h200(gpu: u8) -> GpuSpec {
+    let links = NvLinkSpec { count: 18, active: true, version: "4.0".into(), remote: NvLinkTarget::Switch };
+    GpuSpec {
+        name: "NVIDIA H200".into(),
+        architecture: "Hopper".into(),
+        pci: address(6 + gpu),
+        memory: Bytes(143_771 * MIB),
+        memory_free: Bytes(143_155 * MIB),
+        bar1: Bytes(256 * GIB),
+        local_gbps: 4000.0,
+        copy_engines: 3,
+        nvlinks: vec![links],
+        clocks_mhz: (1980, 3201),
+    }
+}

@@ -1,0 +1,164 @@
+//! L40S on PCIe Gen4 behind switches, each switch below a host bridge of its own, as on the usual
+//! two-socket EPYC servers for GPUs.
+
+use crate::hardware::sim::spec::{
+    AdapterSpec, Faults, FunctionSpec, GpuSpec, HostSpec, MachineSpec, NumaNodeSpec, PathSpeed, PeerSpec, Speeds,
+};
+use crate::model::snapshot::{AdapterKind, PciKind};
+use crate::model::units::{Bytes, GIB, MIB, PciAddress, PcieLink};
+
+use super::GRANTED;
+
+/// How many of what.
+#[derive(Debug, Clone, Copy)]
+pub struct Shape {
+    /// Sockets.
+    pub sockets: u8,
+    /// Switches of each socket, each below a host bridge of its own.
+    pub switches: u8,
+    /// GPUs of each switch.
+    pub gpus: u8,
+    /// An RDMA adapter at the first switch of each socket.
+    pub adapters: bool,
+}
+
+/// Peer copies over PCIe: 84% was reported for Gen4 from slots of the processor.
+const PCIE: PathSpeed = PathSpeed {
+    copy: 0.83,
+    push: 0.80,
+    pull: 0.70,
+    both_ways: 0.95,
+    each_us: 3.5,
+    first_us: 9.0,
+    from_destination_us: 5.5,
+};
+
+/// Across sockets 62 to 81% was reported.
+const CROSS_SOCKET: PathSpeed = PathSpeed { copy: 0.72, push: 0.68, pull: 0.55, each_us: 4.5, ..PCIE };
+
+/// Through host memory: chosen, 40% of the GPU's link.
+const STAGED: PathSpeed = PathSpeed {
+    copy: 0.40,
+    push: 0.0,
+    pull: 0.0,
+    both_ways: 0.7,
+    each_us: 18.0,
+    first_us: 10.0,
+    from_destination_us: 0.0,
+};
+
+const SPEEDS: Speeds = Speeds {
+    nvlink: PCIE,
+    pcie: PCIE,
+    cross_socket: CROSS_SOCKET,
+    staged: STAGED,
+    nvlink_shared: 0.88,
+    pcie_shared: 0.86,
+    interconnect_gbps: 60.0,
+    host_memory_gbps: 80.0,
+    copy_call_us: 4.0,
+    call_us: 1.5,
+    staged_call_us_per_mib: 1800.0 / 512.0,
+};
+
+const GEN4_X16: PcieLink = PcieLink { generation: 4, width: 16 };
+
+/// PCI bridge; 3D controller; InfiniBand controller.
+const BRIDGE: u32 = 0x0006_0400;
+const CONTROLLER_3D: u32 = 0x0003_0200;
+const INFINIBAND: u32 = 0x0002_0700;
+
+/// A healthy machine of this shape.
+pub fn machine(shape: Shape) -> MachineSpec {
+    let mut tree = Tree::default();
+    for socket in 0..shape.sockets {
+        for switch in 0..shape.switches {
+            tree.switch(socket, socket * shape.switches + switch, shape.gpus, shape.adapters && switch == 0);
+        }
+    }
+    let cpus = |socket: u8| format!("{}-{}", u32::from(socket) * 32, u32::from(socket) * 32 + 31);
+    let node = |socket| NumaNodeSpec { cpus: cpus(socket), memory: Bytes(256 * GIB) };
+    MachineSpec {
+        summary: String::new(),
+        host: HostSpec {
+            driver_version: "580.95.05".into(),
+            cuda_version: "13.0".into(),
+            kernel_version: "6.8.0".into(),
+            cpu: "AMD EPYC 7543 32-Core Processor".into(),
+            virtual_machine: false,
+            iommu_translating: false,
+        },
+        numa_nodes: (0..shape.sockets).map(node).collect(),
+        pci: tree.pci,
+        gpus: tree.gpus,
+        adapters: tree.adapters,
+        peers: PeerSpec { rule: GRANTED, exceptions: Vec::new(), limit: Some(8) },
+        speeds: SPEEDS,
+        driver_start_seconds: 1.2,
+        faults: Faults::default(),
+    }
+}
+
+/// The PCI tree as it grows.
+#[derive(Default)]
+struct Tree {
+    pci: Vec<FunctionSpec>,
+    gpus: Vec<GpuSpec>,
+    adapters: Vec<AdapterSpec>,
+}
+
+impl Tree {
+    /// Adds a host bridge with a root port, a switch, and what hangs on it. The bridge's buses
+    /// start at a multiple of 0x20, in the order of the switches.
+    fn switch(&mut self, socket: u8, number: u8, gpus: u8, adapter: bool) {
+        let bus = number * 0x20;
+        let at = |bus, device| PciAddress { domain: 0, bus, device, function: 0 };
+        let (root, upstream) = (at(bus, 1), at(bus + 1, 0));
+        let bridge = format!("pci0000:{bus:02x}");
+        let port = |address, parent, kind, id| FunctionSpec {
+            address,
+            parent,
+            host_bridge: bridge.clone(),
+            kind,
+            id,
+            class: BRIDGE,
+            numa_node: Some(u32::from(socket)),
+            max: Some(GEN4_X16),
+            trained: None,
+            slot: None,
+            acs_redirect: false,
+        };
+        self.pci.push(port(root, None, PciKind::RootPort, (0x1022, 0x1483)));
+        self.pci.push(port(upstream, Some(root), PciKind::SwitchUpstream, (0x1000, 0xc010)));
+        for below in 0..gpus + u8::from(adapter) {
+            let (downstream, address) = (at(bus + 2, below), at(bus + 3 + below, 0));
+            self.pci.push(port(downstream, Some(upstream), PciKind::SwitchDownstream, (0x1000, 0xc010)));
+            let mut endpoint = port(address, Some(downstream), PciKind::Endpoint, (0x10de, 0x26b9));
+            if below < gpus {
+                endpoint.class = CONTROLLER_3D;
+                endpoint.slot = Some(format!("{}", self.gpus.len() + 1));
+                self.gpus.push(l40s(address));
+            } else {
+                (endpoint.id, endpoint.class) = ((0x15b3, 0x101b), INFINIBAND);
+                let name = format!("mlx5_{}", self.adapters.len());
+                self.adapters.push(AdapterSpec { name, kind: AdapterKind::Rdma, pci: address });
+            }
+            self.pci.push(endpoint);
+        }
+    }
+}
+
+fn l40s(pci: PciAddress) -> GpuSpec {
+    GpuSpec {
+        name: "NVIDIA L40S".into(),
+        architecture: "Ada".into(),
+        pci,
+        memory: Bytes(46_068 * MIB),
+        memory_free: Bytes(45_487 * MIB),
+        bar1: Bytes(64 * GIB),
+        local_gbps: 700.0,
+        copy_engines: 2,
+        nvlinks: Vec::new(),
+        clocks_mhz: (2520, 9001),
+    }
+}

@@ -1,0 +1,141 @@
+//! Copies: which way they go, what they take, and how they go wrong.
+
+use crate::hardware::sim::engine::{Flow, SharedHop, Submission, Work};
+use crate::hardware::sim::routes::{PathClass, Route};
+use crate::hardware::sim::spec::CopyFault;
+use crate::hardware::{Buffer, Device, ErrorKind, HardwareError, Stream};
+use crate::model::units::MIB;
+
+use super::failed;
+use super::state::{Effect, State};
+
+/// Nanoseconds from the launch of a kernel to the access that kills it.
+const ILLEGAL_ACCESS_NS: f64 = 5e3;
+
+/// What moves the bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mover {
+    CopyEngine,
+    Kernel,
+}
+
+#[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
+impl State {
+    /// Enqueues a copy.
+    pub fn copy(
+        &mut self,
+        mover: Mover,
+        stream: Stream,
+        destination: Buffer,
+        source: Buffer,
+        bytes: u64,
+    ) -> Result<(), HardwareError> {
+        let call = match mover {
+            Mover::CopyEngine => "cuMemcpyPeerAsync",
+            Mover::Kernel => "cuLaunchKernel",
+        };
+        for device in [stream.device, source.device, destination.device] {
+            self.usable_device(device)?;
+        }
+        if stream.device != source.device && stream.device != destination.device {
+            return Err(failed(ErrorKind::Other, call, "the stream is of neither device", 400));
+        }
+        for buffer in [source, destination] {
+            self.usable_buffer(call, buffer, bytes)?;
+        }
+        let own = self.lane(stream)?;
+        let ends = (source.device, destination.device);
+        let other = if stream.device == ends.0 { ends.1 } else { ends.0 };
+        let mut lanes = vec![own];
+        // Measured: a peer copy on a legacy default stream, of either device, serialises with the
+        // legacy default streams of both.
+        if mover == Mover::CopyEngine && stream.id == 0 && other != stream.device {
+            lanes.push(self.lane(Stream::default_of(other))?);
+        }
+        let servers = self.servers(stream.device)?;
+        let server = match mover {
+            Mover::Kernel => servers.multiprocessors,
+            Mover::CopyEngine if stream.device == ends.0 => servers.copies_out,
+            Mover::CopyEngine => servers.copies_in,
+        };
+        let local = ends.0 == ends.1;
+        let direct = local || self.reaches(mover, stream.device, other);
+        self.spend(direct, bytes);
+        let at = self.clock_ns;
+        let (work, effect) = if !direct && mover == Mover::Kernel {
+            (Work::Busy(ILLEGAL_ACCESS_NS), Some(Effect::IllegalAddress(stream.device)))
+        } else {
+            let fault =
+                if direct && !local { self.spec.copy_fault(self.index(ends.0)?, self.index(ends.1)?) } else { None };
+            let flow = Work::Flow(self.flow(mover, stream.device, ends, direct, bytes)?);
+            let moved = |damaged| Some(Effect::Moved { destination, source, bytes, damaged });
+            match fault {
+                None => (flow, moved(0)),
+                Some(CopyFault::Dropped) => (flow, None),
+                Some(CopyFault::Corrupt { words }) => (flow, moved(words)),
+                Some(CopyFault::Hangs) => (Work::Never, None),
+                Some(CopyFault::Crashes) => std::process::abort(),
+            }
+        };
+        let submission = Submission { lanes, after: Vec::new(), at, server: Some(server), work };
+        self.submit(submission, [source, destination], effect);
+        Ok(())
+    }
+
+    /// Whether a copy between these devices goes directly. A copy engine needs access one way or
+    /// the other, a kernel its own device's access to the peer.
+    fn reaches(&self, mover: Mover, device: Device, peer: Device) -> bool {
+        let backwards = mover == Mover::CopyEngine && self.access.contains(&(peer, device));
+        backwards || self.access.contains(&(device, peer))
+    }
+
+    /// The host spends the time that enqueuing a copy takes: without peer access it stages the
+    /// bytes itself, so even the asynchronous call holds it.
+    fn spend(&mut self, direct: bool, bytes: u64) {
+        let speeds = &self.spec.speeds;
+        let staging = if direct { 0.0 } else { speeds.staged_call_us_per_mib * bytes as f64 / MIB as f64 };
+        self.clock_ns += (speeds.copy_call_us + staging) * 1e3;
+    }
+
+    fn flow(
+        &mut self,
+        mover: Mover,
+        issuer: Device,
+        (source, destination): (Device, Device),
+        direct: bool,
+        bytes: u64,
+    ) -> Result<Flow, HardwareError> {
+        let (from, to) = (self.index(source)?, self.index(destination)?);
+        let speeds = &self.spec.speeds;
+        if source == destination {
+            let cap = self.gpu(source)?.local_gbps;
+            let each_ns = speeds.nvlink.each_us * 1e3;
+            return Ok(Flow { bytes: bytes as f64, hops: Vec::new(), cap, both_ways: 1.0, each_ns, first_ns: 0.0 });
+        }
+        let route = if direct { self.spec.direct_route(from, to) } else { self.spec.staged_route(from, to) };
+        let speed = match route.class {
+            PathClass::NvLink => speeds.nvlink,
+            PathClass::Pcie => speeds.pcie,
+            PathClass::CrossSocket => speeds.cross_socket,
+            PathClass::Staged => speeds.staged,
+        };
+        let (share, extra_us) = match mover {
+            Mover::CopyEngine if issuer == source => (speed.copy, 0.0),
+            Mover::CopyEngine => (speed.copy, speed.from_destination_us),
+            Mover::Kernel if issuer == source => (speed.push, 0.0),
+            Mover::Kernel => (speed.pull, 0.0),
+        };
+        Ok(Flow {
+            bytes: bytes as f64,
+            cap: share * self.spec.bottleneck_gbps(&route),
+            hops: self.shared_hops(&route),
+            both_ways: speed.both_ways,
+            each_ns: (speed.each_us + extra_us) * 1e3,
+            first_ns: speed.first_us * 1e3,
+        })
+    }
+
+    fn shared_hops(&mut self, route: &Route) -> Vec<SharedHop> {
+        route.hops.iter().map(|hop| self.shared_hop(*hop)).collect()
+    }
+}

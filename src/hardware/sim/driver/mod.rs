@@ -1,0 +1,272 @@
+//! The simulated CUDA driver: streams and events put together from lanes, gates and marks of the
+//! engine, with the ordering that was measured on hardware (docs/measurement.md).
+
+mod copies;
+mod state;
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::hardware::{
+    Buffer, Device, DeviceInfo, DeviceMemory, Driver, ErrorKind, Event, HardwareError, PatternCheck, Stream,
+};
+
+use super::engine::Work;
+use super::memory::Content;
+use super::spec::{CudaPeerRule, GpuSpec, MachineSpec, uuid};
+use copies::Mover;
+use state::State;
+
+/// A held stream opens by itself after this many nanoseconds.
+const HOLD_LIMIT_NS: f64 = 5e9;
+
+/// The driver of a simulated machine.
+#[derive(Debug)]
+pub struct SimDriver {
+    devices: Vec<DeviceInfo>,
+    state: RefCell<State>,
+}
+
+/// An error as the driver gives it: the call, what it means, its number.
+fn failed(kind: ErrorKind, call: &str, meaning: &str, code: u32) -> HardwareError {
+    HardwareError::new(kind, format!("{call}: {meaning} (CUDA error {code})"))
+}
+
+impl SimDriver {
+    /// Opens the driver of a machine.
+    ///
+    /// # Errors
+    ///
+    /// The machine's `cuInit` fails, or there is no GPU.
+    pub fn new(spec: MachineSpec) -> Result<Self, HardwareError> {
+        if let Some((code, meaning)) = &spec.faults.cuda_init {
+            return Err(failed(ErrorKind::NoDriver, "cuInit", meaning, *code));
+        }
+        // A GPU that fell off the bus is not among CUDA's, so ordinals shift against NVML's.
+        let shown = spec.gpus.iter().zip(0..).filter(|(_, gpu)| !spec.lost(*gpu));
+        let (devices, gpus): (Vec<_>, Vec<_>) = shown
+            .zip(0..)
+            .map(|((gpu, index), ordinal)| {
+                let device = Device(ordinal);
+                (DeviceInfo { device, uuid: Some(uuid(index)), pci: Some(gpu.pci) }, index)
+            })
+            .unzip();
+        if devices.is_empty() {
+            return Err(failed(ErrorKind::NoDriver, "cuInit", "no CUDA-capable device is detected", 100));
+        }
+        Ok(Self { devices, state: RefCell::new(State::new(Arc::new(spec), gpus)) })
+    }
+
+    /// Runs a kernel that touches this much of a buffer, waits for it, and then `then`.
+    fn touch<T>(&self, buffer: Buffer, bytes: u64, then: impl FnOnce(&mut State) -> T) -> Result<T, HardwareError> {
+        let mut state = self.state.borrow_mut();
+        state.usable_device(buffer.device)?;
+        state.kernels_loaded()?;
+        state.usable_buffer("cuLaunchKernel", buffer, bytes)?;
+        state.touch(buffer.device, bytes);
+        Ok(then(&mut state))
+    }
+}
+
+impl Driver for SimDriver {
+    fn devices(&self) -> &[DeviceInfo] {
+        &self.devices
+    }
+
+    fn open(&self, devices: &[Device]) -> Vec<Result<(), HardwareError>> {
+        let mut state = self.state.borrow_mut();
+        devices.iter().map(|device| state.open(*device)).collect()
+    }
+
+    fn kernels_failure(&self) -> Option<HardwareError> {
+        self.state.borrow().kernels_loaded().err()
+    }
+
+    fn floor_seconds(&self) -> f64 {
+        self.state.borrow().spec.driver_start_seconds
+    }
+
+    fn memory(&self, device: Device) -> Result<DeviceMemory, HardwareError> {
+        let mut state = self.state.borrow_mut();
+        let GpuSpec { memory, memory_free, .. } = *state.gpu(device)?;
+        state.call();
+        Ok(DeviceMemory { free: memory_free.0.saturating_sub(state.memory.taken(device)), total: memory.0 })
+    }
+
+    fn allocate(&self, device: Device, bytes: u64) -> Result<Buffer, HardwareError> {
+        let mut state = self.state.borrow_mut();
+        state.usable_device(device)?;
+        state.call();
+        let free = state.gpu(device)?.memory_free.0;
+        let full = |_| failed(ErrorKind::OutOfMemory, "cuMemAlloc", "out of memory", 2);
+        state.memory.allocate(device, bytes, free).map_err(full)
+    }
+
+    fn free(&self, buffer: Buffer) -> Result<(), HardwareError> {
+        let mut state = self.state.borrow_mut();
+        state.usable_device(buffer.device)?;
+        state.call();
+        // cuMemFree waits for the work that uses the memory.
+        state.wait_for_buffer(buffer);
+        state.usable_device(buffer.device)?;
+        state.usable_buffer("cuMemFree", buffer, 0)?;
+        state.forget_buffer(buffer);
+        Ok(())
+    }
+
+    fn can_access_peer(&self, device: Device, peer: Device) -> Result<bool, HardwareError> {
+        let mut state = self.state.borrow_mut();
+        state.call();
+        let (device_gpu, peer_gpu) = (state.index(device)?, state.index(peer)?);
+        Ok(device != peer && state.spec.peer_rule(device_gpu, peer_gpu).cuda != CudaPeerRule::Refused)
+    }
+
+    fn set_peer_access(&self, device: Device, peer: Device, enabled: bool) -> Result<(), HardwareError> {
+        let mut state = self.state.borrow_mut();
+        state.usable_device(device)?;
+        state.usable_device(peer)?;
+        state.call();
+        if !enabled {
+            state.access.remove(&(device, peer));
+            return Ok(());
+        }
+        let refuse = |meaning, code| Err(failed(ErrorKind::Unsupported, "cuCtxEnablePeerAccess", meaning, code));
+        if device == peer {
+            return refuse("invalid device ordinal", 101);
+        }
+        let rule = state.spec.peer_rule(state.index(device)?, state.index(peer)?);
+        if rule.cuda != CudaPeerRule::Granted {
+            return refuse("peer access is not supported between these two devices", 217);
+        }
+        let others = state.access.iter().filter(|(from, to)| *from == device && *to != peer).count();
+        if state.spec.peers.limit.is_some_and(|limit| others >= limit as usize) {
+            return refuse("peer access resources exhausted: too many peer mappings", 711);
+        }
+        state.access.insert((device, peer));
+        Ok(())
+    }
+
+    fn create_stream(&self, device: Device) -> Result<Stream, HardwareError> {
+        let mut state = self.state.borrow_mut();
+        state.usable_device(device)?;
+        state.call();
+        Ok(state.add_stream(device))
+    }
+
+    fn create_event(&self, device: Device) -> Result<Event, HardwareError> {
+        let mut state = self.state.borrow_mut();
+        state.usable_device(device)?;
+        state.call();
+        Ok(state.add_event(device))
+    }
+
+    fn record(&self, event: Event, stream: Stream) -> Result<(), HardwareError> {
+        let mut state = self.state.borrow_mut();
+        state.usable_device(stream.device)?;
+        state.event("cuEventRecord", event)?;
+        if event.device != stream.device {
+            return Err(failed(ErrorKind::Other, "cuEventRecord", "event and stream are of different devices", 400));
+        }
+        let op = state.enqueue(stream, Vec::new(), None, Work::Mark)?;
+        state.set_event(event, op);
+        Ok(())
+    }
+
+    fn wait(&self, stream: Stream, event: Event) -> Result<(), HardwareError> {
+        let mut state = self.state.borrow_mut();
+        state.usable_device(stream.device)?;
+        // An event that was never recorded holds nobody up.
+        let after = state.event("cuStreamWaitEvent", event)?.into_iter().collect();
+        state.enqueue(stream, after, None, Work::Mark).map(drop)
+    }
+
+    fn elapsed_ns(&self, start: Event, end: Event) -> Result<f64, HardwareError> {
+        let mut state = self.state.borrow_mut();
+        state.call();
+        state.catch_up();
+        let call = "cuEventElapsedTime";
+        let other = |meaning, code| failed(ErrorKind::Other, call, meaning, code);
+        if start.device != end.device {
+            return Err(other("the events are of different devices", 400));
+        }
+        let mut times = [0.0; 2];
+        for (time, event) in times.iter_mut().zip([start, end]) {
+            let op = state.event(call, event)?.ok_or_else(|| other("an event was never recorded", 400))?;
+            *time = state.engine.end_of(op).ok_or_else(|| other("device not ready", 600))?;
+        }
+        Ok(times[1] - times[0])
+    }
+
+    fn copy(&self, stream: Stream, destination: Buffer, source: Buffer, bytes: u64) -> Result<(), HardwareError> {
+        self.state.borrow_mut().copy(Mover::CopyEngine, stream, destination, source, bytes)
+    }
+
+    fn kernel_copy(
+        &self,
+        stream: Stream,
+        destination: Buffer,
+        source: Buffer,
+        bytes: u64,
+    ) -> Result<(), HardwareError> {
+        let mut state = self.state.borrow_mut();
+        state.kernels_loaded()?;
+        state.copy(Mover::Kernel, stream, destination, source, bytes)
+    }
+
+    fn spin(&self, stream: Stream, duration: Duration) -> Result<(), HardwareError> {
+        let mut state = self.state.borrow_mut();
+        state.usable_device(stream.device)?;
+        state.kernels_loaded()?;
+        let multiprocessors = state.servers(stream.device)?.multiprocessors;
+        let work = Work::Busy(duration.as_secs_f64() * 1e9);
+        state.enqueue(stream, Vec::new(), Some(multiprocessors), work).map(drop)
+    }
+
+    fn hold(&self, stream: Stream) -> Result<(), HardwareError> {
+        let mut state = self.state.borrow_mut();
+        state.usable_device(stream.device)?;
+        state.enqueue(stream, Vec::new(), None, Work::Gate(HOLD_LIMIT_NS)).map(drop)
+    }
+
+    fn release(&self) {
+        let mut state = self.state.borrow_mut();
+        state.call();
+        let now = state.clock_ns;
+        state.engine.open_gates(now);
+        state.catch_up();
+    }
+
+    fn expired(&self) -> bool {
+        let mut state = self.state.borrow_mut();
+        state.catch_up();
+        state.engine.take_expired()
+    }
+
+    fn synchronize(&self, stream: Stream) -> Result<(), HardwareError> {
+        let mut state = self.state.borrow_mut();
+        state.usable_device(stream.device)?;
+        state.call();
+        state.wait_for_stream(stream)?;
+        state.usable_device(stream.device)
+    }
+
+    fn fill(&self, buffer: Buffer, bytes: u64, seed: u64) -> Result<(), HardwareError> {
+        self.touch(buffer, bytes, |state| state.memory.write(buffer, bytes, Content::Pattern(seed)))
+    }
+
+    fn poison(&self, buffer: Buffer, bytes: u64, value: u64) -> Result<(), HardwareError> {
+        self.touch(buffer, bytes, |state| state.memory.write(buffer, bytes, Content::Poison(value)))
+    }
+
+    fn check(&self, buffer: Buffer, bytes: u64, seed: u64, poison: u64) -> Result<PatternCheck, HardwareError> {
+        self.touch(buffer, bytes, |state| state.memory.check(buffer, bytes, seed, poison))
+    }
+
+    fn now(&self) -> Duration {
+        Duration::from_secs_f64(self.state.borrow().clock_ns / 1e9)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,391 @@
+use super::*;
+use crate::hardware::sim::builtin;
+use crate::hardware::sim::spec::{CopyFault, PairFault, Pairs, PeerException, PeerRule};
+use crate::model::placement::{HostMode, Placement, Side, StreamKind};
+use crate::model::snapshot::P2pStatus;
+use crate::model::units::{GIB, MIB};
+
+const POISON: u64 = 0xdead_beef_dead_beef;
+
+/// A machine with all contexts open.
+fn open(name: &str) -> SimDriver {
+    open_spec(builtin::get(name).unwrap())
+}
+
+fn open_spec(spec: MachineSpec) -> SimDriver {
+    let driver = SimDriver::new(spec).unwrap();
+    let devices: Vec<_> = driver.devices().iter().map(|info| info.device).collect();
+    assert!(driver.open(&devices).iter().all(Result::is_ok));
+    driver
+}
+
+fn enable(driver: &SimDriver, a: u32, b: u32) {
+    driver.set_peer_access(Device(a), Device(b), true).unwrap();
+    driver.set_peer_access(Device(b), Device(a), true).unwrap();
+}
+
+/// One direction of a measurement: where the copies go and who issues them.
+#[derive(Clone, Copy)]
+struct Leg {
+    source: u32,
+    destination: u32,
+    issuer: u32,
+    kernel: bool,
+}
+
+const fn leg(source: u32, destination: u32) -> Leg {
+    Leg { source, destination, issuer: source, kernel: false }
+}
+
+/// Gated copies on all legs at once: nanoseconds that each leg took.
+fn run(driver: &SimDriver, legs: &[Leg], bytes: u64, count: u32) -> Vec<f64> {
+    let mut events = Vec::new();
+    let mut buffers = Vec::new();
+    for leg in legs {
+        let source = driver.allocate(Device(leg.source), bytes).unwrap();
+        let destination = driver.allocate(Device(leg.destination), bytes).unwrap();
+        let device = Device(leg.issuer);
+        let stream = driver.create_stream(device).unwrap();
+        let (start, end) = (driver.create_event(device).unwrap(), driver.create_event(device).unwrap());
+        driver.hold(stream).unwrap();
+        driver.record(start, stream).unwrap();
+        for _ in 0..count {
+            let copy = if leg.kernel { SimDriver::kernel_copy } else { <SimDriver as Driver>::copy };
+            copy(driver, stream, destination, source, bytes).unwrap();
+        }
+        driver.record(end, stream).unwrap();
+        events.push((stream, start, end));
+        buffers.extend([source, destination]);
+    }
+    driver.release();
+    for (stream, ..) in &events {
+        driver.synchronize(*stream).unwrap();
+    }
+    assert!(!driver.expired());
+    buffers.into_iter().for_each(|buffer| driver.free(buffer).unwrap());
+    events.into_iter().map(|(_, start, end)| driver.elapsed_ns(start, end).unwrap()).collect()
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn gbps(driver: &SimDriver, legs: &[Leg], bytes: u64, count: u32) -> Vec<f64> {
+    run(driver, legs, bytes, count).iter().map(|ns| bytes as f64 * f64::from(count) / ns).collect()
+}
+
+#[track_caller]
+fn near(figure: f64, recorded: f64, percent: f64) {
+    assert!((figure / recorded - 1.0).abs() <= percent / 100.0, "{figure:.2} is not within {percent}% of {recorded}");
+}
+
+#[test]
+fn h200_figures_agree_with_the_recorded_ones() {
+    let driver = open("h200x8");
+    let staged = [leg(0, 1)];
+    near(gbps(&driver, &staged, 512 * MIB, 4)[0], 37.0, 2.0);
+    near(run(&driver, &staged, 4, 100)[0] / 100.0, 16e3, 2.0);
+    for both in gbps(&driver, &[leg(0, 1), leg(1, 0)], 512 * MIB, 4) {
+        near(both, 26.0, 2.0);
+    }
+    (0..8).for_each(|a| (0..a).for_each(|b| enable(&driver, a, b)));
+    for (bytes, count, recorded) in [(512, 8, 396.3), (512, 1, 394.0), (64, 8, 388.0), (64, 1, 371.0), (16, 1, 311.0)] {
+        near(gbps(&driver, &[leg(0, 1)], bytes * MIB, count)[0], recorded, 1.0);
+    }
+    let issued_by_destination = Leg { issuer: 1, ..leg(0, 1) };
+    near(gbps(&driver, &[issued_by_destination], 512 * MIB, 1)[0], 392.0, 1.0);
+    near(gbps(&driver, &[issued_by_destination], 64 * MIB, 1)[0], 363.0, 2.0);
+    let (push, pull) = (Leg { kernel: true, ..leg(0, 1) }, Leg { kernel: true, ..issued_by_destination });
+    near(gbps(&driver, &[push], 512 * MIB, 8)[0], 365.0, 1.0);
+    near(gbps(&driver, &[pull], 512 * MIB, 8)[0], 370.0, 1.0);
+    near(run(&driver, &[leg(0, 1)], 4, 100)[0] / 100.0, 2.8e3, 2.0);
+    for both in gbps(&driver, &[leg(0, 1), leg(1, 0)], 512 * MIB, 8) {
+        near(both, 392.0, 1.0);
+    }
+    let disjoint = [leg(0, 1), leg(2, 3), leg(4, 5), leg(6, 7)];
+    gbps(&driver, &disjoint, 512 * MIB, 8).into_iter().for_each(|rate| near(rate, 395.0, 1.0));
+    let ring: Vec<_> = (0..8).map(|gpu| leg(gpu, (gpu + 1) % 8)).collect();
+    gbps(&driver, &ring, 512 * MIB, 8).into_iter().for_each(|rate| near(rate, 390.0, 1.0));
+    let to_one: Vec<_> = (1..8).map(|gpu| leg(gpu, 0)).collect();
+    near(gbps(&driver, &to_one, 512 * MIB, 4).iter().sum(), 399.0, 1.0);
+}
+
+#[test]
+fn more_copies_leave_at_once_than_there_are_engines_and_the_rate_is_the_same_in_all() {
+    let driver = open("h200x8");
+    (1..8).for_each(|gpu| enable(&driver, 0, gpu));
+    let from_one: Vec<_> = (1..8).map(|gpu| leg(0, gpu)).collect();
+    let slowest = run(&driver, &from_one, 512 * MIB, 1).into_iter().fold(0.0, f64::max);
+    #[allow(clippy::cast_precision_loss)]
+    near(7.0 * (512 * MIB) as f64 / slowest, 399.0, 2.0);
+}
+
+#[test]
+fn the_narrow_link_of_the_demo_machine_shows_in_its_rate_and_two_over_it_halve() {
+    let driver = open("demo");
+    (0..8).filter(|gpu| *gpu != 5).for_each(|gpu| enable(&driver, gpu, 5));
+    enable(&driver, 0, 1);
+    enable(&driver, 0, 4);
+    near(gbps(&driver, &[leg(0, 1)], 256 * MIB, 4)[0], 0.83 * 31.5, 1.0);
+    near(gbps(&driver, &[leg(0, 4)], 256 * MIB, 4)[0], 0.72 * 31.5, 1.0);
+    near(gbps(&driver, &[leg(4, 5)], 256 * MIB, 4)[0], 6.5, 2.0);
+    let alone = gbps(&driver, &[leg(4, 5)], 256 * MIB, 4)[0];
+    for shared in gbps(&driver, &[leg(4, 5), leg(6, 5)], 256 * MIB, 4) {
+        near(shared, alone / 2.0, 5.0);
+    }
+    for beside in gbps(&driver, &[leg(4, 5), leg(0, 1)], 256 * MIB, 1).iter().zip([alone, 0.83 * 31.5]) {
+        near(*beside.0, beside.1, 2.0);
+    }
+}
+
+#[test]
+fn without_peer_access_copies_are_staged_and_hold_the_host() {
+    let driver = open("demo");
+    assert!(!driver.can_access_peer(Device(1), Device(6)).unwrap());
+    assert!(driver.can_access_peer(Device(1), Device(5)).unwrap());
+    assert_eq!(driver.set_peer_access(Device(1), Device(6), true).unwrap_err().kind, ErrorKind::Unsupported);
+    near(gbps(&driver, &[leg(1, 6)], 256 * MIB, 4)[0], 0.4 * 31.5, 1.0);
+    let [source, destination] = [1, 6].map(|gpu| driver.allocate(Device(gpu), 512 * MIB).unwrap());
+    let before = driver.now();
+    driver.copy(Stream::default_of(Device(1)), destination, source, 512 * MIB).unwrap();
+    let held = driver.now() - before;
+    assert!(held > Duration::from_micros(1700) && held < Duration::from_millis(2), "{held:?}");
+    enable(&driver, 1, 0);
+    let near_by = driver.allocate(Device(0), 512 * MIB).unwrap();
+    let before = driver.now();
+    driver.copy(Stream::default_of(Device(1)), near_by, source, 512 * MIB).unwrap();
+    assert!(driver.now() - before < Duration::from_micros(15));
+}
+
+#[test]
+fn a_kernel_without_peer_access_takes_its_context_down() {
+    let driver = open("two");
+    let [source, destination] = [0, 1].map(|gpu| driver.allocate(Device(gpu), MIB).unwrap());
+    // The other direction's access is of no use to a kernel.
+    driver.set_peer_access(Device(1), Device(0), true).unwrap();
+    let stream = Stream::default_of(Device(0));
+    driver.kernel_copy(stream, destination, source, MIB).unwrap();
+    let error = driver.synchronize(stream).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Sticky);
+    assert!(error.message.contains("700"), "{error}");
+    assert_eq!(driver.allocate(Device(0), 1), Err(error));
+    assert!(driver.allocate(Device(1), 1).is_ok());
+}
+
+/// The experiment of facts.md section 2 in one placement: per cent of the kernel that overlapped.
+fn overlap(placement: Placement, compute_on: Side) -> f64 {
+    let driver = open("two");
+    enable(&driver, 0, 1);
+    let [source, destination] = [0, 1].map(|gpu| driver.allocate(Device(gpu), GIB).unwrap());
+    let current = |gpu, kind| match kind {
+        StreamKind::Default => Stream::default_of(Device(gpu)),
+        StreamKind::Side => driver.create_stream(Device(gpu)).unwrap(),
+    };
+    let (from, to) = (current(0, placement.source), current(1, placement.destination));
+    let compute = Stream::default_of(Device(u32::from(compute_on == Side::Destination)));
+    let event = |stream: Stream| driver.create_event(stream.device).unwrap();
+    let (there, copied) = (event(to), event(from));
+    let (copy_start, copy_end, kernel_start, kernel_end) = (event(from), event(from), event(compute), event(compute));
+    // Both clocks start at the gates' opening.
+    for stream in [from, compute] {
+        driver.hold(stream).unwrap();
+    }
+    driver.record(kernel_start, compute).unwrap();
+    driver.record(copy_start, from).unwrap();
+    driver.record(there, to).unwrap();
+    driver.wait(from, there).unwrap();
+    driver.copy(from, destination, source, GIB).unwrap();
+    driver.record(copy_end, from).unwrap();
+    driver.record(copied, from).unwrap();
+    driver.wait(to, copied).unwrap();
+    driver.spin(compute, Duration::from_micros(1980)).unwrap();
+    driver.record(kernel_end, compute).unwrap();
+    driver.release();
+    driver.synchronize(from).unwrap();
+    driver.synchronize(compute).unwrap();
+    assert!(!driver.expired());
+    let copy_ns = driver.elapsed_ns(copy_start, copy_end).unwrap();
+    let kernel_end_ns = driver.elapsed_ns(kernel_start, kernel_end).unwrap();
+    near(copy_ns, 2.7e6, 2.0);
+    100.0 * (copy_ns.min(kernel_end_ns) - (kernel_end_ns - 1.98e6)).max(0.0) / 1.98e6
+}
+
+#[test]
+fn the_overlap_table_comes_out_of_the_stream_semantics() {
+    let (default, side) = (StreamKind::Default, StreamKind::Side);
+    let table = [((default, default), 0.0, 0.0), ((default, side), 0.0, 0.0)]
+        .into_iter()
+        .chain([((side, default), 0.0, 100.0), ((side, side), 100.0, 100.0)]);
+    for ((source, destination), on_receiver, on_sender) in table {
+        let placement = Placement { source, destination, host: HostMode::NonBlocking };
+        for (compute_on, expected) in [(Side::Destination, on_receiver), (Side::Source, on_sender)] {
+            let percent = overlap(placement, compute_on);
+            assert!((percent - expected).abs() < 1.0, "{placement}, kernel on {compute_on}: {percent:.1}%");
+            assert_eq!(placement.should_overlap(compute_on), expected > 50.0);
+        }
+    }
+}
+
+#[test]
+fn default_streams_of_both_devices_wait_for_a_copy_that_either_of_them_issues() {
+    for issuer in [0, 1] {
+        for (side_stream, waits) in [(false, true), (true, false)] {
+            for kernel_on in [0, 1] {
+                let driver = open("two");
+                enable(&driver, 0, 1);
+                let [source, destination] = [0, 1].map(|gpu| driver.allocate(Device(gpu), GIB).unwrap());
+                driver.copy(Stream::default_of(Device(issuer)), destination, source, GIB).unwrap();
+                let device = Device(kernel_on);
+                let stream =
+                    if side_stream { driver.create_stream(device).unwrap() } else { Stream::default_of(device) };
+                driver.spin(stream, Duration::from_micros(100)).unwrap();
+                driver.synchronize(stream).unwrap();
+                let waited = driver.now() > Duration::from_millis(2);
+                assert_eq!(waited, waits, "issued on {issuer}, kernel on {kernel_on}, side stream {side_stream}");
+            }
+        }
+    }
+}
+
+#[test]
+fn events_are_exact_about_what_they_can_tell() {
+    let driver = open("two");
+    let (near_by, other) = (Device(0), Device(1));
+    let [start, end] = [0, 1].map(|_| driver.create_event(near_by).unwrap());
+    let elsewhere = driver.create_event(other).unwrap();
+    let stream = Stream::default_of(near_by);
+    assert!(driver.elapsed_ns(start, end).unwrap_err().message.contains("400"));
+    assert!(driver.record(elsewhere, stream).is_err());
+    driver.wait(stream, elsewhere).unwrap();
+    driver.record(start, stream).unwrap();
+    driver.spin(stream, Duration::from_millis(1)).unwrap();
+    driver.record(end, stream).unwrap();
+    assert!(driver.elapsed_ns(start, end).unwrap_err().message.contains("600"));
+    driver.synchronize(stream).unwrap();
+    near(driver.elapsed_ns(start, end).unwrap(), 1e6, 0.5);
+}
+
+#[test]
+fn a_stream_that_is_never_released_opens_by_itself_and_says_so_once() {
+    let driver = open("single");
+    let stream = driver.create_stream(Device(0)).unwrap();
+    driver.hold(stream).unwrap();
+    driver.spin(stream, Duration::from_millis(1)).unwrap();
+    assert!(!driver.expired());
+    driver.synchronize(stream).unwrap();
+    assert!(driver.now() > Duration::from_secs(5));
+    assert!(driver.expired());
+    assert!(!driver.expired());
+}
+
+/// Fills, poisons, copies once, and checks on the destination.
+fn verify(driver: &SimDriver, source: u32, destination: u32, bytes: u64) -> PatternCheck {
+    let (from, to) = (Device(source), Device(destination));
+    let (source, destination) = (driver.allocate(from, bytes).unwrap(), driver.allocate(to, bytes).unwrap());
+    driver.fill(source, bytes, 7).unwrap();
+    driver.poison(destination, bytes, POISON).unwrap();
+    let stream = driver.create_stream(from).unwrap();
+    driver.copy(stream, destination, source, bytes).unwrap();
+    let early = driver.check(destination, 8, 7, POISON).unwrap();
+    assert_eq!(early.poisoned, 1, "the copy has not been waited for");
+    driver.synchronize(stream).unwrap();
+    let check = driver.check(destination, bytes, 7, POISON).unwrap();
+    driver.free(source).unwrap();
+    driver.free(destination).unwrap();
+    check
+}
+
+#[test]
+fn bytes_arrive_or_do_not_as_the_machine_says() {
+    let bytes = 512 * MIB;
+    let words = bytes / 8;
+    let healthy = open("two");
+    enable(&healthy, 0, 1);
+    assert_eq!(verify(&healthy, 0, 1, bytes), PatternCheck { words, wrong: 0, poisoned: 0, first_wrong: None });
+
+    let dropping = open("writes-dropped");
+    assert_eq!(verify(&dropping, 0, 1, bytes).wrong, 0, "staged copies arrive");
+    enable(&dropping, 0, 1);
+    let dropped = PatternCheck { words, wrong: words, poisoned: words, first_wrong: Some(0) };
+    assert_eq!(verify(&dropping, 0, 1, bytes), dropped);
+
+    let mut spec = builtin::get("two").unwrap();
+    spec.faults.pairs.push(PairFault { pairs: Pairs::Ordered(0, 1), fault: CopyFault::Corrupt { words: 5 } });
+    let corrupting = open_spec(spec);
+    enable(&corrupting, 0, 1);
+    let check = verify(&corrupting, 0, 1, bytes);
+    assert_eq!((check.wrong, check.poisoned), (5, 0));
+    assert_eq!(verify(&corrupting, 1, 0, bytes).wrong, 0);
+}
+
+#[test]
+fn memory_is_limited_and_does_not_outlive_its_return() {
+    let driver = open("single");
+    let all = driver.memory(Device(0)).unwrap();
+    assert_eq!(driver.allocate(Device(0), all.free + 1).unwrap_err().kind, ErrorKind::OutOfMemory);
+    let buffer = driver.allocate(Device(0), GIB).unwrap();
+    assert_eq!(driver.memory(Device(0)).unwrap().free, all.free - GIB);
+    driver.free(buffer).unwrap();
+    assert_eq!(driver.memory(Device(0)).unwrap(), all);
+    assert!(driver.free(buffer).is_err());
+    assert!(driver.fill(buffer, 8, 1).is_err());
+    assert!(driver.copy(Stream::default_of(Device(0)), buffer, buffer, 8).is_err());
+}
+
+#[test]
+fn peer_access_has_its_limits() {
+    let driver = open("pcie16");
+    for peer in 1..=8 {
+        driver.set_peer_access(Device(0), Device(peer), true).unwrap();
+        driver.set_peer_access(Device(0), Device(peer), true).unwrap();
+    }
+    assert!(driver.set_peer_access(Device(0), Device(9), true).unwrap_err().message.contains("711"));
+    driver.set_peer_access(Device(0), Device(1), false).unwrap();
+    driver.set_peer_access(Device(0), Device(9), true).unwrap();
+
+    let mut spec = builtin::get("two").unwrap();
+    let rule = PeerRule { nvml: P2pStatus::Ok, cuda: CudaPeerRule::RefusedOnEnabling };
+    spec.peers.exceptions.push(PeerException { pairs: Pairs::All, rule });
+    let patched = open_spec(spec);
+    assert!(patched.can_access_peer(Device(0), Device(1)).unwrap());
+    assert!(patched.set_peer_access(Device(0), Device(1), true).is_err());
+}
+
+#[test]
+fn a_device_needs_its_context_and_a_lost_one_is_not_shown() {
+    let driver = SimDriver::new(builtin::get("gpu-lost").unwrap()).unwrap();
+    assert_eq!(driver.devices().len(), 3);
+    assert_eq!(driver.devices()[1].uuid.as_deref(), Some("GPU-00000000-0000-0000-0000-000000000002"));
+    assert!(driver.allocate(Device(0), 1).unwrap_err().message.contains("201"));
+    assert_eq!(driver.open(&[Device(0), Device(7)]).iter().map(Result::is_ok).collect::<Vec<_>>(), [true, false]);
+    assert!(driver.allocate(Device(0), 1).is_ok());
+}
+
+#[test]
+fn a_driver_that_does_not_start_says_why() {
+    for (name, code) in [("none", "100"), ("fabric-down", "802")] {
+        let error = SimDriver::new(builtin::get(name).unwrap()).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::NoDriver);
+        assert!(error.message.contains(code), "{error}");
+    }
+}
+
+#[test]
+fn without_kernels_copy_engines_still_work() {
+    let driver = open("no-kernels");
+    assert!(driver.kernels_failure().is_some());
+    enable(&driver, 0, 1);
+    near(gbps(&driver, &[leg(0, 1)], 512 * MIB, 8)[0], 396.3, 1.0);
+    assert_eq!(driver.spin(Stream::default_of(Device(0)), Duration::ZERO).unwrap_err().kind, ErrorKind::Unsupported);
+}
+
+#[test]
+fn copies_that_hang_or_crash_are_declared_for_one_pair() {
+    // Running one would hang or crash this process too.
+    assert_eq!(builtin::get("pair-hangs").unwrap().copy_fault(1, 2), Some(CopyFault::Hangs));
+    assert_eq!(builtin::get("pair-hangs").unwrap().copy_fault(2, 1), None);
+    assert_eq!(builtin::get("crash").unwrap().copy_fault(2, 0), Some(CopyFault::Crashes));
+    let driver = open("pair-hangs");
+    enable(&driver, 1, 2);
+    enable(&driver, 1, 3);
+    let [source, there] = [1, 2].map(|gpu| driver.allocate(Device(gpu), MIB).unwrap());
+    driver.copy(driver.create_stream(Device(1)).unwrap(), there, source, MIB).unwrap();
+    near(gbps(&driver, &[leg(1, 3)], 256 * MIB, 4)[0], 0.83 * 31.5, 1.0);
+}

@@ -1,0 +1,402 @@
+//! A discrete-event engine: operations in lanes, on a virtual clock in nanoseconds. It knows
+//! lanes, servers, gates and flows, and nothing of CUDA; streams and events are put together from
+//! these in the driver.
+//!
+//! An operation starts when every operation it depends on has ended and, where it needs a server
+//! (a copy engine, say), one is free. Time moves only when somebody asks for it: the host enqueues
+//! operations with its own clock and lets the engine run when it waits.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+
+use super::sharing::{Demand, max_min};
+
+/// An operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Op(usize);
+
+/// An order in which operations run one after the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lane(usize);
+
+/// Something that only so many operations can use at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Server(usize);
+
+/// A hop that flows share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SharedHop(usize);
+
+/// What an operation does.
+#[derive(Debug, Clone)]
+pub enum Work {
+    /// Nothing; it marks a place in its lanes.
+    Mark,
+    /// Takes this many nanoseconds.
+    Busy(f64),
+    /// Moves bytes.
+    Flow(Flow),
+    /// Ends when the gates are opened, and by itself after this many nanoseconds.
+    Gate(f64),
+    /// Never ends.
+    Never,
+}
+
+/// Bytes on their way.
+#[derive(Debug, Clone)]
+pub struct Flow {
+    /// How many.
+    pub bytes: f64,
+    /// What they pass.
+    pub hops: Vec<SharedHop>,
+    /// The most that the flow reaches by itself, GB/s.
+    pub cap: f64,
+    /// What is left of the cap while a hop's opposite direction is busy.
+    pub both_ways: f64,
+    /// Nanoseconds before the first byte moves.
+    pub each_ns: f64,
+    /// Nanoseconds besides, where the lane's last flow has not just ended.
+    pub first_ns: f64,
+}
+
+/// An operation to be enqueued.
+#[derive(Debug, Clone)]
+pub struct Submission {
+    /// Lanes it takes its place in; the first is the one it is issued on.
+    pub lanes: Vec<Lane>,
+    /// Other operations it waits for.
+    pub after: Vec<Op>,
+    /// When the host enqueued it, nanoseconds.
+    pub at: f64,
+    /// What it needs one of.
+    pub server: Option<Server>,
+    /// What it does.
+    pub work: Work,
+}
+
+/// The operation that is waited for cannot end: something before it never does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stuck;
+
+#[derive(Debug)]
+struct OpState {
+    submission: Submission,
+    waits_for: usize,
+    dependents: Vec<Op>,
+    end: Option<f64>,
+}
+
+#[derive(Debug)]
+struct LaneState {
+    last: Option<Op>,
+    last_flow_end: f64,
+}
+
+#[derive(Debug)]
+struct ServerState {
+    free: u32,
+    queue: VecDeque<Op>,
+}
+
+#[derive(Debug)]
+struct ActiveFlow {
+    op: Op,
+    left: f64,
+    rate: f64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Ready,
+    FirstByte,
+    End,
+    Expire,
+}
+
+/// Nanoseconds with the order that a heap needs.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Time(f64);
+
+impl Eq for Time {}
+
+impl PartialOrd for Time {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Time {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}
+
+/// The engine.
+#[derive(Debug, Default)]
+pub struct Engine {
+    now: f64,
+    ops: Vec<OpState>,
+    lanes: Vec<LaneState>,
+    servers: Vec<ServerState>,
+    capacities: Vec<f64>,
+    opposite: HashMap<usize, usize>,
+    agenda: BinaryHeap<Reverse<(Time, Op, Event)>>,
+    active: Vec<ActiveFlow>,
+    gates: Vec<Op>,
+    ended: Vec<Op>,
+    expired: bool,
+}
+
+impl Engine {
+    /// A new lane.
+    pub fn add_lane(&mut self) -> Lane {
+        self.lanes.push(LaneState { last: None, last_flow_end: f64::NEG_INFINITY });
+        Lane(self.lanes.len() - 1)
+    }
+
+    /// A new server for this many operations at once, in the order in which they are ready.
+    pub fn add_server(&mut self, places: u32) -> Server {
+        self.servers.push(ServerState { free: places, queue: VecDeque::new() });
+        Server(self.servers.len() - 1)
+    }
+
+    /// A new hop that carries this many GB/s in all.
+    pub fn add_hop(&mut self, gbps: f64) -> SharedHop {
+        self.capacities.push(gbps);
+        SharedHop(self.capacities.len() - 1)
+    }
+
+    /// Declares two hops the two directions of one link.
+    pub fn oppose(&mut self, a: SharedHop, b: SharedHop) {
+        self.opposite.insert(a.0, b.0);
+        self.opposite.insert(b.0, a.0);
+    }
+
+    /// Enqueues an operation.
+    pub fn enqueue(&mut self, submission: Submission) -> Op {
+        let op = Op(self.ops.len());
+        let mut before = submission.after.clone();
+        for lane in &submission.lanes {
+            before.extend(self.lanes[lane.0].last.replace(op));
+        }
+        before.retain(|op| self.ops[op.0].end.is_none());
+        before.sort_unstable();
+        before.dedup();
+        for op_before in &before {
+            self.ops[op_before.0].dependents.push(op);
+        }
+        if matches!(submission.work, Work::Gate(_)) {
+            self.gates.push(op);
+        }
+        let at = submission.at.max(self.now);
+        let waits_for = before.len();
+        self.ops.push(OpState { submission, waits_for, dependents: Vec::new(), end: None });
+        if waits_for == 0 {
+            self.schedule(at, op, Event::Ready);
+        }
+        op
+    }
+
+    /// When an operation ended, if it has.
+    pub fn end_of(&self, op: Op) -> Option<f64> {
+        self.ops[op.0].end
+    }
+
+    /// The last operation of a lane.
+    pub fn last_of(&self, lane: Lane) -> Option<Op> {
+        self.lanes[lane.0].last
+    }
+
+    /// Runs until an operation has ended and says when.
+    ///
+    /// # Errors
+    ///
+    /// It never will.
+    pub fn run_until_ended(&mut self, op: Op) -> Result<f64, Stuck> {
+        loop {
+            if let Some(end) = self.end_of(op) {
+                return Ok(end);
+            }
+            let next = self.next_time().ok_or(Stuck)?;
+            self.advance(next);
+        }
+    }
+
+    /// Runs up to this time.
+    pub fn run_to(&mut self, time: f64) {
+        while let Some(next) = self.next_time().filter(|next| *next <= time) {
+            self.advance(next);
+        }
+        self.pass(time);
+    }
+
+    /// Opens every gate that was enqueued, at this time.
+    pub fn open_gates(&mut self, time: f64) {
+        self.run_to(time);
+        for gate in std::mem::take(&mut self.gates) {
+            if let Work::Gate(limit) = &mut self.ops[gate.0].submission.work {
+                *limit = 0.0;
+            }
+            // A gate that work still stands before opens when its turn comes.
+            if self.ops[gate.0].waits_for == 0 && self.end_of(gate).is_none() {
+                self.schedule(time, gate, Event::End);
+            }
+        }
+    }
+
+    /// Whether a gate opened by itself since the last call.
+    pub fn take_expired(&mut self) -> bool {
+        std::mem::take(&mut self.expired)
+    }
+
+    /// The operations that ended since the last call, in order.
+    pub fn take_ended(&mut self) -> Vec<Op> {
+        std::mem::take(&mut self.ended)
+    }
+
+    fn schedule(&mut self, time: f64, op: Op, event: Event) {
+        self.agenda.push(Reverse((Time(time), op, event)));
+    }
+
+    fn next_time(&self) -> Option<f64> {
+        let agenda = self.agenda.peek().map(|Reverse((time, ..))| time.0);
+        let flows = self.active.iter().map(|flow| self.now + flow.left / flow.rate);
+        flows.chain(agenda).min_by(f64::total_cmp)
+    }
+
+    /// Lets time pass without anything happening.
+    fn pass(&mut self, time: f64) {
+        let span = time - self.now;
+        if span > 0.0 {
+            for flow in &mut self.active {
+                flow.left = (flow.left - span * flow.rate).max(0.0);
+            }
+            self.now = time;
+        }
+    }
+
+    /// Lets time pass and everything happen that happens then.
+    fn advance(&mut self, time: f64) {
+        self.pass(time);
+        // What is left after rounding must not keep a flow alive: the clock could not pass it.
+        let (now, flows) = (self.now, std::mem::take(&mut self.active));
+        let (done, still): (Vec<_>, Vec<_>) =
+            flows.into_iter().partition(|flow| flow.left <= 1e-3 || now + flow.left / flow.rate <= now);
+        self.active = still;
+        let mut changed = !done.is_empty();
+        for flow in done {
+            self.end(flow.op);
+        }
+        while let Some(&Reverse((at, op, event))) = self.agenda.peek() {
+            if at.0 > self.now {
+                break;
+            }
+            self.agenda.pop();
+            match event {
+                Event::Ready => self.ready(op),
+                Event::FirstByte => {
+                    if let Work::Flow(flow) = &self.ops[op.0].submission.work {
+                        self.active.push(ActiveFlow { op, left: flow.bytes, rate: 0.0 });
+                        changed = true;
+                    }
+                }
+                Event::End => self.end(op),
+                Event::Expire if self.end_of(op).is_none() => {
+                    self.expired = true;
+                    self.end(op);
+                }
+                Event::Expire => {}
+            }
+        }
+        if changed {
+            self.share();
+        }
+    }
+
+    /// An operation has nothing before it any more.
+    fn ready(&mut self, op: Op) {
+        if let Some(server) = self.ops[op.0].submission.server {
+            let server = &mut self.servers[server.0];
+            if server.free == 0 {
+                server.queue.push_back(op);
+                return;
+            }
+            server.free -= 1;
+        }
+        self.begin(op);
+    }
+
+    fn begin(&mut self, op: Op) {
+        let submission = &self.ops[op.0].submission;
+        match &submission.work {
+            Work::Mark => self.end(op),
+            Work::Busy(ns) => self.schedule(self.now + ns, op, Event::End),
+            Work::Flow(flow) => {
+                let last = submission.lanes.first().map(|lane| self.lanes[lane.0].last_flow_end);
+                let in_a_row = last == Some(self.now);
+                let setup = if in_a_row { flow.each_ns } else { flow.each_ns + flow.first_ns };
+                self.schedule(self.now + setup, op, Event::FirstByte);
+            }
+            Work::Gate(limit) if *limit <= 0.0 => self.end(op),
+            Work::Gate(limit) => self.schedule(self.now + limit, op, Event::Expire),
+            Work::Never => {}
+        }
+    }
+
+    fn end(&mut self, op: Op) {
+        if self.ops[op.0].end.replace(self.now).is_some() {
+            return;
+        }
+        self.ended.push(op);
+        let state = &mut self.ops[op.0];
+        let dependents = std::mem::take(&mut state.dependents);
+        let server = state.submission.server;
+        if matches!(state.submission.work, Work::Flow(_)) {
+            for lane in &state.submission.lanes {
+                self.lanes[lane.0].last_flow_end = self.now;
+            }
+        }
+        for dependent in dependents {
+            let state = &mut self.ops[dependent.0];
+            state.waits_for -= 1;
+            if state.waits_for == 0 {
+                let at = state.submission.at.max(self.now);
+                self.schedule(at, dependent, Event::Ready);
+            }
+        }
+        if let Some(server) = server {
+            match self.servers[server.0].queue.pop_front() {
+                Some(next) => self.begin(next),
+                None => self.servers[server.0].free += 1,
+            }
+        }
+    }
+
+    /// Shares the hops anew among the flows that are on their way.
+    fn share(&mut self) {
+        let flow_of = |op: Op| match &self.ops[op.0].submission.work {
+            Work::Flow(flow) => Some(flow),
+            _ => None,
+        };
+        let flows: Vec<_> = self.active.iter().filter_map(|active| flow_of(active.op)).collect();
+        let hops: Vec<Vec<usize>> = flows.iter().map(|flow| flow.hops.iter().map(|hop| hop.0).collect()).collect();
+        let mut busy = vec![false; self.capacities.len()];
+        for &hop in hops.iter().flatten() {
+            busy[hop] = true;
+        }
+        let opposed = |hop: &usize| self.opposite.get(hop).is_some_and(|&opposite| busy[opposite]);
+        let demand = |(flow, hops): (&&Flow, &'_ Vec<usize>)| {
+            if hops.iter().any(opposed) { flow.cap * flow.both_ways } else { flow.cap }
+        };
+        let caps: Vec<f64> = flows.iter().zip(&hops).map(demand).collect();
+        let demands: Vec<_> = hops.iter().zip(caps).map(|(hops, cap)| Demand { hops, cap }).collect();
+        let rates = max_min(&self.capacities, &demands);
+        for (active, rate) in self.active.iter_mut().zip(rates) {
+            active.rate = rate;
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "engine_tests.rs"]
+mod tests;

@@ -1,0 +1,239 @@
+//! Which links of a simulated machine data takes, and what they carry. Written apart from the
+//! topology room on purpose: the simulated machine is an independent judge of the same physics.
+
+use crate::model::snapshot::{CommonAncestor, PciKind};
+use crate::model::units::{PciAddress, PcieLink};
+
+use super::spec::{FunctionSpec, MachineSpec, NvLinkTarget};
+
+/// One direction of something that data passes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Hop {
+    /// The PCIe link above this function, away from the root or towards it.
+    Pcie { lower: PciAddress, up: bool },
+    /// Between two NUMA nodes.
+    Interconnect { from: u32, to: u32 },
+    /// Host memory, for both directions together.
+    HostMemory,
+    /// A GPU's NVLinks to the switches.
+    NvSwitch { gpu: u32, up: bool },
+    /// The NVLinks between two GPUs.
+    NvLink { from: u32, to: u32 },
+}
+
+impl Hop {
+    /// The same hop in the other direction; none where both directions share it.
+    pub const fn reversed(self) -> Option<Self> {
+        match self {
+            Self::Pcie { lower, up } => Some(Self::Pcie { lower, up: !up }),
+            Self::Interconnect { from, to } => Some(Self::Interconnect { from: to, to: from }),
+            Self::HostMemory => None,
+            Self::NvSwitch { gpu, up } => Some(Self::NvSwitch { gpu, up: !up }),
+            Self::NvLink { from, to } => Some(Self::NvLink { from: to, to: from }),
+        }
+    }
+}
+
+/// What joins two GPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PathClass {
+    /// NVLink.
+    NvLink,
+    /// PCIe within a socket.
+    Pcie,
+    /// PCIe and the interconnect of the sockets.
+    CrossSocket,
+    /// Host memory.
+    Staged,
+}
+
+/// A route with its hops.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Route {
+    /// What joins the GPUs.
+    pub class: PathClass,
+    /// The hops in order.
+    pub hops: Vec<Hop>,
+}
+
+/// Payload rate of a PCIe link per direction after encoding, GB/s: 8b/10b up to Gen2, 128b/130b
+/// up to Gen5, and 236 of each 256 bytes of Gen6's flits.
+pub fn pcie_gbps(link: PcieLink) -> f64 {
+    let (gt, encoding) = match link.generation {
+        0 | 1 => (2.5, 0.8),
+        2 => (5.0, 0.8),
+        3 => (8.0, 128.0 / 130.0),
+        4 => (16.0, 128.0 / 130.0),
+        5 => (32.0, 128.0 / 130.0),
+        _ => (64.0, 236.0 / 256.0),
+    };
+    gt * encoding * f64::from(link.width) / 8.0
+}
+
+/// Payload rate of one NVLink per direction, GB/s.
+pub fn nvlink_gbps(version: &str) -> f64 {
+    match version.split('.').next() {
+        Some("1") => 20.0,
+        Some("2" | "3" | "4") => 25.0,
+        _ => 50.0,
+    }
+}
+
+/// Raw rate of one NVLink as NVML gives it, MB/s.
+pub fn nvlink_raw_mbps(version: &str) -> u32 {
+    match version.split('.').next() {
+        Some("1") => 20_000,
+        Some("2" | "3") => 25_781,
+        Some("4") => 26_562,
+        _ => 53_125,
+    }
+}
+
+impl MachineSpec {
+    /// The functions from this address up to the root port, itself first.
+    fn path_up(&self, address: PciAddress) -> Vec<&FunctionSpec> {
+        let parent = |function: &&FunctionSpec| function.parent.and_then(|parent| self.function(parent));
+        std::iter::successors(self.function(address), parent).take(64).collect()
+    }
+
+    /// What the link at this function trained to: at the link's lower end as the specification
+    /// says, at its upper end what the lower end says.
+    pub fn trained(&self, function: &FunctionSpec) -> Option<PcieLink> {
+        let lower = match function.kind {
+            PciKind::RootPort | PciKind::SwitchDownstream => {
+                self.pci.iter().find(|below| below.parent == Some(function.address))?
+            }
+            _ => function,
+        };
+        let max = lower.max?;
+        let both = match lower.parent.and_then(|parent| self.function(parent)).and_then(|upper| upper.max) {
+            Some(upper) => {
+                PcieLink { generation: max.generation.min(upper.generation), width: max.width.min(upper.width) }
+            }
+            None => max,
+        };
+        Some(lower.trained.unwrap_or(both))
+    }
+
+    /// Payload rate of a hop, GB/s, before what is lost to protocol.
+    fn hop_gbps(&self, hop: Hop) -> f64 {
+        match hop {
+            Hop::Pcie { lower, .. } => {
+                self.function(lower).and_then(|function| self.trained(function)).map_or(f64::INFINITY, pcie_gbps)
+            }
+            Hop::Interconnect { .. } => self.speeds.interconnect_gbps,
+            Hop::HostMemory => self.speeds.host_memory_gbps,
+            Hop::NvSwitch { gpu, .. } => self.nvlinks_gbps(gpu, NvLinkTarget::Switch),
+            Hop::NvLink { from, to } => self.nvlinks_gbps(from, NvLinkTarget::Gpu(to)),
+        }
+    }
+
+    /// What all flows over a hop reach together, GB/s.
+    pub fn shared_gbps(&self, hop: Hop) -> f64 {
+        let share = match hop {
+            Hop::Pcie { .. } => self.speeds.pcie_shared,
+            Hop::NvSwitch { .. } | Hop::NvLink { .. } => self.speeds.nvlink_shared,
+            Hop::Interconnect { .. } | Hop::HostMemory => 1.0,
+        };
+        share * self.hop_gbps(hop)
+    }
+
+    /// Payload rate of the narrowest link of a route, GB/s. The interconnect and host memory limit
+    /// through sharing only, since their theoretical rates are nobody's denominator.
+    pub fn bottleneck_gbps(&self, route: &Route) -> f64 {
+        let links = route.hops.iter().filter(|hop| !matches!(hop, Hop::Interconnect { .. } | Hop::HostMemory));
+        links.map(|hop| self.hop_gbps(*hop)).fold(f64::INFINITY, f64::min)
+    }
+
+    /// Payload rate of a GPU's active NVLinks to this target, GB/s.
+    fn nvlinks_gbps(&self, gpu: u32, target: NvLinkTarget) -> f64 {
+        let Some(gpu) = self.gpus.get(gpu as usize) else { return 0.0 };
+        let links = gpu.nvlinks.iter().filter(|links| links.active && links.remote == target);
+        links.map(|links| f64::from(links.count) * nvlink_gbps(&links.version)).sum()
+    }
+
+    /// The route of direct copies.
+    pub fn direct_route(&self, source: u32, destination: u32) -> Route {
+        if self.nvlinks_gbps(source, NvLinkTarget::Gpu(destination)) > 0.0 {
+            let hops = vec![Hop::NvLink { from: source, to: destination }];
+            return Route { class: PathClass::NvLink, hops };
+        }
+        let switched = |gpu| self.nvlinks_gbps(gpu, NvLinkTarget::Switch) > 0.0;
+        if switched(source) && switched(destination) {
+            let hops = vec![Hop::NvSwitch { gpu: source, up: true }, Hop::NvSwitch { gpu: destination, up: false }];
+            return Route { class: PathClass::NvLink, hops };
+        }
+        let (up, down) = (self.gpu_path(source), self.gpu_path(destination));
+        // With access control on, the port nearest to the source sends requests up to the root.
+        let redirected = up.iter().any(|function| function.acs_redirect);
+        let meet = if redirected { None } else { up.iter().find(|above| down.contains(above)).copied() };
+        let mut hops = links(&up, meet, true);
+        let crosses = meet.is_none() && self.crosses_sockets(&up, &down, &mut hops);
+        let mut descent = links(&down, meet, false);
+        descent.reverse();
+        hops.extend(descent);
+        Route { class: if crosses { PathClass::CrossSocket } else { PathClass::Pcie }, hops }
+    }
+
+    /// The route of copies through host memory.
+    pub fn staged_route(&self, source: u32, destination: u32) -> Route {
+        let mut hops = links(&self.gpu_path(source), None, true);
+        hops.push(Hop::HostMemory);
+        let mut descent = links(&self.gpu_path(destination), None, false);
+        descent.reverse();
+        hops.extend(descent);
+        Route { class: PathClass::Staged, hops }
+    }
+
+    /// The lowest PCI level that two GPUs share, as NVML counts levels.
+    pub fn common_ancestor(&self, a: u32, b: u32) -> CommonAncestor {
+        let (a, b) = (self.gpu_path(a), self.gpu_path(b));
+        if let Some(meet) = a.iter().find(|above| b.contains(above)) {
+            let below = |path: &[&FunctionSpec]| {
+                let upstream = |f: &&&FunctionSpec| f.kind == PciKind::SwitchUpstream;
+                path.iter().take_while(|function| function.address != meet.address).filter(upstream).count()
+            };
+            let switches = below(&a) + below(&b) + usize::from(meet.kind == PciKind::SwitchUpstream);
+            return if switches <= 1 { CommonAncestor::SingleSwitch } else { CommonAncestor::MultipleSwitches };
+        }
+        match (a.first(), b.first()) {
+            (Some(a), Some(b)) if a.host_bridge == b.host_bridge => CommonAncestor::HostBridge,
+            (Some(a), Some(b)) if a.numa_node.is_some() && a.numa_node == b.numa_node => CommonAncestor::NumaNode,
+            _ => CommonAncestor::System,
+        }
+    }
+
+    /// Whether two GPUs reach each other over NVLink.
+    pub fn joined_by_nvlink(&self, source: u32, destination: u32) -> bool {
+        self.direct_route(source, destination).class == PathClass::NvLink
+    }
+
+    fn gpu_path(&self, gpu: u32) -> Vec<&FunctionSpec> {
+        self.gpus.get(gpu as usize).map_or_else(Vec::new, |gpu| self.path_up(gpu.pci))
+    }
+
+    fn crosses_sockets(&self, up: &[&FunctionSpec], down: &[&FunctionSpec], hops: &mut Vec<Hop>) -> bool {
+        let node = |path: &[&FunctionSpec]| path.first().and_then(|function| function.numa_node);
+        match (node(up), node(down)) {
+            (Some(from), Some(to)) if from != to => {
+                hops.push(Hop::Interconnect { from, to });
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+/// The links on a path up to (and without) where it meets another. A link belongs to its lower
+/// end: ports of the root and downstream ports have none of their own.
+fn links(path: &[&FunctionSpec], meet: Option<&FunctionSpec>, up: bool) -> Vec<Hop> {
+    let below = path.iter().take_while(|function| meet.is_none_or(|meet| meet.address != function.address));
+    below
+        .filter(|function| !matches!(function.kind, PciKind::RootPort | PciKind::SwitchDownstream))
+        .map(|function| Hop::Pcie { lower: function.address, up })
+        .collect()
+}
+
+#[cfg(test)]
+#[path = "routes_tests.rs"]
+mod tests;

@@ -1,0 +1,331 @@
+//! A simulated machine as plain data. Everything that is not a fault is a fact about healthy
+//! hardware; faults stand by themselves, so that a broken machine reads as a healthy one plus
+//! what is wrong with it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::snapshot::{AdapterKind, P2pStatus, PciKind};
+use crate::model::units::{Bytes, PciAddress, PcieLink};
+
+/// A whole machine.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MachineSpec {
+    /// One line for lists.
+    pub summary: String,
+    /// Facts of the host.
+    pub host: HostSpec,
+    /// NUMA nodes, numbered by their place.
+    pub numa_nodes: Vec<NumaNodeSpec>,
+    /// Every PCI function that is visible: ports, GPUs, adapters.
+    pub pci: Vec<FunctionSpec>,
+    /// GPUs in NVML's order.
+    pub gpus: Vec<GpuSpec>,
+    /// Network adapters.
+    #[serde(default)]
+    pub adapters: Vec<AdapterSpec>,
+    /// Peer access.
+    pub peers: PeerSpec,
+    /// How much of the theoretical rates is reached, and what calls cost.
+    pub speeds: Speeds,
+    /// Seconds that `cuInit` and the contexts report to have taken. Nothing waits for them.
+    pub driver_start_seconds: f64,
+    /// What is wrong.
+    #[serde(default)]
+    pub faults: Faults,
+}
+
+/// Facts of the host.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HostSpec {
+    /// NVIDIA kernel driver.
+    pub driver_version: String,
+    /// Newest CUDA version that the driver serves.
+    pub cuda_version: String,
+    /// Kernel release.
+    pub kernel_version: String,
+    /// Processor model.
+    pub cpu: String,
+    /// Virtual machine: AER counters, slots and IOMMU groups are then not visible.
+    pub virtual_machine: bool,
+    /// Whether the IOMMU translates device addresses.
+    pub iommu_translating: bool,
+}
+
+/// A NUMA node.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NumaNodeSpec {
+    /// Processors in the kernel's list form.
+    pub cpus: String,
+    /// Memory.
+    pub memory: Bytes,
+}
+
+/// A PCI function and its end of the link towards the root (of the link below, for root and
+/// downstream ports).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FunctionSpec {
+    /// Address.
+    pub address: PciAddress,
+    /// The bridge above.
+    pub parent: Option<PciAddress>,
+    /// The host bridge as the kernel names it.
+    pub host_bridge: String,
+    /// What it is.
+    pub kind: PciKind,
+    /// Vendor and device id.
+    pub id: (u16, u16),
+    /// Class code, 24 bits.
+    pub class: u32,
+    /// NUMA node; none when the firmware does not tell.
+    pub numa_node: Option<u32>,
+    /// What this end can do; none when there is no link to read.
+    pub max: Option<PcieLink>,
+    /// What the link trained to, at its lower end. Without it the best that both ends allow.
+    #[serde(default)]
+    pub trained: Option<PcieLink>,
+    /// Label of the physical slot.
+    #[serde(default)]
+    pub slot: Option<String>,
+    /// Whether peer requests are sent up to the root.
+    #[serde(default)]
+    pub acs_redirect: bool,
+}
+
+/// A GPU.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GpuSpec {
+    /// Product name.
+    pub name: String,
+    /// Architecture.
+    pub architecture: String,
+    /// Its PCI function.
+    pub pci: PciAddress,
+    /// Memory in all.
+    pub memory: Bytes,
+    /// Memory that is free before the tool takes any.
+    pub memory_free: Bytes,
+    /// BAR1 window.
+    pub bar1: Bytes,
+    /// Rate of copies within the GPU, GB/s.
+    pub local_gbps: f64,
+    /// Copies that may run at once in each direction.
+    pub copy_engines: u32,
+    /// NVLinks in the order of their numbers.
+    #[serde(default)]
+    pub nvlinks: Vec<NvLinkSpec>,
+    /// Clocks of multiprocessors and memory, MHz.
+    pub clocks_mhz: (u32, u32),
+}
+
+/// Some NVLinks of a GPU that are alike.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NvLinkSpec {
+    /// How many.
+    pub count: u8,
+    /// Whether they are up.
+    pub active: bool,
+    /// Version, such as `4.0`.
+    pub version: String,
+    /// Where they lead.
+    pub remote: NvLinkTarget,
+}
+
+/// Where an NVLink leads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NvLinkTarget {
+    /// To the NVSwitches.
+    Switch,
+    /// To this GPU.
+    Gpu(u32),
+}
+
+/// A network adapter.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AdapterSpec {
+    /// The kernel's name.
+    pub name: String,
+    /// RDMA or Ethernet.
+    pub kind: AdapterKind,
+    /// Its PCI function.
+    pub pci: PciAddress,
+}
+
+/// Peer access: a rule for every pair, and exceptions.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PeerSpec {
+    /// The rule.
+    pub rule: PeerRule,
+    /// Exceptions; the last that fits a pair holds.
+    #[serde(default)]
+    pub exceptions: Vec<PeerException>,
+    /// Peers that one GPU may have enabled; none where NVSwitches lift CUDA's limit of 8.
+    pub limit: Option<u32>,
+}
+
+/// What is said of peer access, which need not be the same everywhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PeerRule {
+    /// NVML's word on reading and writing.
+    pub nvml: P2pStatus,
+    /// CUDA's word.
+    pub cuda: CudaPeerRule,
+}
+
+/// CUDA's word on peer access.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CudaPeerRule {
+    /// It can be had.
+    Granted,
+    /// It cannot.
+    Refused,
+    /// It is said to be possible and refused when it is enabled, as patched drivers do.
+    RefusedOnEnabling,
+}
+
+/// Peer access of some pairs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PeerException {
+    /// Which.
+    pub pairs: Pairs,
+    /// What holds for them.
+    pub rule: PeerRule,
+}
+
+/// Pairs of GPUs by NVML index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pairs {
+    /// Every ordered pair.
+    All,
+    /// One direction.
+    Ordered(u32, u32),
+    /// Both directions.
+    Both(u32, u32),
+}
+
+impl Pairs {
+    /// Whether data from `source` to `destination` is meant.
+    pub const fn contains(self, source: u32, destination: u32) -> bool {
+        match self {
+            Self::All => true,
+            Self::Ordered(a, b) => a == source && b == destination,
+            Self::Both(a, b) => (a == source && b == destination) || (b == source && a == destination),
+        }
+    }
+}
+
+/// How much of the theoretical rates is reached, and what calls cost.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Speeds {
+    /// Between GPUs over NVLink.
+    pub nvlink: PathSpeed,
+    /// Between GPUs over PCIe within a socket.
+    pub pcie: PathSpeed,
+    /// Between GPUs over PCIe and the interconnect of the sockets.
+    pub cross_socket: PathSpeed,
+    /// Through host memory, without peer access.
+    pub staged: PathSpeed,
+    /// Share of an NVLink's payload rate that all flows together reach.
+    pub nvlink_shared: f64,
+    /// Share of a PCIe link's rate that all flows together reach.
+    pub pcie_shared: f64,
+    /// Rate between two sockets per direction, GB/s.
+    pub interconnect_gbps: f64,
+    /// Rate of host memory for staged copies, all together, GB/s.
+    pub host_memory_gbps: f64,
+    /// Host time of a call that enqueues a copy, microseconds.
+    pub copy_call_us: f64,
+    /// Host time of any other call, microseconds.
+    pub call_us: f64,
+    /// Host time that a staged copy takes besides, microseconds per MiB.
+    pub staged_call_us_per_mib: f64,
+}
+
+/// What copies of one path reach.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct PathSpeed {
+    /// Share of the narrowest hop's rate that a copy engine reaches.
+    pub copy: f64,
+    /// The same of a kernel that writes into the peer.
+    pub push: f64,
+    /// The same of a kernel that reads from the peer.
+    pub pull: f64,
+    /// What is left of a rate while the opposite direction is busy.
+    pub both_ways: f64,
+    /// Fixed cost of every copy, microseconds: the time of one small copy in a row of them.
+    pub each_us: f64,
+    /// Cost of the first of a row besides, microseconds.
+    pub first_us: f64,
+    /// Cost of every copy besides that the destination issues, microseconds.
+    pub from_destination_us: f64,
+}
+
+/// What is wrong with a machine.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Faults {
+    /// Pairs whose direct copies go wrong. Copies through host memory are not touched.
+    pub pairs: Vec<PairFault>,
+    /// GPUs that fell off the bus: NVML counts them and cannot open them, CUDA does not show them.
+    pub lost_gpus: Vec<u32>,
+    /// The code and sentence with which `cuInit` fails.
+    pub cuda_init: Option<(u32, String)>,
+    /// The sentence with which loading the GPU kernels fails.
+    pub kernels: Option<String>,
+}
+
+/// Pairs whose direct copies go wrong, and how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PairFault {
+    /// Which.
+    pub pairs: Pairs,
+    /// How.
+    pub fault: CopyFault,
+}
+
+/// How a copy goes wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CopyFault {
+    /// It takes its time and no byte arrives.
+    Dropped,
+    /// This many 8-byte words, spread evenly, arrive wrong.
+    Corrupt {
+        /// How many.
+        words: u64,
+    },
+    /// It never ends.
+    Hangs,
+    /// It ends the process.
+    Crashes,
+}
+
+impl MachineSpec {
+    /// The PCI function at this address.
+    pub fn function(&self, address: PciAddress) -> Option<&FunctionSpec> {
+        self.pci.iter().find(|function| function.address == address)
+    }
+
+    /// What holds for peer access from one GPU to the memory of another.
+    pub fn peer_rule(&self, device: u32, peer: u32) -> PeerRule {
+        let exception = self.peers.exceptions.iter().rev().find(|exception| exception.pairs.contains(device, peer));
+        exception.map_or(self.peers.rule, |exception| exception.rule)
+    }
+
+    /// How direct copies of this pair go wrong, if they do.
+    pub fn copy_fault(&self, source: u32, destination: u32) -> Option<CopyFault> {
+        self.faults.pairs.iter().find(|fault| fault.pairs.contains(source, destination)).map(|fault| fault.fault)
+    }
+
+    /// Whether this GPU fell off the bus.
+    pub fn lost(&self, gpu: u32) -> bool {
+        self.faults.lost_gpus.contains(&gpu)
+    }
+}
+
+/// The UUID of a simulated GPU, as NVML writes it.
+pub fn uuid(gpu: u32) -> String {
+    format!("GPU-00000000-0000-0000-0000-{gpu:012x}")
+}

@@ -1,0 +1,244 @@
+//! NVML and sysfs of a simulated machine.
+
+use crate::hardware::{ErrorKind, GpuGroup, HardwareError, LinkSample, PciTree, Telemetry};
+use crate::model::reading::{Reading, Unknown};
+use crate::model::snapshot::{
+    Adapter, ComputeMode, Fabric, FabricState, Gpu, GpuPair, Host, NumaNode, NvLink, NvLinkRemote, P2pStatus,
+    PciFunction, PcieErrors, RemappedRows,
+};
+
+use super::routes::nvlink_raw_mbps;
+use super::spec::{FunctionSpec, GpuSpec, MachineSpec, NvLinkTarget, uuid};
+
+/// Facts of a simulated machine.
+#[derive(Debug)]
+pub struct SimTelemetry {
+    spec: MachineSpec,
+}
+
+impl SimTelemetry {
+    /// The facts of this machine.
+    pub const fn new(spec: MachineSpec) -> Self {
+        Self { spec }
+    }
+
+    /// A GPU that answers.
+    fn answering(&self, index: u32) -> Result<&GpuSpec, Unknown> {
+        if self.spec.lost(index) {
+            return Err(Unknown::Failed("GPU is lost (NVML error 15): it fell off the bus".into()));
+        }
+        self.spec.gpus.get(index as usize).ok_or_else(|| Unknown::Failed("no such GPU (NVML error 2)".into()))
+    }
+
+    fn function_of(&self, gpu: &GpuSpec) -> Result<&FunctionSpec, Unknown> {
+        self.spec.function(gpu.pci).ok_or(Unknown::Unsupported)
+    }
+
+    fn identity(&self, gpu: &mut Gpu, spec: &GpuSpec) {
+        gpu.pci = Reading::Known(spec.pci);
+        gpu.uuid = Reading::Known(uuid(gpu.index));
+        gpu.name = Reading::Known(spec.name.clone());
+        gpu.architecture = Reading::Known(spec.architecture.clone());
+        gpu.minor = Reading::Known(gpu.index);
+        gpu.serial = Reading::Known(format!("{:013}", gpu.index));
+        gpu.numa_node =
+            self.function_of(spec).and_then(|function| function.numa_node.ok_or(Unknown::Unsupported)).into();
+    }
+
+    fn pcie(&self, gpu: &mut Gpu, spec: &GpuSpec) {
+        let function = self.function_of(spec);
+        let link = |link| -> Result<_, Unknown> { Option::ok_or(link, Unknown::Unsupported) };
+        let own: Reading<_> = function.clone().and_then(|function| link(function.max)).into();
+        let slot = function.clone().ok().and_then(|function| self.spec.function(function.parent?)?.max);
+        let trained: Reading<_> = function.and_then(|function| link(self.spec.trained(function))).into();
+        gpu.pcie_generation = trained.clone().map(|link| link.generation);
+        gpu.pcie_width = trained.map(|link| link.width);
+        gpu.pcie_generation_max =
+            own.clone().map(|own| slot.map_or(own.generation, |slot| own.generation.min(slot.generation)));
+        gpu.pcie_width_max = own.clone().map(|own| slot.map_or(own.width, |slot| own.width.min(slot.width)));
+        gpu.pcie_generation_device_max = own.map(|own| own.generation);
+        gpu.pcie_replays = Reading::Known(0);
+        gpu.pcie_errors = Reading::Known(PcieErrors { correctable: 0, non_fatal: 0, fatal: 0 });
+    }
+
+    fn nvlink(&self, gpu: &mut Gpu, spec: &GpuSpec) {
+        let links = spec.nvlinks.iter().flat_map(|links| std::iter::repeat_n(links, usize::from(links.count)));
+        let links = links.zip(0..).map(|(links, number)| {
+            let mut link = NvLink::unread(number, &Unknown::Unsupported);
+            link.active = Reading::Known(links.active);
+            if links.active {
+                link.version = Reading::Known(links.version.clone());
+                link.speed_mbps = Reading::Known(nvlink_raw_mbps(&links.version));
+                // The switches have no PCI address that a guest could see.
+                (link.remote, link.remote_pci) = match links.remote {
+                    NvLinkTarget::Switch => (Reading::Known(NvLinkRemote::Switch), Reading::unsupported()),
+                    NvLinkTarget::Gpu(peer) => {
+                        let peer = self.spec.gpus.get(peer as usize).map(|peer| peer.pci);
+                        (Reading::Known(NvLinkRemote::Gpu), peer.ok_or(Unknown::Unsupported).into())
+                    }
+                };
+                link.crc_errors = Reading::Known(0);
+                link.replay_errors = Reading::Known(0);
+                link.recovery_errors = Reading::Known(0);
+            }
+            link
+        });
+        gpu.nvlinks = Reading::Known(links.collect());
+        let switched = spec.nvlinks.iter().any(|links| links.remote == NvLinkTarget::Switch);
+        gpu.fabric = if switched {
+            let started = self.spec.faults.cuda_init.is_none();
+            Reading::Known(Fabric {
+                // Without its fabric manager a machine of this kind has no CUDA (error 802).
+                state: if started { FabricState::Completed } else { FabricState::NotStarted },
+                status: 0,
+                health_mask: Some(0),
+                clique_id: 0,
+                cluster_uuid: "0".repeat(32),
+            })
+        } else {
+            Reading::unsupported()
+        };
+        let grace = matches!(spec.architecture.as_str(), "Hopper" | "Blackwell");
+        gpu.c2c = if grace { Reading::Known(false) } else { Reading::unsupported() };
+    }
+
+    fn state(gpu: &mut Gpu, spec: &GpuSpec) {
+        gpu.memory_total_bytes = Reading::Known(spec.memory);
+        gpu.memory_free_bytes = Reading::Known(spec.memory_free);
+        gpu.bar1_total_bytes = Reading::Known(spec.bar1);
+        let partitions = matches!(spec.architecture.as_str(), "Hopper" | "Blackwell");
+        gpu.mig = if partitions { Reading::Known(false) } else { Reading::unsupported() };
+        gpu.compute_mode = Reading::Known(ComputeMode::Default);
+        gpu.persistence = Reading::Known(true);
+        gpu.ecc = Reading::Known(true);
+        gpu.ecc_uncorrected = Reading::Known(0);
+        gpu.remapped_rows =
+            Reading::Known(RemappedRows { corrected: 0, uncorrected: 0, pending: false, failed: false });
+        gpu.throttle_reasons = Reading::Known(Vec::new());
+        gpu.sm_clock_mhz = Reading::Known(spec.clocks_mhz.0);
+        gpu.memory_clock_mhz = Reading::Known(spec.clocks_mhz.1);
+        gpu.power_state = Reading::Known(0);
+        gpu.processes = Reading::Known(Vec::new());
+    }
+
+    fn function(&self, spec: &FunctionSpec) -> PciFunction {
+        let kind = (spec.address, spec.parent, spec.host_bridge.clone(), spec.kind);
+        let mut function = PciFunction::unread(kind.0, kind.1, kind.2, kind.3, &Unknown::Unsupported);
+        function.vendor = Reading::Known(spec.id.0);
+        function.device_id = Reading::Known(spec.id.1);
+        function.class = Reading::Known(spec.class);
+        function.numa_node = spec.numa_node.ok_or(Unknown::Unsupported).into();
+        function.slot = spec.slot.clone().ok_or(Unknown::Unsupported).into();
+        // The bus still lists a GPU that fell off it; its registers read as all ones.
+        if self.spec.gpus.iter().zip(0..).any(|(gpu, index)| gpu.pci == spec.address && self.spec.lost(index)) {
+            let gone = Unknown::Failed("the device does not answer".into());
+            function.generation = Reading::Unknown(gone.clone());
+            function.width = Reading::Unknown(gone.clone());
+            function.generation_max = Reading::Unknown(gone.clone());
+            function.width_max = Reading::Unknown(gone);
+            return function;
+        }
+        let trained: Reading<_> = self.spec.trained(spec).ok_or(Unknown::Unsupported).into();
+        let max: Reading<_> = spec.max.ok_or(Unknown::Unsupported).into();
+        function.generation = trained.clone().map(|link| link.generation);
+        function.width = trained.map(|link| link.width);
+        function.generation_max = max.clone().map(|link| link.generation);
+        function.width_max = max.map(|link| link.width);
+        if !self.spec.host.virtual_machine {
+            function.aer_correctable = Reading::Known(0);
+            function.aer_nonfatal = Reading::Known(0);
+            function.aer_fatal = Reading::Known(0);
+            let group = self.spec.pci.iter().position(|other| other.address == spec.address);
+            function.iommu_group = group.and_then(|group| u32::try_from(group).ok()).ok_or(Unknown::Unsupported).into();
+            let translating = self.spec.host.iommu_translating;
+            function.iommu_type = Reading::Known(if translating { "DMA-FQ" } else { "identity" }.into());
+            function.acs_redirect = Reading::Known(spec.acs_redirect);
+        }
+        function
+    }
+}
+
+impl Telemetry for SimTelemetry {
+    fn host(&self) -> Host {
+        let host = &self.spec.host;
+        let mut facts = Host::unread(&Unknown::Unsupported);
+        facts.driver_version = Reading::Known(host.driver_version.clone());
+        let major = host.cuda_version.split('.').next().unwrap_or("13");
+        facts.nvml_version = Reading::Known(format!("{major}.{}", host.driver_version));
+        facts.cuda_version = Reading::Known(host.cuda_version.clone());
+        facts.kernel_version = Reading::Known(host.kernel_version.clone());
+        facts.hostname = Reading::Known("simulated".into());
+        facts.cpu = Reading::Known(host.cpu.clone());
+        facts.virtual_machine = Reading::Known(host.virtual_machine);
+        facts.iommu_translating = Reading::Known(host.iommu_translating);
+        facts
+    }
+
+    fn pci_tree(&self) -> PciTree {
+        let nodes = self.spec.numa_nodes.iter().zip(0..);
+        let nodes = nodes.map(|(spec, node)| NumaNode { node, cpus: spec.cpus.clone(), memory_bytes: spec.memory });
+        let adapters = self.spec.adapters.iter();
+        PciTree {
+            functions: self.spec.pci.iter().map(|function| self.function(function)).collect(),
+            numa_nodes: nodes.collect(),
+            adapters: adapters
+                .map(|spec| Adapter { name: spec.name.clone(), kind: spec.kind, pci: spec.pci })
+                .collect(),
+            problems: Vec::new(),
+        }
+    }
+
+    fn gpu_count(&self) -> Result<u32, HardwareError> {
+        u32::try_from(self.spec.gpus.len()).map_err(|_| HardwareError::new(ErrorKind::Other, "too many GPUs"))
+    }
+
+    fn read_gpu(&self, group: GpuGroup, gpu: &mut Gpu) {
+        let spec = match self.answering(gpu.index) {
+            Ok(spec) => spec,
+            Err(unknown) => {
+                *gpu = Gpu::unread(gpu.index, &unknown);
+                return;
+            }
+        };
+        match group {
+            GpuGroup::Identity => self.identity(gpu, spec),
+            GpuGroup::Pcie => self.pcie(gpu, spec),
+            GpuGroup::NvLink => self.nvlink(gpu, spec),
+            GpuGroup::State => Self::state(gpu, spec),
+        }
+    }
+
+    fn read_pair(&self, source: u32, destination: u32) -> GpuPair {
+        let mut pair = GpuPair::unread(source, destination, &Unknown::Unsupported);
+        for gpu in [source, destination] {
+            if let Err(unknown) = self.answering(gpu) {
+                return GpuPair::unread(source, destination, &unknown);
+            }
+        }
+        let status = self.spec.peer_rule(source, destination).nvml;
+        let nvlink = self.spec.joined_by_nvlink(source, destination);
+        let over_nvlink = if nvlink { status } else { P2pStatus::NotSupported };
+        pair.common_ancestor = Reading::Known(self.spec.common_ancestor(source, destination));
+        pair.p2p_read = Reading::Known(status);
+        pair.p2p_write = Reading::Known(status);
+        pair.p2p_nvlink = Reading::Known(over_nvlink);
+        pair.p2p_atomics = Reading::Known(over_nvlink);
+        pair
+    }
+
+    fn sample(&self, index: u32) -> LinkSample {
+        let function = self.answering(index).ok().and_then(|gpu| self.spec.function(gpu.pci));
+        let Some(function) = function else { return LinkSample::default() };
+        let link = self.spec.trained(function);
+        LinkSample {
+            generation: link.map(|link| link.generation),
+            width: link.map(|link| link.width),
+            replays: Some(0),
+            throttle_reasons: Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "telemetry_tests.rs"]
+mod tests;
