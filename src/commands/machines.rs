@@ -9,7 +9,8 @@ use crate::hardware::sim::builtin;
 ///
 /// stdout cannot be written.
 pub fn run() -> Result<u8, String> {
-    let lines = builtin::names().map(|name| format!("{name:<16} {}\n", builtin::summary(name)));
+    let machines = builtin::names().filter_map(|name| Some((name, builtin::get(name)?)));
+    let lines = machines.map(|(name, machine)| format!("{name:<16} {}\n", machine.summary));
     output::print(&lines.collect::<String>())?;
     Ok(0)
 }

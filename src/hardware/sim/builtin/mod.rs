@@ -16,7 +16,7 @@ type Entry = (&'static str, fn() -> MachineSpec);
 const MACHINES: [Entry; 12] = [
     ("demo", demo),
     ("h200x8", h200x8),
-    ("two", two),
+    ("h200x2", h200x2),
     ("single", single),
     ("none", none),
     ("pcie16", pcie16),
@@ -57,7 +57,7 @@ fn h200x8() -> MachineSpec {
     nvswitch::machine(8)
 }
 
-fn two() -> MachineSpec {
+fn h200x2() -> MachineSpec {
     nvswitch::machine(2)
 }
 

@@ -141,7 +141,8 @@ impl Driver for SimDriver {
         }
         let others = state.access.iter().filter(|(from, to)| *from == device && *to != peer).count();
         if state.spec.peers.limit.is_some_and(|limit| others >= limit as usize) {
-            return refuse("peer access resources exhausted: too many peer mappings", 711);
+            let meaning = "peer access resources exhausted: too many peer mappings";
+            return Err(failed(ErrorKind::TooManyPeers, "cuCtxEnablePeerAccess", meaning, 711));
         }
         state.access.insert((device, peer));
         Ok(())
@@ -249,6 +250,16 @@ impl Driver for SimDriver {
         state.call();
         state.wait_for_stream(stream)?;
         state.usable_device(stream.device)
+    }
+
+    fn synchronize_event(&self, event: Event) -> Result<(), HardwareError> {
+        let mut state = self.state.borrow_mut();
+        state.usable_device(event.device)?;
+        state.call();
+        if let Some(op) = state.event("cuEventSynchronize", event)? {
+            state.wait_for(op);
+        }
+        state.usable_device(event.device)
     }
 
     fn fill(&self, buffer: Buffer, bytes: u64, seed: u64) -> Result<(), HardwareError> {

@@ -223,7 +223,7 @@ impl State {
 
     /// The host waits for an operation. One that never ends is really waited for, so that the
     /// deadline of whoever watches this process is put to use.
-    fn wait_for(&mut self, op: Op) {
+    pub fn wait_for(&mut self, op: Op) {
         match self.engine.run_until_ended(op) {
             Ok(end) => self.clock_ns = self.clock_ns.max(end),
             Err(_) => loop {

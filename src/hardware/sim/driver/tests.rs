@@ -156,7 +156,7 @@ fn without_peer_access_copies_are_staged_and_hold_the_host() {
 
 #[test]
 fn a_kernel_without_peer_access_takes_its_context_down() {
-    let driver = open("two");
+    let driver = open("h200x2");
     let [source, destination] = [0, 1].map(|gpu| driver.allocate(Device(gpu), MIB).unwrap());
     // The other direction's access is of no use to a kernel.
     driver.set_peer_access(Device(1), Device(0), true).unwrap();
@@ -171,7 +171,7 @@ fn a_kernel_without_peer_access_takes_its_context_down() {
 
 /// The experiment of facts.md section 2 in one placement: per cent of the kernel that overlapped.
 fn overlap(placement: Placement, compute_on: Side) -> f64 {
-    let driver = open("two");
+    let driver = open("h200x2");
     enable(&driver, 0, 1);
     let [source, destination] = [0, 1].map(|gpu| driver.allocate(Device(gpu), GIB).unwrap());
     let current = |gpu, kind| match kind {
@@ -228,7 +228,7 @@ fn default_streams_of_both_devices_wait_for_a_copy_that_either_of_them_issues() 
     for issuer in [0, 1] {
         for (side_stream, waits) in [(false, true), (true, false)] {
             for kernel_on in [0, 1] {
-                let driver = open("two");
+                let driver = open("h200x2");
                 enable(&driver, 0, 1);
                 let [source, destination] = [0, 1].map(|gpu| driver.allocate(Device(gpu), GIB).unwrap());
                 driver.copy(Stream::default_of(Device(issuer)), destination, source, GIB).unwrap();
@@ -246,7 +246,7 @@ fn default_streams_of_both_devices_wait_for_a_copy_that_either_of_them_issues() 
 
 #[test]
 fn events_are_exact_about_what_they_can_tell() {
-    let driver = open("two");
+    let driver = open("h200x2");
     let (near_by, other) = (Device(0), Device(1));
     let [start, end] = [0, 1].map(|_| driver.create_event(near_by).unwrap());
     let elsewhere = driver.create_event(other).unwrap();
@@ -296,7 +296,7 @@ fn verify(driver: &SimDriver, source: u32, destination: u32, bytes: u64) -> Patt
 fn bytes_arrive_or_do_not_as_the_machine_says() {
     let bytes = 512 * MIB;
     let words = bytes / 8;
-    let healthy = open("two");
+    let healthy = open("h200x2");
     enable(&healthy, 0, 1);
     assert_eq!(verify(&healthy, 0, 1, bytes), PatternCheck { words, wrong: 0, poisoned: 0, first_wrong: None });
 
@@ -306,7 +306,7 @@ fn bytes_arrive_or_do_not_as_the_machine_says() {
     let dropped = PatternCheck { words, wrong: words, poisoned: words, first_wrong: Some(0) };
     assert_eq!(verify(&dropping, 0, 1, bytes), dropped);
 
-    let mut spec = builtin::get("two").unwrap();
+    let mut spec = builtin::get("h200x2").unwrap();
     spec.faults.pairs.push(PairFault { pairs: Pairs::Ordered(0, 1), fault: CopyFault::Corrupt { words: 5 } });
     let corrupting = open_spec(spec);
     enable(&corrupting, 0, 1);
@@ -340,7 +340,7 @@ fn peer_access_has_its_limits() {
     driver.set_peer_access(Device(0), Device(1), false).unwrap();
     driver.set_peer_access(Device(0), Device(9), true).unwrap();
 
-    let mut spec = builtin::get("two").unwrap();
+    let mut spec = builtin::get("h200x2").unwrap();
     let rule = PeerRule { nvml: P2pStatus::Ok, cuda: CudaPeerRule::RefusedOnEnabling };
     spec.peers.exceptions.push(PeerException { pairs: Pairs::All, rule });
     let patched = open_spec(spec);
