@@ -16,3 +16,4 @@
 pub mod model;
 
 pub mod hardware;
+pub mod topology;
