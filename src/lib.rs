@@ -17,3 +17,5 @@ pub mod model;
 
 pub mod hardware;
 pub mod topology;
+
+pub mod diagnose;

@@ -11,7 +11,7 @@ pub use pcie::{PathHop, pcie_path};
 
 use crate::model::measurement::DriverFacts;
 use crate::model::snapshot::Snapshot;
-use crate::model::topology::Topology;
+use crate::model::topology::{PairRoute, Topology};
 
 /// Draws the graph of a machine and finds the route of every ordered pair of its GPUs.
 pub fn build(snapshot: &Snapshot) -> Topology {
@@ -19,6 +19,11 @@ pub fn build(snapshot: &Snapshot) -> Topology {
     let pairs = routes::all(snapshot, &graph);
     let (nodes, links) = graph.into_parts();
     Topology { nodes, links, pairs }
+}
+
+/// Whether this route goes through the NVSwitch plane.
+pub fn passes_nvswitch(route: &PairRoute) -> bool {
+    route.hops.iter().any(|hop| hop.to == graph::NVSWITCH)
 }
 
 /// The same topology with CUDA's word on peer access beside NVML's.
@@ -43,5 +48,7 @@ pub fn with_cuda(mut topology: Topology, driver: &DriverFacts) -> Topology {
     topology
 }
 
+#[cfg(test)]
+mod hostile;
 #[cfg(test)]
 mod tests;
