@@ -55,15 +55,23 @@ impl Group {
                     into if into == self.pairs.len() => "into",
                     _ => "into and out of",
                 };
-                format!("{way} {gpu} ({})", words::pairs(&self.pairs))
+                format!("{way} {gpu} ({})", words::count(self.pairs.len(), "pair"))
             }
             Common::Links(links) => {
                 let names: Vec<_> = links.iter().map(|(one, other)| format!("{one} – {other}")).collect();
                 format!("over {} ({})", names.join(" or "), words::pairs(&self.pairs))
             }
             Common::OnePair => match self.pairs.as_slice() {
-                [pair] => format!("{pair}, the other direction being fine or not tested"),
-                [pair, ..] => format!("between GPU {} and GPU {}", pair.source, pair.destination),
+                [pair] => format!(
+                    "from {} to {} (the other direction is fine or was not tested)",
+                    words::gpu(snapshot, pair.source),
+                    words::gpu(snapshot, pair.destination)
+                ),
+                [pair, ..] => format!(
+                    "between {} and {}",
+                    words::gpu(snapshot, pair.source),
+                    words::gpu(snapshot, pair.destination)
+                ),
                 [] => String::new(),
             },
         }

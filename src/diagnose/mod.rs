@@ -37,4 +37,6 @@ pub fn explain(code: &str) -> Option<String> {
 }
 
 #[cfg(test)]
+mod testing;
+#[cfg(test)]
 mod tests;

@@ -1,9 +1,8 @@
-use super::{Evidence, exit_code, explain, judge, registry, verdict};
-use crate::model::finding::{Finding, Severity, Subject};
-use crate::model::measurement::{
-    CudaDevice, CudaPeerAccess, DriverFacts, LinkUnderLoad, Measurements, Overlap, PeerBandwidth, Status, Verified,
-};
-use crate::model::placement::{Direction, Engine, HostMode, Pair, Path, Placement, Side, StreamKind};
+use super::testing::{cell, exit, findings, is, measured, only, touches};
+use super::{exit_code, explain, registry, verdict};
+use crate::model::finding::{Severity, Subject};
+use crate::model::measurement::{CudaDevice, DriverFacts, LinkUnderLoad, Measurements, Overlap, Status, Verified};
+use crate::model::placement::{HostMode, Pair, Path, Placement, Side, StreamKind};
 use crate::model::reading::{Reading, Unknown};
 use crate::model::report::Conclusion;
 use crate::model::snapshot::{FabricState, Gpu, P2pStatus, Snapshot};
@@ -11,7 +10,6 @@ use crate::model::testing::{
     all_pairs, empty, function_mut, h200_vm, nvlink_bridge, two_sockets, two_sockets_with_narrow_gpu,
 };
 use crate::model::units::{Bytes, GIB, GbPerSecond};
-use crate::topology::{build, with_cuda};
 
 /// Codes of all rules ever. Append; never change or remove one: reports and scripts have them.
 const CODES: &[&str] = &[
@@ -50,74 +48,6 @@ fn every_rule_has_a_whole_manual_page() {
         assert!(!page.contains("//!") && !page.contains("\nuse "), "{page}");
     }
     assert_eq!(explain("no-such-rule"), None);
-}
-
-fn cell(pair: Pair, path: Path, gbps: f64) -> PeerBandwidth {
-    PeerBandwidth {
-        pair,
-        placement: Placement::REFERENCE,
-        issuer: Side::Source,
-        engine: Engine::Copy,
-        direction: Direction::OneWay,
-        path,
-        bytes: Bytes(GIB),
-        achieved_gbps: Some(GbPerSecond(gbps)),
-        theoretical_gbps: None,
-        percent: None,
-        samples: 5,
-        spread_percent: Some(1.0),
-        host_blocked_us: None,
-        verified: Verified::Ok,
-        verification_detail: None,
-        status: Status::Measured,
-        reason: None,
-    }
-}
-
-/// Every pair at this share of its theoretical rate, and access for all.
-fn measured(machine: &Snapshot, share: f64) -> Measurements {
-    let mut measurements = Measurements::default();
-    for route in build(machine).pairs {
-        let rate = route.theoretical_gbps.map_or(10.0, |rate| rate.0 * share);
-        measurements.peer.push(cell(route.pair, Path::Direct, rate));
-        let access = CudaPeerAccess { pair: route.pair, possible: Some(true), failure: None };
-        measurements.driver.peer_access.push(access);
-    }
-    measurements
-}
-
-fn touches(cell: &PeerBandwidth, gpu: u32) -> bool {
-    cell.pair.source == gpu || cell.pair.destination == gpu
-}
-
-fn is(cell: &PeerBandwidth, source: u32, destination: u32) -> bool {
-    cell.pair == Pair { source, destination }
-}
-
-fn findings(machine: &Snapshot, measurements: Option<&Measurements>) -> Vec<Finding> {
-    let topology = build(machine);
-    let topology = match measurements {
-        Some(measurements) => with_cuda(topology, &measurements.driver),
-        None => topology,
-    };
-    let evidence = Evidence { snapshot: machine, topology: &topology, measurements };
-    let findings = judge(&evidence);
-    assert!(findings.is_sorted_by(|one, other| one.severity >= other.severity), "{findings:?}");
-    for finding in &findings {
-        assert!(!finding.message.is_empty() && !finding.next_step.is_empty() && !finding.evidence.is_empty());
-    }
-    findings
-}
-
-/// The only finding, which has this code and severity.
-fn only(findings: &[Finding], code: &str, severity: Severity) -> Finding {
-    let [finding] = findings else { panic!("not one finding: {findings:#?}") };
-    assert_eq!((finding.code.as_str(), finding.severity), (code, severity), "{finding:#?}");
-    finding.clone()
-}
-
-fn exit(findings: &[Finding], measurements: Option<&Measurements>) -> u8 {
-    verdict(findings, measurements, Severity::Error).exit_code
 }
 
 const GPU_3: Subject = Subject::Gpu { index: 3 };
@@ -305,6 +235,8 @@ fn inactive_nvlinks_are_judged_by_gpus_of_the_same_model() {
             fabric.state = FabricState::NotSupported;
         }
     }
+    assert_eq!(findings(&machine, None).len(), 4, "NVML says that NVLink works");
+    machine.pairs = all_pairs(4, None, P2pStatus::NotSupported);
     only(&findings(&machine, None), "nvlink-inactive", Severity::Info);
 }
 
@@ -330,7 +262,7 @@ fn copies_that_hang_or_fail_are_named_with_their_reason() {
             cell.reason = Some("CUDA error 719".into());
         }
         let found = findings(&machine, Some(&measurements));
-        assert!(only(&found, code, Severity::Error).message.contains("GPU 1 → GPU 2"));
+        assert!(only(&found, code, Severity::Error).message.contains("from GPU 1 (0000:00:07.0) to GPU 2"));
         let verdict = verdict(&found, Some(&measurements), Severity::Error);
         assert_eq!((verdict.exit_code, verdict.tested, verdict.untested), (1, 11, 1));
     }

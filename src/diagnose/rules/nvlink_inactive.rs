@@ -7,8 +7,8 @@
 //! The number of links that a GPU should have is not in its name: machines are wired differently.
 //! So GPUs of one model are compared with each other. Fewer active links than the best of its like
 //! is an error; no active link at all where others have some to another GPU is a warning, since a
-//! bridge may never have been fitted. All links down on a GPU that belongs to an NVSwitch fabric is
-//! an error whatever its like shows. Links that are down on all GPUs of a model alike are told and
+//! bridge may never have been fitted. All links down on a GPU that belongs to an NVSwitch fabric, or
+//! that NVML says to reach another over NVLink, is an error whatever its like shows. Links that are down on all GPUs of a model alike are told and
 //! are no fault: that is mostly how the machine is wired, and on a machine where it is not, only
 //! its specification shows it.
 //!
@@ -35,7 +35,7 @@ use serde_json::json;
 use crate::diagnose::rule::{Evidence, Rule, finding};
 use crate::diagnose::words;
 use crate::model::finding::{Finding, Severity, Subject};
-use crate::model::snapshot::{FabricState, Gpu, NvLinkRemote};
+use crate::model::snapshot::{FabricState, Gpu, NvLinkRemote, P2pStatus};
 
 /// See the module's documentation.
 pub struct NvlinkInactive;
@@ -97,8 +97,9 @@ impl NvlinkInactive {
         let mut alike: Vec<&Links<'_>> = Vec::new();
         for links in gpus.iter().filter(|links| !links.inactive.is_empty()) {
             let all_down = links.active.is_empty();
-            if links.active.len() < most || (all_down && links.in_fabric()) {
-                let bridge = all_down && !links.in_fabric() && gpus.iter().any(Links::leads_to_gpu);
+            let expected = links.in_fabric() || said_to_reach_others(evidence, links.gpu.index);
+            if links.active.len() < most || (all_down && expected) {
+                let bridge = all_down && !expected && gpus.iter().any(Links::leads_to_gpu);
                 findings.push(self.fault(evidence, links, most, bridge));
             } else {
                 alike.push(links);
@@ -120,7 +121,8 @@ impl NvlinkInactive {
         let compared = if most > links.active.len() {
             format!("{} active, other GPUs of its model have {most}", links.active.len())
         } else {
-            "none is active, and it belongs to an NVSwitch fabric".into()
+            "none is active, although it belongs to an NVSwitch fabric or NVML says that it reaches others by NVLink"
+                .into()
         };
         let next_step = if bridge {
             format!("See whether an NVLink bridge should sit on GPU {index}, and reseat it")
@@ -161,8 +163,8 @@ impl NvlinkInactive {
             self,
             Subject::Machine,
             format!(
-                "NVLinks {} of {} ({model}) are not active; {active} are, on no GPU of the model more, so this is \
-                 probably how the machine is wired",
+                "NVLinks {} of {} ({model}) are not active. No GPU of this model here has more than {active} active, so \
+                 this is probably how the machine is wired",
                 words::distinct(lists.iter().map(String::as_str)),
                 words::gpus(&indices),
             ),
@@ -172,6 +174,12 @@ impl NvlinkInactive {
         found.severity = Severity::Info;
         found
     }
+}
+
+/// Whether NVML says that this GPU reaches another over NVLink.
+fn said_to_reach_others(evidence: &Evidence<'_>, index: u32) -> bool {
+    let mut pairs = evidence.snapshot.pairs.iter().filter(|pair| pair.source == index || pair.destination == index);
+    pairs.any(|pair| pair.p2p_nvlink.get() == Some(P2pStatus::Ok))
 }
 
 /// `0-3, 7`.

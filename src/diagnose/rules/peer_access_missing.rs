@@ -81,7 +81,11 @@ impl PeerAccessMissing {
     fn fault(&self, evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
         let routes: Vec<_> = group.pairs.iter().filter_map(|pair| evidence.topology.route(*pair)).collect();
         let place = match (&group.common, group.pairs.as_slice()) {
-            (Common::OnePair, [pair]) => format!("{pair}, while the other direction has it"),
+            (Common::OnePair, [pair]) => format!(
+                "from {} to {}, while other pairs like it, or the other direction, have it",
+                words::gpu(evidence.snapshot, pair.source),
+                words::gpu(evidence.snapshot, pair.destination)
+            ),
             (Common::OnePair, _) => group.place(evidence.snapshot) + ", while other pairs like it have it",
             _ => group.place(evidence.snapshot) + ", while other GPUs of this machine have it",
         };

@@ -114,7 +114,9 @@ impl PeerBandwidthLow {
     fn finding(&self, evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow<'_>]) -> Option<Finding> {
         let of_group = || slow.iter().filter(|slow| group.pairs.contains(&slow.cell.pair));
         let worst = of_group().min_by(|one, other| one.percent().total_cmp(&other.percent()))?;
-        let bottleneck = evidence.topology.route(worst.cell.pair).and_then(|route| route.bottleneck.clone());
+        // For a group, the narrowest hop of one of its pairs would be a false trail.
+        let route = evidence.topology.route(worst.cell.pair).filter(|_| group.common == Common::OnePair);
+        let bottleneck = route.and_then(|route| route.bottleneck.clone());
         let message = format!(
             "Copies {} reach only {} of {} GB/s ({:.0}%, at least {:.0}% is normal)",
             group.place(evidence.snapshot),

@@ -107,6 +107,7 @@ impl PeerDataWrong {
             how.join("; "),
             suspects.join("; "),
         );
+        let whose = if evidence.virtual_machine() { "On the host of this virtual machine, switch" } else { "Switch" };
         finding(
             self,
             group.subject(),
@@ -119,10 +120,12 @@ impl PeerDataWrong {
                 ("ports_with_acs_redirect", json!(redirecting)),
                 ("pairs", group.evidence()),
             ],
-            "Take the machine out of service: results computed on it may be wrong. Switch off IOMMU translation \
+            format!(
+                "Take the machine out of service: results computed on it may be wrong. {whose} off IOMMU translation \
              (iommu=pt on the kernel's command line, or in BIOS) and ACS (BIOS, or setpci on the bridges; lspci -vvv \
              shows ACSCtl), reboot, and check again. If the fault stays, swap the GPUs' slots to see whether it moves \
-             with a GPU",
+             with a GPU"
+            ),
         )
     }
 }
