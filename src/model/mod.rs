@@ -7,5 +7,7 @@ pub mod placement;
 pub mod reading;
 pub mod report;
 pub mod snapshot;
+#[cfg(test)]
+pub mod testing;
 pub mod topology;
 pub mod units;

@@ -1,0 +1,113 @@
+//! How much of what was asked for was tested, and why the rest was not.
+
+use std::collections::BTreeMap;
+
+use crate::model::measurement::{Measurements, Status, Verified};
+use crate::model::placement::{Pair, Path};
+
+/// One measurement that was asked for, whatever its probe.
+#[derive(Debug, Clone, Copy)]
+pub struct Cell<'a> {
+    /// What was measured.
+    pub probe: &'static str,
+    /// The pair.
+    pub pair: Pair,
+    /// Direct or staged, where that is told apart.
+    pub path: Option<Path>,
+    /// How it ended.
+    pub status: Status,
+    /// Why there is no figure.
+    pub reason: Option<&'a str>,
+    /// Whether the bytes arrived.
+    pub verified: Verified,
+}
+
+impl Cell<'_> {
+    /// Whether it has an answer. Wrong bytes are one, whatever became of the timing; a figure of
+    /// which it could not be told whether the bytes arrived is none.
+    pub fn tested(&self) -> bool {
+        match self.verified {
+            Verified::Dropped | Verified::Corrupt => true,
+            Verified::Inconclusive => false,
+            Verified::Ok | Verified::Skipped => self.status == Status::Measured,
+        }
+    }
+}
+
+/// Every measurement that was asked for.
+///
+/// A pair that CUDA denies peer access is tested by its staged copies: a direct one that was
+/// skipped for that is not one that was asked for.
+pub fn cells(measurements: &Measurements) -> impl Iterator<Item = Cell<'_>> {
+    let denied =
+        |pair| measurements.driver.peer_access.iter().any(|said| said.pair == pair && said.possible == Some(false));
+    let peer = measurements.peer.iter().map(|cell| Cell {
+        probe: "bandwidth",
+        pair: cell.pair,
+        path: Some(cell.path),
+        status: cell.status,
+        reason: cell.reason.as_deref(),
+        verified: cell.verified,
+    });
+    let overlap = measurements.overlap.iter().map(|cell| Cell {
+        probe: "overlap",
+        pair: cell.pair,
+        path: None,
+        status: cell.status,
+        reason: cell.reason.as_deref(),
+        verified: Verified::Skipped,
+    });
+    let latency = measurements.latency.iter().map(|cell| Cell {
+        probe: "latency",
+        pair: cell.pair,
+        path: Some(cell.path),
+        status: cell.status,
+        reason: cell.reason.as_deref(),
+        verified: Verified::Skipped,
+    });
+    peer.chain(overlap)
+        .chain(latency)
+        .filter(move |cell| !(cell.status == Status::Skipped && cell.path == Some(Path::Direct) && denied(cell.pair)))
+}
+
+/// GPUs that were asked for and could not be used, with the reason. Where no cell stands for one,
+/// it counts as one thing untested.
+pub fn unusable(measurements: &Measurements) -> impl Iterator<Item = (u32, &str)> {
+    measurements.driver.devices.iter().filter_map(|device| Some((device.index, device.failure.as_deref()?)))
+}
+
+/// Counts of what was tested and what was not.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Coverage {
+    /// Measurements with an answer.
+    pub tested: u32,
+    /// Measurements without.
+    pub untested: u32,
+    /// Why those without a fault of their own (skipped, not verifiable) have none, with counts.
+    pub reasons: BTreeMap<String, u32>,
+}
+
+/// Counts what was tested and what was not.
+pub fn coverage(measurements: &Measurements) -> Coverage {
+    let mut coverage = Coverage::default();
+    for cell in cells(measurements) {
+        if cell.tested() {
+            coverage.tested += 1;
+            continue;
+        }
+        coverage.untested += 1;
+        let reason = match cell.status {
+            Status::Skipped => cell.reason.unwrap_or("no reason given").to_owned(),
+            Status::Measured => "whether the bytes arrived could not be told".to_owned(),
+            Status::Failed | Status::Hung => continue,
+        };
+        *coverage.reasons.entry(reason).or_default() += 1;
+    }
+    for (gpu, reason) in unusable(measurements) {
+        if !cells(measurements).any(|cell| cell.pair.source == gpu || cell.pair.destination == gpu) {
+            coverage.untested += 1;
+            *coverage.reasons.entry(format!("GPU {gpu}: {reason}")).or_default() += 1;
+        }
+    }
+    coverage
+}

@@ -1,0 +1,42 @@
+//! Facts, topology and figures → findings and a verdict. Nothing here sees a machine: a saved
+//! report can be judged again anywhere.
+
+mod cluster;
+mod coverage;
+mod rule;
+mod rules;
+mod verdict;
+mod words;
+
+pub use rule::{Evidence, Rule};
+pub use verdict::{exit_code, verdict};
+
+use std::cmp::Reverse;
+
+use crate::model::finding::Finding;
+
+/// Every rule, in the order in which they came to be.
+pub fn registry() -> &'static [&'static dyn Rule] {
+    rules::ALL
+}
+
+/// What all rules find, the worst first, then by subject.
+pub fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let mut findings: Vec<_> = registry().iter().flat_map(|rule| rule.judge(evidence)).collect();
+    findings.sort_by(|one, other| {
+        let key = |finding: &Finding| (Reverse(finding.severity), finding.subject.clone(), finding.code.clone());
+        key(one).cmp(&key(other))
+    });
+    findings
+}
+
+/// The manual page of a rule; `None` where no rule has this code.
+pub fn explain(code: &str) -> Option<String> {
+    let rule = registry().iter().find(|rule| rule.code() == code)?;
+    Some(format!("{} ({})\n\n{}", rule.code(), rule.severity(), rule.page()))
+}
+
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;

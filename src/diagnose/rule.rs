@@ -1,0 +1,91 @@
+//! What a rule is, and what it may look at.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::model::finding::{Finding, Severity, Subject};
+use crate::model::measurement::{Measurements, PeerBandwidth, Status};
+use crate::model::placement::{Direction, Engine, Pair, Path, Placement, Side};
+use crate::model::snapshot::Snapshot;
+use crate::model::topology::Topology;
+
+/// Everything that a rule may look at.
+#[derive(Debug, Clone, Copy)]
+pub struct Evidence<'a> {
+    /// The facts.
+    pub snapshot: &'a Snapshot,
+    /// The graph and the routes, CUDA's word on peer access included where it was asked.
+    pub topology: &'a Topology,
+    /// The figures; none where nothing was to be measured.
+    pub measurements: Option<&'a Measurements>,
+}
+
+impl<'a> Evidence<'a> {
+    /// The figure that a pair is judged by: copy engine, issued by the source, one way, reference
+    /// placement, and of several sizes the largest.
+    pub fn reference(&self, path: Path) -> BTreeMap<Pair, &'a PeerBandwidth> {
+        let mut cells: BTreeMap<Pair, &PeerBandwidth> = BTreeMap::new();
+        for cell in self.measurements.map_or(&[][..], |measurements| &measurements.peer) {
+            let is_reference = cell.status == Status::Measured
+                && cell.engine == Engine::Copy
+                && cell.issuer == Side::Source
+                && cell.direction == Direction::OneWay
+                && cell.placement == Placement::REFERENCE
+                && cell.path == path;
+            if is_reference && cells.get(&cell.pair).is_none_or(|other| other.bytes < cell.bytes) {
+                cells.insert(cell.pair, cell);
+            }
+        }
+        cells
+    }
+
+    /// Whether this is known to be a virtual machine.
+    pub fn virtual_machine(&self) -> bool {
+        self.snapshot.host.virtual_machine.get() == Some(true)
+    }
+}
+
+/// One thing that can be wrong. Its file's doc comment is its manual page.
+pub trait Rule: Sync {
+    /// Its code: kebab-case, names the problem, never used again for another.
+    fn code(&self) -> &'static str;
+
+    /// How bad its findings are, where a finding has no reason to be otherwise.
+    fn severity(&self) -> Severity;
+
+    /// Its own file, through `include_str!`: the manual page is kept nowhere else.
+    fn source(&self) -> &'static str;
+
+    /// What it finds.
+    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding>;
+
+    /// Its manual page, in Markdown.
+    fn page(&self) -> String {
+        let doc = self.source().lines().map_while(|line| line.strip_prefix("//!"));
+        let lines: Vec<_> = doc.map(|line| line.strip_prefix(' ').unwrap_or(line)).collect();
+        lines.join("\n")
+    }
+}
+
+/// A finding of this rule with its own severity; [`Finding`]'s other fields as given.
+pub fn finding<const N: usize>(
+    rule: &dyn Rule,
+    subject: Subject,
+    message: String,
+    evidence: [(&str, Value); N],
+    next_step: impl Into<String>,
+) -> Finding {
+    Finding {
+        code: rule.code().to_owned(),
+        severity: rule.severity(),
+        subject,
+        message,
+        evidence: evidence
+            .into_iter()
+            .filter(|(_, value)| !value.is_null())
+            .map(|(key, value)| (key.to_owned(), value))
+            .collect(),
+        next_step: next_step.into(),
+    }
+}

@@ -1,0 +1,80 @@
+//! # What it means
+//!
+//! The driver lists a GPU and cannot talk to it.
+//!
+//! # How it is detected
+//!
+//! NVML gives an error, or no answer in time, for every reading of its links, memory and state.
+//!
+//! # Why it matters
+//!
+//! The GPU cannot be used, and programs that start on all GPUs fail.
+//!
+//! # What to do
+//!
+//! Look for Xid messages in the kernel's log (`dmesg | grep -i xid`); Xid 79 means that the GPU has
+//! fallen off the bus. Power the machine off and on again, not only a reboot. If it comes back and
+//! is lost again: check its power cables and cooling, reseat it, then replace it.
+//!
+//! # Sources
+//!
+//! NVIDIA's Xid errors page; NVML's `NVML_ERROR_GPU_IS_LOST`.
+
+use serde_json::json;
+
+use crate::diagnose::rule::{Evidence, Rule, finding};
+use crate::diagnose::words;
+use crate::model::finding::{Finding, Severity, Subject};
+use crate::model::reading::Unknown;
+use crate::model::snapshot::Gpu;
+
+/// See the module's documentation.
+pub struct GpuUnreachable;
+
+impl Rule for GpuUnreachable {
+    fn code(&self) -> &'static str {
+        "gpu-unreachable"
+    }
+
+    fn severity(&self) -> Severity {
+        Severity::Error
+    }
+
+    fn source(&self) -> &'static str {
+        include_str!("gpu_unreachable.rs")
+    }
+
+    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        let lost = |gpu: &Gpu| {
+            let why = no_answer(gpu)?;
+            Some(finding(
+                self,
+                Subject::Gpu { index: gpu.index },
+                format!("{} does not answer: {why}", words::gpu(evidence.snapshot, gpu.index)),
+                [("error", json!(why)), ("address", json!(gpu.pci.get())), ("uuid", json!(gpu.uuid.known()))],
+                "Look for Xid messages (dmesg | grep -i xid). Power the machine off and on again; if the GPU is lost \
+                 again, check its power cables and cooling, reseat it, then replace it",
+            ))
+        };
+        evidence.snapshot.gpus.iter().filter_map(lost).collect()
+    }
+}
+
+/// The reason why none of what every GPU has could be read; `None` where anything could. Identity
+/// does not count: the driver knows it of a GPU that has long been lost.
+fn no_answer(gpu: &Gpu) -> Option<String> {
+    let readings = [
+        gpu.memory_total_bytes.unknown(),
+        gpu.pcie_generation.unknown(),
+        gpu.pcie_width.unknown(),
+        gpu.nvlinks.unknown(),
+        gpu.compute_mode.unknown(),
+        gpu.power_state.unknown(),
+        gpu.sm_clock_mhz.unknown(),
+    ];
+    let reasons: Vec<_> = readings.into_iter().collect::<Option<_>>()?;
+    reasons.into_iter().find_map(|unknown: &Unknown| match unknown {
+        Unknown::Failed(why) => Some(why.clone()),
+        Unknown::Unsupported | Unknown::Denied(_) => None,
+    })
+}

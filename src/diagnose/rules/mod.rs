@@ -1,0 +1,34 @@
+//! The rules, one file each.
+
+mod gpu_unreachable;
+mod not_tested;
+mod nothing_measured;
+mod nvlink_inactive;
+mod pcie_narrow;
+mod peer_access_missing;
+mod peer_bandwidth_low;
+mod peer_copy;
+mod peer_copy_failed;
+mod peer_copy_hung;
+mod peer_data_wrong;
+mod placement_serialises;
+
+pub use not_tested::CODE as NOT_TESTED;
+pub use nothing_measured::CODE as NOTHING_MEASURED;
+
+use super::rule::Rule;
+
+/// Every rule, in the order in which they came to be.
+pub const ALL: &[&dyn Rule] = &[
+    &peer_bandwidth_low::PeerBandwidthLow,
+    &peer_data_wrong::PeerDataWrong,
+    &peer_access_missing::PeerAccessMissing,
+    &pcie_narrow::PcieNarrow,
+    &nvlink_inactive::NvlinkInactive,
+    &peer_copy_hung::PeerCopyHung,
+    &peer_copy_failed::PeerCopyFailed,
+    &not_tested::NotTested,
+    &nothing_measured::NothingMeasured,
+    &placement_serialises::PlacementSerialises,
+    &gpu_unreachable::GpuUnreachable,
+];

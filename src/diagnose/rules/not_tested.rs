@@ -1,0 +1,88 @@
+//! # What it means
+//!
+//! Some of what was asked for was not tested.
+//!
+//! # How it is detected
+//!
+//! Measurements were skipped, or it could not be told whether their bytes arrived, or a GPU that
+//! was asked for could not be used: hidden by CUDA_VISIBLE_DEVICES, in exclusive or prohibited
+//! compute mode, in MIG mode, out of memory. Copies that failed or hung have findings of their own.
+//! A pair that CUDA denies peer access is tested by its staged copies.
+//!
+//! # Why it matters
+//!
+//! The untested part may be the broken one. By itself this makes the exit code 3; it never counts
+//! as a fault of the machine.
+//!
+//! # What to do
+//!
+//! Remove the reason that the message gives and check again, or ask for less (`--gpus`, `--only`,
+//! `--skip`).
+//!
+//! # Sources
+//!
+//! CUDA Programming Guide, CUDA_VISIBLE_DEVICES (an invalid entry hides all after it); NVML,
+//! compute modes; NVIDIA's MIG user guide (no peer access).
+
+use serde_json::json;
+
+use crate::diagnose::coverage::coverage;
+use crate::diagnose::rule::{Evidence, Rule, finding};
+use crate::diagnose::words;
+use crate::model::finding::{Finding, Severity, Subject};
+
+/// This rule's code, which the verdict knows.
+pub const CODE: &str = "not-tested";
+
+/// Reasons that the message spells out; the evidence has them all.
+const SPELT_OUT: usize = 4;
+
+/// See the module's documentation.
+pub struct NotTested;
+
+impl Rule for NotTested {
+    fn code(&self) -> &'static str {
+        CODE
+    }
+
+    fn severity(&self) -> Severity {
+        Severity::Warning
+    }
+
+    fn source(&self) -> &'static str {
+        include_str!("not_tested.rs")
+    }
+
+    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        let Some(measurements) = evidence.measurements else { return Vec::new() };
+        let coverage = coverage(measurements);
+        // Nothing at all is `nothing-measured`'s.
+        if coverage.reasons.is_empty() || coverage.tested == 0 {
+            return Vec::new();
+        }
+        let mut reasons: Vec<_> = coverage.reasons.iter().collect();
+        reasons.sort_by(|one, other| other.1.cmp(one.1).then(one.0.cmp(other.0)));
+        let shown: Vec<_> =
+            reasons.iter().take(SPELT_OUT).map(|(reason, count)| format!("{reason} ({count})")).collect();
+        let skipped: u32 = coverage.reasons.values().sum();
+        let more = match reasons.len().saturating_sub(SPELT_OUT) {
+            0 => String::new(),
+            more => format!("; and {}", words::count(more, "other reason")),
+        };
+        vec![finding(
+            self,
+            Subject::Machine,
+            format!(
+                "{skipped} of {} measurements that were asked for were not made: {}{more}",
+                coverage.tested + coverage.untested,
+                shown.join("; ")
+            ),
+            [
+                ("tested", json!(coverage.tested)),
+                ("untested", json!(coverage.untested)),
+                ("reasons", json!(coverage.reasons)),
+            ],
+            "Remove the reason and check again, or ask for less with --gpus, --only or --skip",
+        )]
+    }
+}

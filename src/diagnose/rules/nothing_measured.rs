@@ -1,0 +1,105 @@
+//! # What it means
+//!
+//! Not a single figure was measured, so nothing can be said of this machine.
+//!
+//! # How it is detected
+//!
+//! No measurement that was asked for has an answer, or there is no GPU to look at.
+//!
+//! # Why it matters
+//!
+//! A check that tested nothing must not pass for a check that found nothing. The exit code is 3.
+//!
+//! # What to do
+//!
+//! The message has the driver's own words. CUDA error 802 (system not yet initialised) on a machine
+//! with NVSwitch means that the fabric manager is not running: `systemctl status
+//! nvidia-fabricmanager`. CUDA error 34 is a toolkit's stub library that was found instead of the
+//! driver's. No device: look at `nvidia-smi` and at CUDA_VISIBLE_DEVICES; in a container, at
+//! whether it was started with access to GPUs.
+//!
+//! # Sources
+//!
+//! CUDA driver API, `CUresult`; DCGM issue 198, a check that passed with all NVLinks down.
+
+use serde_json::json;
+
+use crate::diagnose::coverage::{self, coverage};
+use crate::diagnose::rule::{Evidence, Rule, finding};
+use crate::diagnose::words;
+use crate::model::finding::{Finding, Severity, Subject};
+
+/// This rule's code, which the verdict knows.
+pub const CODE: &str = "nothing-measured";
+
+/// See the module's documentation.
+pub struct NothingMeasured;
+
+impl Rule for NothingMeasured {
+    fn code(&self) -> &'static str {
+        CODE
+    }
+
+    fn severity(&self) -> Severity {
+        Severity::Warning
+    }
+
+    fn source(&self) -> &'static str {
+        include_str!("nothing_measured.rs")
+    }
+
+    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        let problems = || words::distinct(evidence.snapshot.problems.iter().map(String::as_str));
+        let Some(why) = why_nothing(evidence) else { return Vec::new() };
+        let mut why = why;
+        if evidence.snapshot.gpus.is_empty() && !problems().is_empty() {
+            why = format!("{why} ({})", problems());
+        }
+        let coverage = evidence.measurements.map(coverage).unwrap_or_default();
+        vec![finding(
+            self,
+            Subject::Machine,
+            format!("Nothing was measured: {why}"),
+            [("gpus", json!(evidence.snapshot.gpus.len())), ("untested", json!(coverage.untested))],
+            next_step(&why, evidence.snapshot.gpus.len()),
+        )]
+    }
+}
+
+/// Why nothing was measured; `None` where something was, or nothing was to be.
+fn why_nothing(evidence: &Evidence<'_>) -> Option<String> {
+    let gpus = evidence.snapshot.gpus.len();
+    let Some(measurements) = evidence.measurements else {
+        return (gpus == 0).then(|| "no GPU was found".into());
+    };
+    let coverage = coverage(measurements);
+    if coverage.tested > 0 {
+        return None;
+    }
+    let failed = coverage::cells(measurements).filter_map(|cell| cell.reason);
+    let unusable = coverage::unusable(measurements).map(|(gpu, why)| format!("GPU {gpu}: {why}")).collect::<Vec<_>>();
+    let reasons = [
+        measurements.driver.failure.clone().unwrap_or_default(),
+        words::distinct(unusable.iter().map(String::as_str)),
+        words::distinct(failed),
+        words::distinct(measurements.problems.iter().map(String::as_str)),
+    ];
+    Some(reasons.into_iter().find(|reason| !reason.is_empty()).unwrap_or_else(|| match gpus {
+        0 => "no GPU was found".into(),
+        1 => "there is only one GPU, and a copy needs two".into(),
+        _ if measurements.interrupted => "the run was interrupted before the first measurement".into(),
+        _ => "no measurement was asked for".into(),
+    }))
+}
+
+fn next_step(why: &str, gpus: usize) -> &'static str {
+    if why.contains("802") {
+        "On a machine with NVSwitch, start the fabric manager (systemctl status nvidia-fabricmanager; its version must \
+         be the driver's), then check again"
+    } else if gpus == 1 {
+        "Nothing is wrong as far as that goes: copies between GPUs need a machine with two or more"
+    } else {
+        "See whether nvidia-smi and a CUDA program work at all; in a container, whether it was given the GPUs; then \
+         check again"
+    }
+}

@@ -1,0 +1,195 @@
+//! # What it means
+//!
+//! A PCIe link between a GPU and the processor has fewer lanes, or a lower generation, than both
+//! its ends can do.
+//!
+//! # How it is detected
+//!
+//! Lanes and generation of the link are compared with the most that the port above it and the
+//! device below it can do together. Every link on the way from a GPU to its root is looked at, and
+//! each is reported once, however many GPUs share it. An idle GPU lowers its generation and not its
+//! lanes, so the generation of a GPU's link is judged only by the highest one that was seen while
+//! copies ran, and the lanes too where they were read then. A link that is narrow because one end
+//! can do no more (a x8 board, a x4 slot) is no fault. In a virtual machine that does not show the
+//! port, it is a warning.
+//!
+//! # Why it matters
+//!
+//! Everything that this GPU exchanges with the host, with network adapters, and over PCIe with
+//! other GPUs passes this link.
+//!
+//! # What to do
+//!
+//! Fewer lanes: power the machine off, reseat the GPU and its riser or cable, clean the contacts,
+//! and look for a bent pin in the slot. Then swap it with another GPU: a fault that moves with the
+//! GPU is the GPU's, one that stays is the slot's, the riser's, the processor socket's, or that of
+//! a BIOS setting that splits the slot (bifurcation). Lower generation: check the BIOS setting for
+//! the speed of the slot, and whether the riser or cable is made for the generation.
+//!
+//! # Sources
+//!
+//! PCI Express Base Specification, link training (both ends settle on the widest and fastest that
+//! works); NVML documentation of `nvmlDeviceGetMaxPcieLinkWidth` (of GPU and system together).
+
+use serde_json::json;
+
+use crate::diagnose::coverage;
+use crate::diagnose::rule::{Evidence, Rule, finding};
+use crate::diagnose::words;
+use crate::model::finding::{Finding, Severity, Subject};
+use crate::model::measurement::LinkUnderLoad;
+use crate::model::units::PcieLink;
+use crate::topology::capacity;
+use crate::topology::pcie::{self, Connection};
+
+/// Readings under load from which a generation that never rose is believed. A link takes its time
+/// to speed up after the first work; three readings are one at the start and two beyond it.
+const READINGS_TO_BELIEVE: u32 = 3;
+
+/// See the module's documentation.
+pub struct PcieNarrow;
+
+impl Rule for PcieNarrow {
+    fn code(&self) -> &'static str {
+        "pcie-narrow"
+    }
+
+    fn severity(&self) -> Severity {
+        Severity::Error
+    }
+
+    fn source(&self) -> &'static str {
+        include_str!("pcie_narrow.rs")
+    }
+
+    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        let links = pcie::links(evidence.snapshot);
+        links.iter().filter_map(|(link, gpus)| self.finding(evidence, link, gpus)).collect()
+    }
+}
+
+impl PcieNarrow {
+    fn finding(&self, evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<Finding> {
+        let load = link.gpu.and_then(|gpu| under_load(evidence, gpu));
+        // What was seen under load outranks what an idle link showed.
+        let width = load.and_then(|load| capacity::sound_width(load.width?[1])).or(link.now.width);
+        let loaded_generation = load.and_then(|load| capacity::sound_generation(load.generation?[1]));
+        let below = |is: Option<u8>, could: Option<u8>, known: bool| {
+            known && is.zip(could).is_some_and(|(is, could)| is < could)
+        };
+        let few_lanes = below(width, link.possible.width, link.width_of_both);
+        let slow =
+            below(loaded_generation, link.possible.generation, link.generation_of_both) || link.lower_generation();
+        if !few_lanes && !slow {
+            return None;
+        }
+
+        let generation = match link.gpu {
+            Some(_) => loaded_generation.or(link.possible.generation),
+            None => link.now.generation,
+        };
+        let shape =
+            |generation: Option<u8>, width: Option<u8>| Some(PcieLink { generation: generation?, width: width? });
+        let (is, could) = (shape(generation, width), link.possible.link());
+        let rate = |link: Option<PcieLink>| link.and_then(capacity::pcie).map(|capacity| capacity.gbps);
+        let (rate_is, rate_could) = (rate(is), rate(could));
+        let text = |link: Option<PcieLink>, lanes: Option<u8>| match (link, lanes) {
+            (Some(link), _) => link.to_string(),
+            (None, Some(lanes)) => format!("x{lanes}"),
+            (None, None) => "unknown".into(),
+        };
+        let cost = match (rate_is, rate_could) {
+            (Some(is), Some(could)) if is > 0.0 => {
+                format!(": {is:.1} instead of {could:.1} GB/s each way, {:.1} times slower", could / is)
+            }
+            _ => String::new(),
+        };
+        let (subject, name, ends) = name(evidence, link, gpus);
+        let when = if slow && load.is_some() { " under load" } else { "" };
+        let message = format!(
+            "{name} runs at {}{when}; {ends} can do {}{cost}",
+            text(is, width),
+            text(could, link.possible.width)
+        );
+        let mut found = finding(
+            self,
+            subject,
+            message,
+            [
+                ("width_lanes", json!(width)),
+                ("width_possible_lanes", json!(link.possible.width)),
+                ("generation", json!(generation)),
+                ("generation_possible", json!(link.possible.generation)),
+                ("rate_gbps", json!(rate_is.map(one_place))),
+                ("rate_possible_gbps", json!(rate_could.map(one_place))),
+                ("device_address", json!(link.below)),
+                ("port_address", json!(link.port)),
+                ("slot", json!(link.below.and_then(|below| pcie::slot(evidence.snapshot, below)))),
+                ("gpus_behind", json!(gpus)),
+            ],
+            next_step(few_lanes, link, gpus),
+        );
+        if evidence.virtual_machine() && link.port.is_none() {
+            found.severity = Severity::Warning;
+            found.next_step = format!(
+                "This virtual machine does not show the slot: ask whoever runs its host to compare LnkCap and LnkSta \
+                 of the GPU and of the port above it (lspci -vvv). {}",
+                found.next_step
+            );
+        }
+        Some(found)
+    }
+}
+
+fn one_place(rate: f64) -> f64 {
+    (rate * 10.0).round() / 10.0
+}
+
+/// Readings of this GPU's link that tell something: enough of them, of a GPU that had work to do.
+fn under_load<'a>(evidence: &Evidence<'a>, gpu: u32) -> Option<&'a LinkUnderLoad> {
+    let measurements = evidence.measurements?;
+    let worked = coverage::cells(measurements)
+        .any(|cell| cell.tested() && (cell.pair.source == gpu || cell.pair.destination == gpu));
+    measurements.links.iter().find(|link| worked && link.index == gpu && link.readings >= READINGS_TO_BELIEVE)
+}
+
+/// What the finding is about, its name, and the name of the two ends.
+fn name(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> (Subject, String, &'static str) {
+    if let Some(index) = link.gpu {
+        let ends = if link.port.is_some() { "the GPU and the port above it" } else { "GPU and slot together" };
+        return (Subject::Gpu { index }, format!("The PCIe link of {}", words::gpu(evidence.snapshot, index)), ends);
+    }
+    let address = |address: Option<_>| {
+        address.map_or("the root".to_owned(), |address: crate::model::units::PciAddress| address.to_string())
+    };
+    let name = format!(
+        "The PCIe link from {} down to the bridge {}, which {} {},",
+        address(link.port),
+        address(link.below),
+        words::gpus(gpus),
+        if gpus.len() == 1 { "depends on" } else { "share" },
+    );
+    let subject = match gpus {
+        [index] => Subject::Gpu { index: *index },
+        _ => Subject::Machine,
+    };
+    (subject, name, "both ends")
+}
+
+fn next_step(few_lanes: bool, link: &Connection, gpus: &[u32]) -> String {
+    match (few_lanes, link.gpu) {
+        (true, Some(index)) => format!(
+            "Power off, reseat GPU {index} and its riser or cable, and check the slot's contacts. If it stays: swap it \
+             with another GPU. If the fault moves with the GPU, replace the GPU; if it stays with the slot, check the \
+             BIOS bifurcation setting of the slot, then replace riser, cable or board"
+        ),
+        (true, None) => format!(
+            "Power off and reseat the switch board, riser or cable above {}; check the BIOS bifurcation setting of its \
+             slot; then replace cable, riser or board",
+            words::gpus(gpus)
+        ),
+        (false, _) => "Set the slot's link speed in BIOS to Auto or to its highest generation; check that riser and \
+             cable are made for that generation; then reseat, and replace the riser or cable"
+            .into(),
+    }
+}

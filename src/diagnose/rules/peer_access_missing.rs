@@ -1,0 +1,247 @@
+//! # What it means
+//!
+//! A GPU may not reach the memory of another directly: copies between them go through the host's
+//! memory.
+//!
+//! # How it is detected
+//!
+//! CUDA's word decides where CUDA was asked, else NVML's. The message shows both, since they
+//! differ on machines with patched drivers, and the rate of the staged copies beside them. It is an
+//! error where another pair of the same GPU models, at the same distance or farther, or over the
+//! same NVSwitch, has access, and for one direction where the other has it. Otherwise, and with
+//! MIG, it is how this machine is made, and one warning tells all pairs.
+//!
+//! # Why it matters
+//!
+//! Staged copies are slower (35 to 38 instead of 396 GB/s on H200), take the host's memory
+//! bandwidth, and hold up the thread that issues them.
+//!
+//! # What to do
+//!
+//! GeForce and other workstation boards: the driver of NVIDIA does not allow it, there is nothing
+//! to repair. In a virtual machine `CNS` is the emulated chipset: the host must pass the GPUs
+//! through with peer-to-peer on. Error 711: more than eight peers of one GPU without NVSwitch. One
+//! GPU or pair of several alike: check that it hangs on the same switch or processor as its like,
+//! that ACS and IOMMU settings are the same everywhere, and that its BAR1 window is as large.
+//!
+//! # Sources
+//!
+//! `nvidia-smi topo -p2p` (CNS chipset, GNS GPU, TNS topology not supported, DR disabled by
+//! registry key, NS not supported); CUDA driver API, `cuCtxEnablePeerAccess`; measured on 8 x H200.
+
+use serde_json::json;
+
+use crate::diagnose::cluster::{self, Common};
+use crate::diagnose::rule::{Evidence, Rule, finding};
+use crate::diagnose::words;
+use crate::model::finding::{Finding, Severity, Subject};
+use crate::model::measurement::{PeerAccess, Status};
+use crate::model::placement::{Pair, Path};
+use crate::model::snapshot::P2pStatus;
+use crate::model::topology::{LinkClass, PairRoute};
+use crate::model::units::GbPerSecond;
+use crate::topology::passes_nvswitch;
+
+/// See the module's documentation.
+pub struct PeerAccessMissing;
+
+impl Rule for PeerAccessMissing {
+    fn code(&self) -> &'static str {
+        "peer-access-missing"
+    }
+
+    fn severity(&self) -> Severity {
+        Severity::Error
+    }
+
+    fn source(&self) -> &'static str {
+        include_str!("peer_access_missing.rs")
+    }
+
+    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        let routes = &evidence.topology.pairs;
+        let missing: Vec<_> = routes.iter().filter(|route| access(&route.peer_access) == Some(false)).collect();
+        let (odd, usual): (Vec<&PairRoute>, Vec<_>) =
+            missing.into_iter().partition(|route| !in_mig(evidence, route.pair) && like_pair_has_it(evidence, route));
+
+        let seen: Vec<_> =
+            routes.iter().filter(|route| access(&route.peer_access).is_some()).map(|route| route.pair).collect();
+        let bad: Vec<_> = odd.iter().map(|route| route.pair).collect();
+        let groups = cluster::groups(&bad, &seen, evidence.topology);
+        let mut findings: Vec<_> = groups.iter().map(|group| self.fault(evidence, group)).collect();
+        if !usual.is_empty() {
+            let known = if odd.is_empty() { seen.len() } else { 0 };
+            findings.push(self.as_made(evidence, &usual, known));
+        }
+        findings
+    }
+}
+
+impl PeerAccessMissing {
+    fn fault(&self, evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
+        let routes: Vec<_> = group.pairs.iter().filter_map(|pair| evidence.topology.route(*pair)).collect();
+        let place = match (&group.common, group.pairs.as_slice()) {
+            (Common::OnePair, [pair]) => format!(
+                "from {} to {}, while other pairs like it, or the other direction, have it",
+                words::gpu(evidence.snapshot, pair.source),
+                words::gpu(evidence.snapshot, pair.destination)
+            ),
+            (Common::OnePair, _) => group.place(evidence.snapshot) + ", while other pairs like it have it",
+            _ => group.place(evidence.snapshot) + ", while other GPUs of this machine have it",
+        };
+        let next_step = match group.common {
+            Common::Gpu(index) => format!(
+                "Compare GPU {index} with the others: the switch or processor that it hangs on, the ACS and IOMMU \
+                 settings of the bridges above it (lspci -vvv), the size of its BAR1 window (nvidia-smi -q), and \
+                 whether a fabric manager, where there is one, knows it"
+            ),
+            _ => "Compare these GPUs with a pair that has access: the switch or processor that they hang on, the ACS \
+                 and IOMMU settings of the bridges above them (lspci -vvv), and the size of their BAR1 windows \
+                 (nvidia-smi -q)"
+                .into(),
+        };
+        self.finding(evidence, group.subject(), format!("No peer access {place}"), &routes, next_step)
+    }
+
+    /// One warning for all pairs that no like pair shows to be out of the ordinary.
+    fn as_made(&self, evidence: &Evidence<'_>, routes: &[&PairRoute], known: usize) -> Finding {
+        let pairs: Vec<_> = routes.iter().map(|route| route.pair).collect();
+        let which = if pairs.len() == known { "any pair of GPUs".to_owned() } else { words::pairs(&pairs) };
+        let (cause, next_step) = if pairs.iter().all(|pair| in_mig(evidence, *pair)) {
+            (
+                "MIG mode is on, which excludes it",
+                "Nothing to repair; switch MIG off (nvidia-smi -mig 0) if these GPUs are to exchange data",
+            )
+        } else if evidence.virtual_machine() {
+            (
+                "this is a virtual machine, whose host decides on it",
+                "Ask whoever runs the host whether the GPUs are passed through with peer-to-peer enabled",
+            )
+        } else {
+            (
+                "no like pair has it, so driver policy or the way this machine is built is the likely reason",
+                "Nothing to repair if these are GeForce or other boards that the driver refuses it; otherwise look at \
+                 ACS and IOMMU settings and at nvidia-smi topo -p2p r",
+            )
+        };
+        let message = format!("No peer access for {which}; {cause}");
+        let mut found = self.finding(evidence, Subject::Machine, message, routes, next_step.into());
+        found.severity = Severity::Warning;
+        found
+    }
+
+    fn finding(
+        &self,
+        evidence: &Evidence<'_>,
+        subject: Subject,
+        message: String,
+        routes: &[&PairRoute],
+        next_step: String,
+    ) -> Finding {
+        let nvml: Vec<_> = routes.iter().map(|route| nvml_word(&route.peer_access)).collect();
+        let cuda: Vec<_> = routes.iter().map(|route| cuda_word(&route.peer_access)).collect();
+        let (nvml, cuda) =
+            (words::distinct(nvml.iter().map(String::as_str)), words::distinct(cuda.iter().map(String::as_str)));
+        let staged: Vec<_> =
+            routes.iter().filter_map(|route| staged_rate(evidence, route.pair)).map(|rate| rate.0).collect();
+        let lowest = staged.iter().copied().min_by(f64::total_cmp).map(GbPerSecond);
+        let highest = staged.iter().copied().max_by(f64::total_cmp).map(GbPerSecond);
+        let measured = match (lowest, highest) {
+            (Some(low), Some(high)) if low.to_string() == high.to_string() => {
+                format!("; staged copies reach {low} GB/s")
+            }
+            (Some(low), Some(high)) => format!("; staged copies reach {low} to {high} GB/s"),
+            _ => String::new(),
+        };
+        let pairs: Vec<_> = routes.iter().map(|route| route.pair.to_string()).collect();
+        finding(
+            self,
+            subject,
+            format!("{message}. NVML says {nvml}, CUDA {cuda}{measured}"),
+            [
+                ("nvml_read_write", json!(nvml)),
+                ("cuda", json!(cuda)),
+                ("staged_lowest_gbps", json!(lowest)),
+                ("staged_highest_gbps", json!(highest)),
+                ("pairs", json!(pairs)),
+            ],
+            next_step,
+        )
+    }
+}
+
+/// Whether the source reaches the destination's memory: CUDA's word, or else NVML's.
+fn access(said: &PeerAccess) -> Option<bool> {
+    match (said.cuda, &said.cuda_failure) {
+        (Some(possible), failure) => Some(possible && failure.is_none()),
+        (None, _) => {
+            let words = [said.nvml_read, said.nvml_write].map(|word| word.filter(|word| *word != P2pStatus::Unknown));
+            let refused = words.iter().flatten().any(|word| *word != P2pStatus::Ok);
+            words.iter().any(Option::is_some).then_some(!refused)
+        }
+    }
+}
+
+fn nvml_word(said: &PeerAccess) -> String {
+    let word =
+        |word: Option<P2pStatus>| word.map_or("nothing".to_owned(), |word| format!("{word} ({})", word.meaning()));
+    if said.nvml_read == said.nvml_write {
+        word(said.nvml_read)
+    } else {
+        format!("{} for reading, {} for writing", word(said.nvml_read), word(said.nvml_write))
+    }
+}
+
+fn cuda_word(said: &PeerAccess) -> String {
+    match (said.cuda, &said.cuda_failure) {
+        (Some(true), Some(why)) => format!("yes, and then {why}"),
+        (Some(true), None) => "yes".into(),
+        (Some(false), _) => "no".into(),
+        (None, Some(why)) => format!("gave an error ({why})"),
+        (None, None) => "was not asked".into(),
+    }
+}
+
+fn staged_rate(evidence: &Evidence<'_>, pair: Pair) -> Option<GbPerSecond> {
+    let reference = evidence.reference(Path::Staged).get(&pair).and_then(|cell| cell.achieved_gbps);
+    reference.or_else(|| {
+        let cells = &evidence.measurements?.peer;
+        let staged =
+            cells.iter().find(|cell| cell.pair == pair && cell.path == Path::Staged && cell.status == Status::Measured);
+        staged?.achieved_gbps
+    })
+}
+
+fn in_mig(evidence: &Evidence<'_>, pair: Pair) -> bool {
+    let mig = |index| evidence.snapshot.gpu(index).is_some_and(|gpu| gpu.mig.get() == Some(true));
+    mig(pair.source) || mig(pair.destination)
+}
+
+/// Distance of a class; NVLinks are near however many they are.
+fn distance(class: LinkClass) -> u8 {
+    match class {
+        LinkClass::NvLink(_) => 0,
+        LinkClass::Pix => 1,
+        LinkClass::Pxb => 2,
+        LinkClass::Phb => 3,
+        LinkClass::Node => 4,
+        LinkClass::Sys => 5,
+        LinkClass::Unknown => 6,
+    }
+}
+
+/// Whether a pair of the same models has access although it is no nearer. A nearer one proves
+/// nothing (many machines allow it below one switch only), unless it is near through an NVSwitch,
+/// which should join these two as well.
+fn like_pair_has_it(evidence: &Evidence<'_>, route: &PairRoute) -> bool {
+    let models = |pair: Pair| {
+        let model = |index| evidence.snapshot.gpu(index).and_then(|gpu| gpu.name.known());
+        let (one, other) = (model(pair.source), model(pair.destination));
+        if one < other { (one, other) } else { (other, one) }
+    };
+    evidence.topology.pairs.iter().any(|other| {
+        access(&other.peer_access) == Some(true)
+            && models(other.pair) == models(route.pair)
+            && (distance(other.class) >= distance(route.class) || passes_nvswitch(other))
+    })
+}

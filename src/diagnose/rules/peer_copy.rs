@@ -1,0 +1,48 @@
+//! What the rules on copies without a figure share: cells of one status, grouped by pair.
+
+use std::collections::BTreeSet;
+
+use serde_json::json;
+
+use crate::diagnose::cluster;
+use crate::diagnose::coverage::{self, Cell};
+use crate::diagnose::rule::{Evidence, Rule, finding};
+use crate::diagnose::words;
+use crate::model::finding::Finding;
+use crate::model::measurement::{Status, Verified};
+
+/// One finding for each group of pairs that have cells of this status. `what` completes "Copies
+/// between …"; `next_step` is said of all.
+pub fn findings(rule: &dyn Rule, evidence: &Evidence<'_>, status: Status, what: &str, next_step: &str) -> Vec<Finding> {
+    let Some(measurements) = evidence.measurements else { return Vec::new() };
+    // Wrong bytes are `peer-data-wrong`'s, whatever became of the timing.
+    let is_bad =
+        |cell: &Cell<'_>| cell.status == status && !matches!(cell.verified, Verified::Dropped | Verified::Corrupt);
+    let cells: Vec<_> = coverage::cells(measurements).filter(|cell| cell.status != Status::Skipped).collect();
+    let pairs_of = |wanted: &dyn Fn(&Cell<'_>) -> bool| -> Vec<_> {
+        let pairs: BTreeSet<_> = cells.iter().filter(|cell| wanted(cell)).map(|cell| cell.pair).collect();
+        pairs.into_iter().collect()
+    };
+    let groups = cluster::groups(&pairs_of(&is_bad), &pairs_of(&|_| true), evidence.topology);
+    groups
+        .iter()
+        .map(|group| {
+            let bad: Vec<_> = cells.iter().filter(|cell| is_bad(cell) && group.pairs.contains(&cell.pair)).collect();
+            let reasons = words::distinct(bad.iter().filter_map(|cell| cell.reason));
+            let probes = words::distinct(bad.iter().map(|cell| cell.probe));
+            let detail = if reasons.is_empty() { String::new() } else { format!(": {reasons}") };
+            finding(
+                rule,
+                group.subject(),
+                format!("Copies {} {what}{detail}", group.place(evidence.snapshot)),
+                [
+                    ("measurements", json!(bad.len())),
+                    ("probes", json!(probes)),
+                    ("reasons", json!(reasons)),
+                    ("pairs", group.evidence()),
+                ],
+                next_step,
+            )
+        })
+        .collect()
+}

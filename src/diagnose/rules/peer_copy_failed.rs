@@ -1,0 +1,49 @@
+//! # What it means
+//!
+//! The driver gave an error for a copy between two GPUs.
+//!
+//! # How it is detected
+//!
+//! A measurement failed with an error of the driver, which the message repeats.
+//!
+//! # Why it matters
+//!
+//! Programs that use both GPUs fail in the same way.
+//!
+//! # What to do
+//!
+//! Look for Xid messages in the kernel's log (`dmesg | grep -i xid`) and look them up in NVIDIA's
+//! list. An error of memory (ECC, a row remapping that is pending) needs a reset of the GPU, or its
+//! replacement. Check the pair alone (`--gpus`) to see whether it repeats.
+//!
+//! # Sources
+//!
+//! CUDA driver API, `CUresult`; NVIDIA's Xid errors page.
+
+use super::peer_copy;
+use crate::diagnose::rule::{Evidence, Rule};
+use crate::model::finding::{Finding, Severity};
+use crate::model::measurement::Status;
+
+/// See the module's documentation.
+pub struct PeerCopyFailed;
+
+impl Rule for PeerCopyFailed {
+    fn code(&self) -> &'static str {
+        "peer-copy-failed"
+    }
+
+    fn severity(&self) -> Severity {
+        Severity::Error
+    }
+
+    fn source(&self) -> &'static str {
+        include_str!("peer_copy_failed.rs")
+    }
+
+    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        let next_step = "Look for Xid messages (dmesg | grep -i xid) and check these GPUs alone (--gpus). If it repeats: \
+             power-cycle the machine, then swap one of the GPUs with another to see whether the fault moves with it";
+        peer_copy::findings(self, evidence, Status::Failed, "fail", next_step)
+    }
+}

@@ -1,0 +1,87 @@
+//! # What it means
+//!
+//! Copies and kernels that should run at the same time run one after the other.
+//!
+//! # How it is detected
+//!
+//! For every stream placement that lets a copy run beside a kernel (source on a side stream, and
+//! the kernel on the source GPU or the destination on a side stream too), the median over all pairs
+//! of the share of the kernel's time during which the copy ran lies below 50%.
+//!
+//! # Why it matters
+//!
+//! Programs that hide their copies behind computing are slower than they need to be, and no
+//! bandwidth figure shows it.
+//!
+//! # What to do
+//!
+//! Look for variables that force kernels into order (CUDA_LAUNCH_BLOCKING=1,
+//! CUDA_DEVICE_MAX_CONNECTIONS=1), for a profiler or debugger that is attached, and for other work
+//! on the GPUs. Pairs without peer access copy through the host, which holds up its thread.
+//!
+//! # Sources
+//!
+//! Measured on 8 x H200: 100% in these placements, 0 to 1% in the others (docs/measurement.md);
+//! CUDA Programming Guide 3.4.2.1.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+
+use crate::diagnose::rule::{Evidence, Rule, finding};
+use crate::model::finding::{Finding, Severity, Subject};
+use crate::model::measurement::Status;
+
+/// Median overlap, per cent, below which a placement is taken not to overlap. It lies halfway
+/// between the 100 of those that should and the 0 to 1 of those that should not, measured on H200.
+const LEAST_OVERLAP_PERCENT: f64 = 50.0;
+
+/// See the module's documentation.
+pub struct PlacementSerialises;
+
+impl Rule for PlacementSerialises {
+    fn code(&self) -> &'static str {
+        "placement-serialises"
+    }
+
+    fn severity(&self) -> Severity {
+        Severity::Warning
+    }
+
+    fn source(&self) -> &'static str {
+        include_str!("placement_serialises.rs")
+    }
+
+    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        let Some(measurements) = evidence.measurements else { return Vec::new() };
+        let mut shares: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+        for cell in &measurements.overlap {
+            let should = cell.status == Status::Measured && cell.placement.should_overlap(cell.compute_on);
+            if let Some(share) = cell.overlap_percent.filter(|_| should) {
+                let name = format!("{}, kernel on the {}", cell.placement, cell.compute_on);
+                shares.entry(name).or_default().push(share);
+            }
+        }
+        let medians = shares.into_iter().filter_map(|(name, shares)| Some((name, median(shares)?)));
+        let low: BTreeMap<_, _> = medians.filter(|(_, median)| *median < LEAST_OVERLAP_PERCENT).collect();
+        if low.is_empty() {
+            return Vec::new();
+        }
+        let list: Vec<_> = low.iter().map(|(name, median)| format!("{name}: {median:.0}%")).collect();
+        vec![finding(
+            self,
+            Subject::Machine,
+            format!("Copies that should run beside a kernel wait for it or hold it up ({})", list.join("; ")),
+            [("overlap_percent", json!(low)), ("floor_percent", json!(LEAST_OVERLAP_PERCENT))],
+            "Look for CUDA_LAUNCH_BLOCKING and CUDA_DEVICE_MAX_CONNECTIONS in the environment, for an attached \
+             profiler, and for other work on the GPUs; then check again",
+        )]
+    }
+}
+
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let upper = values.get(values.len() / 2)?;
+    let lower = values.get(values.len().checked_sub(1)? / 2)?;
+    Some(f64::midpoint(*lower, *upper))
+}

@@ -1,0 +1,82 @@
+//! Figures for tests, and the judgement on them.
+
+use super::{Evidence, judge, verdict};
+use crate::model::finding::{Finding, Severity};
+use crate::model::measurement::{CudaPeerAccess, Measurements, PeerBandwidth, Status, Verified};
+use crate::model::placement::{Direction, Engine, Pair, Path, Placement, Side};
+use crate::model::snapshot::Snapshot;
+use crate::model::units::{Bytes, GIB, GbPerSecond};
+use crate::topology::{build, with_cuda};
+
+/// A reference figure of a pair.
+pub fn cell(pair: Pair, path: Path, gbps: f64) -> PeerBandwidth {
+    PeerBandwidth {
+        pair,
+        placement: Placement::REFERENCE,
+        issuer: Side::Source,
+        engine: Engine::Copy,
+        direction: Direction::OneWay,
+        path,
+        bytes: Bytes(GIB),
+        achieved_gbps: Some(GbPerSecond(gbps)),
+        theoretical_gbps: None,
+        percent: None,
+        samples: 5,
+        spread_percent: Some(1.0),
+        host_blocked_us: None,
+        verified: Verified::Ok,
+        verification_detail: None,
+        status: Status::Measured,
+        reason: None,
+    }
+}
+
+/// Every pair at this share of its theoretical rate, and access for all.
+pub fn measured(machine: &Snapshot, share: f64) -> Measurements {
+    let mut measurements = Measurements::default();
+    for route in build(machine).pairs {
+        let rate = route.theoretical_gbps.map_or(10.0, |rate| rate.0 * share);
+        measurements.peer.push(cell(route.pair, Path::Direct, rate));
+        let access = CudaPeerAccess { pair: route.pair, possible: Some(true), failure: None };
+        measurements.driver.peer_access.push(access);
+    }
+    measurements
+}
+
+/// Whether this figure is of a pair with this GPU.
+pub fn touches(cell: &PeerBandwidth, gpu: u32) -> bool {
+    cell.pair.source == gpu || cell.pair.destination == gpu
+}
+
+/// Whether this figure is of this pair.
+pub fn is(cell: &PeerBandwidth, source: u32, destination: u32) -> bool {
+    cell.pair == Pair { source, destination }
+}
+
+/// What all rules find, with what must hold of every finding.
+pub fn findings(machine: &Snapshot, measurements: Option<&Measurements>) -> Vec<Finding> {
+    let topology = build(machine);
+    let topology = match measurements {
+        Some(measurements) => with_cuda(topology, &measurements.driver),
+        None => topology,
+    };
+    let evidence = Evidence { snapshot: machine, topology: &topology, measurements };
+    let findings = judge(&evidence);
+    assert!(findings.is_sorted_by(|one, other| one.severity >= other.severity), "{findings:?}");
+    for finding in &findings {
+        assert!(!finding.message.is_empty() && !finding.next_step.is_empty() && !finding.evidence.is_empty());
+    }
+    findings
+}
+
+/// The only finding, which has this code and severity.
+pub fn only(findings: &[Finding], code: &str, severity: Severity) -> Finding {
+    let [finding] = findings else { panic!("not one finding: {findings:#?}") };
+    assert_eq!((finding.code.as_str(), finding.severity), (code, severity), "{finding:#?}");
+    finding.clone()
+}
+
+/// The exit code with `--fail-on error`.
+pub fn exit(findings: &[Finding], measurements: Option<&Measurements>) -> u8 {
+    verdict(findings, measurements, Severity::Error).exit_code
+}

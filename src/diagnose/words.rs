@@ -1,0 +1,52 @@
+//! Names and lists for people who have to find the thing in the machine.
+
+use crate::model::placement::Pair;
+use crate::model::snapshot::Snapshot;
+use crate::topology::pcie;
+
+/// Longest list of pairs that a message spells out; the evidence has them all.
+const SPELT_OUT: usize = 6;
+
+/// `GPU 3 (0000:3b:00.0, slot 5)`.
+pub fn gpu(snapshot: &Snapshot, index: u32) -> String {
+    let Some(address) = snapshot.gpu(index).and_then(|gpu| gpu.pci.get()) else { return format!("GPU {index}") };
+    match pcie::slot(snapshot, address) {
+        Some(slot) => format!("GPU {index} ({address}, slot {slot})"),
+        None => format!("GPU {index} ({address})"),
+    }
+}
+
+/// `GPU 0, GPU 1 and GPU 4`.
+pub fn gpus(indices: &[u32]) -> String {
+    let names: Vec<_> = indices.iter().map(|index| format!("GPU {index}")).collect();
+    match names.split_last() {
+        Some((last, [])) => last.clone(),
+        Some((last, rest)) => format!("{} and {last}", rest.join(", ")),
+        None => "no GPU".into(),
+    }
+}
+
+/// The pairs, the first few of them where there are many.
+pub fn pairs(pairs: &[Pair]) -> String {
+    let names: Vec<_> = pairs.iter().take(SPELT_OUT).map(ToString::to_string).collect();
+    match pairs.len().saturating_sub(SPELT_OUT) {
+        0 => names.join(", "),
+        more => format!("{} and {more} more", names.join(", ")),
+    }
+}
+
+/// `1 pair`, `2 pairs`.
+pub fn count(number: usize, thing: &str) -> String {
+    if number == 1 { format!("1 {thing}") } else { format!("{number} {thing}s") }
+}
+
+/// The distinct texts, in order, joined by semicolons.
+pub fn distinct<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
+    let mut seen: Vec<&str> = Vec::new();
+    for text in texts {
+        if !seen.contains(&text) {
+            seen.push(text);
+        }
+    }
+    seen.join("; ")
+}

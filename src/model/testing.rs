@@ -1,0 +1,162 @@
+//! Small machines for tests.
+
+use super::reading::{Reading, Unknown};
+use super::snapshot::{
+    CommonAncestor, Fabric, FabricState, Gpu, GpuPair, Host, NumaNode, NvLink, NvLinkRemote, P2pStatus, PciFunction,
+    PciKind, Snapshot,
+};
+use super::units::{Bytes, GIB, PciAddress};
+
+/// Reads an address that the test wrote down.
+pub fn pci(text: &str) -> PciAddress {
+    text.parse().unwrap()
+}
+
+/// A machine with nothing in it.
+pub fn empty() -> Snapshot {
+    Snapshot {
+        host: Host::unread(&Unknown::Unsupported),
+        gpus: Vec::new(),
+        pairs: Vec::new(),
+        pci: Vec::new(),
+        numa_nodes: Vec::new(),
+        adapters: Vec::new(),
+        problems: Vec::new(),
+    }
+}
+
+/// A GPU that can be opened, with a Gen4 x16 link that is idle at Gen1, and no NVLink.
+pub fn gpu(index: u32, address: &str) -> Gpu {
+    Gpu {
+        pci: Reading::Known(pci(address)),
+        uuid: Reading::Known(format!("GPU-{index}")),
+        name: Reading::Known("NVIDIA A40".into()),
+        memory_total_bytes: Reading::Known(Bytes(48 * GIB)),
+        pcie_generation: Reading::Known(1),
+        pcie_width: Reading::Known(16),
+        pcie_generation_max: Reading::Known(4),
+        pcie_width_max: Reading::Known(16),
+        nvlinks: Reading::Known(Vec::new()),
+        power_state: Reading::Known(8),
+        ..Gpu::unread(index, &Unknown::Unsupported)
+    }
+}
+
+/// A PCI function with the link figures `(generation, width)` now and at most.
+pub fn function(address: &str, parent: Option<&str>, kind: PciKind, now: (u8, u8), max: (u8, u8)) -> PciFunction {
+    let unread = PciFunction::unread(pci(address), parent.map(pci), "pci0000:00".into(), kind, &Unknown::Unsupported);
+    PciFunction {
+        generation: Reading::Known(now.0),
+        width: Reading::Known(now.1),
+        generation_max: Reading::Known(max.0),
+        width_max: Reading::Known(max.1),
+        ..unread
+    }
+}
+
+/// NVML's word on every ordered pair: everything works, and this common ancestor.
+pub fn all_pairs(gpus: u32, ancestor: Option<CommonAncestor>, nvlink: P2pStatus) -> Vec<GpuPair> {
+    let indices: Vec<_> = (0..gpus).collect();
+    let word = |pair: super::placement::Pair| GpuPair {
+        common_ancestor: ancestor.map_or(Reading::unsupported(), Reading::Known),
+        p2p_read: Reading::Known(P2pStatus::Ok),
+        p2p_write: Reading::Known(P2pStatus::Ok),
+        p2p_nvlink: Reading::Known(nvlink),
+        ..GpuPair::unread(pair.source, pair.destination, &Unknown::Unsupported)
+    };
+    super::placement::Pair::ordered(&indices).into_iter().map(word).collect()
+}
+
+/// Active NVLinks, all alike.
+pub fn nvlinks(count: u8, version: &str, speed: u32, remote: NvLinkRemote, to: Option<&str>) -> Vec<NvLink> {
+    (0..count)
+        .map(|link| NvLink {
+            active: Reading::Known(true),
+            version: Reading::Known(version.into()),
+            speed_mbps: Reading::Known(speed),
+            remote: Reading::Known(remote),
+            remote_pci: to.map_or(Reading::failed("hidden"), |to| Reading::Known(pci(to))),
+            ..NvLink::unread(link, &Unknown::Unsupported)
+        })
+        .collect()
+}
+
+/// Two sockets, a Gen4 switch with two A40 below each. Socket 0: GPU 0 and 1, socket 1: GPU 2 and 3.
+pub fn two_sockets() -> Snapshot {
+    let mut machine = empty();
+    machine.host.virtual_machine = Reading::Known(false);
+    for socket in 0..2_u32 {
+        let (bus, bridge) = (socket * 0x80, format!("pci0000:{:02x}", socket * 0x80));
+        let at = |offset: u32, device: u32| format!("0000:{:02x}:{device:02x}.0", bus + offset);
+        let mut functions = vec![
+            function(&at(0, 1), None, PciKind::RootPort, (4, 16), (5, 16)),
+            function(&at(1, 0), Some(&at(0, 1)), PciKind::SwitchUpstream, (4, 16), (4, 16)),
+        ];
+        for slot in 0..2_u32 {
+            let mut port = function(&at(2, slot), Some(&at(1, 0)), PciKind::SwitchDownstream, (1, 16), (4, 16));
+            port.slot = Reading::Known(format!("{}", socket * 2 + slot + 1));
+            functions.push(port);
+            functions.push(function(&at(3 + slot, 0), Some(&at(2, slot)), PciKind::Endpoint, (1, 16), (4, 16)));
+            machine.gpus.push(gpu(socket * 2 + slot, &at(3 + slot, 0)));
+        }
+        for function in &mut functions {
+            function.host_bridge.clone_from(&bridge);
+            function.numa_node = Reading::Known(socket);
+        }
+        machine.pci.extend(functions);
+        machine.numa_nodes.push(NumaNode { node: socket, cpus: String::new(), memory_bytes: Bytes(GIB) });
+    }
+    machine
+}
+
+/// The function at this address, to be changed.
+pub fn function_mut<'a>(machine: &'a mut Snapshot, address: &str) -> &'a mut PciFunction {
+    machine.pci.iter_mut().find(|function| function.address == pci(address)).unwrap()
+}
+
+/// [`two_sockets`], with GPU 3's link trained to four lanes of sixteen. Both ends and NVML see it.
+pub fn two_sockets_with_narrow_gpu() -> Snapshot {
+    let mut machine = two_sockets();
+    for address in ["0000:84:00.0", "0000:82:01.0"] {
+        function_mut(&mut machine, address).width = Reading::Known(4);
+    }
+    machine.gpus[3].pcie_width = Reading::Known(4);
+    machine
+}
+
+/// A virtual machine with H200 behind NVSwitch as in shared/reference: flat tree, links to a
+/// switch whose address is hidden.
+pub fn h200_vm(gpus: u32) -> Snapshot {
+    let mut machine = empty();
+    machine.host.virtual_machine = Reading::Known(true);
+    for index in 0..gpus {
+        let address = format!("0000:00:{:02x}.0", index + 6);
+        machine.pci.push(function(&address, None, PciKind::Endpoint, (5, 16), (5, 16)));
+        machine.gpus.push(Gpu {
+            name: Reading::Known("NVIDIA H200".into()),
+            pcie_generation: Reading::Known(5),
+            pcie_generation_max: Reading::Known(5),
+            power_state: Reading::Known(0),
+            nvlinks: Reading::Known(nvlinks(18, "4.0", 26562, NvLinkRemote::Switch, None)),
+            fabric: Reading::Known(Fabric {
+                state: FabricState::Completed,
+                status: 0,
+                health_mask: Some(0),
+                clique_id: 0,
+                cluster_uuid: "00000000000000000000000000000000".into(),
+            }),
+            ..gpu(index, &address)
+        });
+    }
+    machine.pairs = all_pairs(gpus, Some(CommonAncestor::HostBridge), P2pStatus::Ok);
+    machine
+}
+
+/// [`two_sockets`] with GPU 0 and 1 joined by an NVLink bridge of four links.
+pub fn nvlink_bridge() -> Snapshot {
+    let mut machine = two_sockets();
+    for (gpu, other) in [(0, "0000:04:00.0"), (1, "0000:03:00.0")] {
+        machine.gpus[gpu].nvlinks = Reading::Known(nvlinks(4, "3.1", 14062, NvLinkRemote::Gpu, Some(other)));
+    }
+    machine
+}

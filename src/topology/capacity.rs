@@ -1,0 +1,156 @@
+//! What a link can carry per direction: payload rates, each with its source.
+//!
+//! These are the denominators of every "per cent of theoretical", so they are what a link could
+//! carry of data at best: after the line code, before the headers of packets, whose share depends
+//! on the payload size that host and device settled on.
+
+use crate::model::units::PcieLink;
+
+/// A payload rate per direction and where it comes from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Capacity {
+    /// Decimal GB/s in one direction.
+    pub gbps: f64,
+    /// The source, for people.
+    pub source: String,
+}
+
+/// Transfer rate of a lane and the share of it that the line code leaves, by PCIe generation.
+///
+/// Source: PCI Express Base Specification 2.1 (2.5 and 5 GT/s, 8b/10b) and 3.1 to 5.0 (8, 16 and
+/// 32 GT/s, 128b/130b).
+const PCIE_LANES: [(f64, f64, &str); 5] = [
+    (2.5, 8.0 / 10.0, "8b/10b"),
+    (5.0, 8.0 / 10.0, "8b/10b"),
+    (8.0, 128.0 / 130.0, "128b/130b"),
+    (16.0, 128.0 / 130.0, "128b/130b"),
+    (32.0, 128.0 / 130.0, "128b/130b"),
+];
+
+/// Transfer rate of a Gen6 lane: 64 GT/s, PAM4.
+const GEN6_LANE_GTS: f64 = 64.0;
+
+/// Share of a Gen6 flit that carries packets: 236 of 256 bytes; the rest is data link payload, CRC
+/// and forward error correction.
+///
+/// Source: PCI Express Base Specification 6.0, as remembered: not checked against its text, so the
+/// source that is shown says so.
+const GEN6_FLIT_SHARE: f64 = 236.0 / 256.0;
+
+/// Link widths that exist. Anything else (0 and 63 have been seen) is a broken reading.
+const WIDTHS: [u8; 7] = [1, 2, 4, 8, 12, 16, 32];
+
+/// The generation if there is such a one.
+pub fn sound_generation(generation: u8) -> Option<u8> {
+    (1..=6).contains(&generation).then_some(generation)
+}
+
+/// The width if there is such a one.
+pub fn sound_width(width: u8) -> Option<u8> {
+    WIDTHS.contains(&width).then_some(width)
+}
+
+/// Payload rate of a PCIe link after its line code. `None` for links that do not exist.
+pub fn pcie(link: PcieLink) -> Option<Capacity> {
+    let generation = sound_generation(link.generation)?;
+    let lanes = f64::from(sound_width(link.width)?);
+    let (gts, share, code) = match PCIE_LANES.get(usize::from(generation) - 1) {
+        Some(&lane) => lane,
+        None => (GEN6_LANE_GTS, GEN6_FLIT_SHARE, "236 of 256 bytes of each flit; this share is not verified"),
+    };
+    Some(Capacity {
+        gbps: gts * share / 8.0 * lanes,
+        source: format!("PCIe {link}: {gts} GT/s x {} lanes after line code ({code})", link.width),
+    })
+}
+
+/// Payload of an NVLink 1 per direction, GB/s. Source: NVIDIA Tesla P100 white paper, 4 links with
+/// 160 GB/s both ways in all.
+const NVLINK_1_GBPS: f64 = 20.0;
+/// Payload of an NVLink 2 per direction, GB/s. Source: NVIDIA Tesla V100 white paper, 6 links with
+/// 300 GB/s both ways in all.
+const NVLINK_2_GBPS: f64 = 25.0;
+/// Payload of an NVLink 3 per direction, GB/s. Source: NVIDIA A100 white paper, 12 links with 600
+/// GB/s both ways in all.
+const NVLINK_3_GBPS: f64 = 25.0;
+/// Payload of an NVLink 4 per direction, GB/s. Source: NVIDIA H100 white paper, 18 links with 900
+/// GB/s both ways in all.
+const NVLINK_4_GBPS: f64 = 25.0;
+/// Payload of an NVLink 5 per direction, GB/s. Source: NVIDIA Blackwell data sheet, 18 links with
+/// 1800 GB/s both ways in all.
+const NVLINK_5_GBPS: f64 = 50.0;
+
+/// NVML speed, MB/s, below which an NVLink 3 is not the A100's (25000 or 25781) but the slower one
+/// of GA102 boards (14062). Source: NVIDIA GA102 white paper, 4 links with 112.5 GB/s both ways in
+/// all; the bound lies between the two.
+const NVLINK_3_SLOW_BELOW_MBPS: u32 = 20_000;
+
+/// Payload rate of one NVLink by its version (`4.0`).
+///
+/// NVML's speed is the raw rate of the wire, 6.25% above payload on versions 4 and 5, and so not
+/// the rate wanted here. Only for version 3 does it decide, between two kinds of link that share
+/// the version.
+pub fn nvlink(version: &str, speed_mbps: Option<u32>) -> Option<Capacity> {
+    let (gbps, source) = match version.split('.').next()? {
+        "1" => (NVLINK_1_GBPS, "Tesla P100 white paper"),
+        "2" => (NVLINK_2_GBPS, "Tesla V100 white paper"),
+        "3" => match speed_mbps {
+            Some(speed) if (1..NVLINK_3_SLOW_BELOW_MBPS).contains(&speed) => {
+                (f64::from(speed) / 1000.0, "as NVML reads it; GA102 white paper")
+            }
+            _ => (NVLINK_3_GBPS, "A100 white paper"),
+        },
+        "4" => (NVLINK_4_GBPS, "H100 white paper"),
+        "5" => (NVLINK_5_GBPS, "Blackwell data sheet"),
+        _ => return None,
+    };
+    Some(Capacity { gbps, source: format!("NVLink {version}: {gbps} GB/s of payload per link ({source})") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gbps(generation: u8, width: u8) -> f64 {
+        pcie(PcieLink { generation, width }).unwrap().gbps
+    }
+
+    #[test]
+    fn pcie_rates_are_those_of_the_table() {
+        for (generation, width, rate) in
+            [(1, 16, 4.0), (2, 16, 8.0), (3, 16, 15.75), (4, 16, 31.5), (5, 16, 63.0), (4, 4, 7.88), (6, 16, 118.0)]
+        {
+            assert!((gbps(generation, width) - rate).abs() < 0.02, "Gen{generation} x{width}");
+        }
+    }
+
+    #[test]
+    fn links_that_do_not_exist_have_no_rate() {
+        for (generation, width) in [(0, 16), (7, 16), (5, 0), (5, 63), (255, 255), (4, 3)] {
+            assert_eq!(pcie(PcieLink { generation, width }), None);
+        }
+    }
+
+    #[test]
+    fn nvlink_rates_are_payload_and_not_the_raw_speed() {
+        for (version, speed, rate) in [
+            ("2.2", Some(25781), 25.0),
+            ("3.0", Some(25781), 25.0),
+            ("3.1", None, 25.0),
+            ("3.1", Some(14062), 14.062),
+            ("3.1", Some(0), 25.0),
+            ("4.0", Some(26562), 25.0),
+            ("5.0", Some(53125), 50.0),
+        ] {
+            assert!((nvlink(version, speed).unwrap().gbps - rate).abs() < 1e-9, "{version}");
+        }
+        assert_eq!(nvlink("6.0", Some(100_000)), None);
+        assert_eq!(nvlink("", None), None);
+    }
+
+    #[test]
+    fn every_rate_names_its_source() {
+        assert!(pcie(PcieLink { generation: 6, width: 16 }).unwrap().source.contains("not verified"));
+        assert!(nvlink("4.0", None).unwrap().source.contains("H100 white paper"));
+    }
+}

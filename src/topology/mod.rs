@@ -1,0 +1,54 @@
+//! Snapshot → graph and routes: what every ordered pair of GPUs is joined by, and what that can
+//! carry at best.
+
+pub mod capacity;
+mod graph;
+mod nvlink;
+pub mod pcie;
+mod routes;
+
+pub use pcie::{PathHop, pcie_path};
+
+use crate::model::measurement::DriverFacts;
+use crate::model::snapshot::Snapshot;
+use crate::model::topology::{PairRoute, Topology};
+
+/// Draws the graph of a machine and finds the route of every ordered pair of its GPUs.
+pub fn build(snapshot: &Snapshot) -> Topology {
+    let graph = graph::Graph::of(snapshot);
+    let pairs = routes::all(snapshot, &graph);
+    let (nodes, links) = graph.into_parts();
+    Topology { nodes, links, pairs }
+}
+
+/// Whether this route goes through the NVSwitch plane.
+pub fn passes_nvswitch(route: &PairRoute) -> bool {
+    route.hops.iter().any(|hop| hop.to == graph::NVSWITCH)
+}
+
+/// The same topology with CUDA's word on peer access beside NVML's.
+#[must_use]
+pub fn with_cuda(mut topology: Topology, driver: &DriverFacts) -> Topology {
+    let device_failure = |index: u32| {
+        let device = driver.devices.iter().find(|device| device.index == index)?;
+        device.failure.as_ref().map(|why| format!("GPU {index}: {why}"))
+    };
+    for route in &mut topology.pairs {
+        let said = driver.peer_access.iter().find(|said| said.pair == route.pair);
+        route.peer_access.cuda = said.and_then(|said| said.possible);
+        route.peer_access.cuda_failure = match said {
+            Some(said) => said.failure.clone(),
+            None => driver
+                .failure
+                .clone()
+                .or_else(|| device_failure(route.pair.source))
+                .or_else(|| device_failure(route.pair.destination)),
+        };
+    }
+    topology
+}
+
+#[cfg(test)]
+mod hostile;
+#[cfg(test)]
+mod tests;

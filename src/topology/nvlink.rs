@@ -1,0 +1,121 @@
+//! NVLinks of a GPU, counted by what they lead to.
+
+use super::capacity;
+use crate::model::snapshot::{FabricState, Gpu, NvLink, NvLinkRemote, P2pStatus, Snapshot};
+
+/// Some active NVLinks together.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Bundle {
+    /// How many.
+    pub links: u8,
+    /// `18 x NVLink 4.0`.
+    pub label: String,
+    /// Payload rate per direction of all together, GB/s.
+    pub gbps: Option<f64>,
+    /// Where that figure comes from.
+    pub origin: String,
+}
+
+/// What joins two GPUs by NVLink.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Join {
+    /// Links from one to the other.
+    Direct(u8),
+    /// Links of both to switches; as nvidia-smi counts, the fewer of the two.
+    Switched(u8),
+    /// NVML says that they are joined, and not by which links.
+    Unclear,
+}
+
+fn active(gpu: &Gpu) -> impl Iterator<Item = &NvLink> {
+    gpu.nvlinks.known().into_iter().flatten().filter(|link| link.active.get() == Some(true))
+}
+
+/// The active links of this GPU to that one. `None` where there are none.
+pub fn direct(gpu: &Gpu, other: &Gpu) -> Option<Bundle> {
+    let address = other.pci.get()?;
+    bundle(active(gpu).filter(|link| link.remote_pci.get() == Some(address)).collect())
+}
+
+/// The active links of this GPU to switches. `None` where there are none.
+///
+/// Virtual machines hide the switch's address and some drivers its type; a link to an end without
+/// type is one to a switch where the GPU's fabric is set up.
+pub fn switched(gpu: &Gpu) -> Option<Bundle> {
+    let fabric = gpu.fabric.known().is_some_and(|fabric| fabric.state == FabricState::Completed);
+    let leads_to_switch = |link: &&NvLink| match link.remote.get() {
+        Some(remote) => remote == NvLinkRemote::Switch,
+        None => fabric && link.remote_pci.get().is_none(),
+    };
+    bundle(active(gpu).filter(leads_to_switch).collect())
+}
+
+fn bundle(links: Vec<&NvLink>) -> Option<Bundle> {
+    let first = links.first()?;
+    let rates: Vec<_> =
+        links.iter().filter_map(|link| capacity::nvlink(link.version.known()?, link.speed_mbps.get())).collect();
+    let count = u8::try_from(links.len()).unwrap_or(u8::MAX);
+    let version = first.version.known().map_or(String::new(), |version| format!(" {version}"));
+    let label = format!("{count} x NVLink{version}");
+    // A link whose rate is not known is taken for the slowest of the others of the bundle.
+    let slowest = rates.iter().map(|rate| rate.gbps).min_by(f64::total_cmp);
+    let known: f64 = rates.iter().map(|rate| rate.gbps).sum();
+    let gbps = slowest.map(|slowest| {
+        let unknown = u32::try_from(links.len() - rates.len()).unwrap_or(u32::MAX);
+        known + slowest * f64::from(unknown)
+    });
+    let origin = match rates.first() {
+        Some(rate) => format!("{label}; {}", rate.source),
+        None => format!("{label}: the rate of this version is not known"),
+    };
+    Some(Bundle { links: count, label, gbps, origin })
+}
+
+/// What joins this ordered pair by NVLink, if anything does.
+pub fn join(snapshot: &Snapshot, source: &Gpu, destination: &Gpu) -> Option<Join> {
+    let said = snapshot.pairs.iter().find(|pair| pair.source == source.index && pair.destination == destination.index);
+    // NVML's "unknown" is no refusal.
+    if said
+        .and_then(|pair| pair.p2p_nvlink.get())
+        .is_some_and(|word| !matches!(word, P2pStatus::Ok | P2pStatus::Unknown))
+    {
+        return None;
+    }
+    match (direct(source, destination), direct(destination, source)) {
+        (Some(there), Some(back)) => return Some(Join::Direct(there.links.min(back.links))),
+        // An address that only one side sees (a virtual machine may hide it) still joins both.
+        (Some(bundle), None) | (None, Some(bundle)) => return Some(Join::Direct(bundle.links)),
+        (None, None) => {}
+    }
+    match (switched(source), switched(destination)) {
+        (Some(there), Some(back)) => {
+            fabric_joins(source, destination).then(|| Join::Switched(there.links.min(back.links)))
+        }
+        _ => {
+            // Taking the PCI tree for the route would make its rate the measure of an NVLink copy.
+            let word = said.and_then(|pair| pair.p2p_nvlink.get());
+            let hidden = |gpu: &Gpu| {
+                active(gpu)
+                    .any(|link| link.remote.get() != Some(NvLinkRemote::Switch) && link.remote_pci.get().is_none())
+            };
+            (word == Some(P2pStatus::Ok) && hidden(source) && hidden(destination)).then_some(Join::Unclear)
+        }
+    }
+}
+
+/// Whether the switches carry data between these two: both registered, in one clique of one
+/// cluster. GPUs before Hopper have no fabric state, and nothing speaks against them.
+fn fabric_joins(source: &Gpu, destination: &Gpu) -> bool {
+    let registered = |gpu: &Gpu| {
+        gpu.fabric.known().is_none_or(|fabric| match fabric.state {
+            FabricState::NotSupported => true,
+            FabricState::NotStarted | FabricState::InProgress => false,
+            FabricState::Completed => fabric.status == 0,
+        })
+    };
+    let same = match (source.fabric.known(), destination.fabric.known()) {
+        (Some(one), Some(other)) => one.clique_id == other.clique_id && one.cluster_uuid == other.cluster_uuid,
+        _ => true,
+    };
+    registered(source) && registered(destination) && same
+}

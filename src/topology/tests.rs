@@ -1,0 +1,296 @@
+use super::{build, pcie_path, with_cuda};
+use crate::model::measurement::{CudaDevice, CudaPeerAccess, DriverFacts};
+use crate::model::placement::Pair;
+use crate::model::reading::{Reading, Unknown};
+use crate::model::snapshot::{Adapter, AdapterKind, CommonAncestor, FabricState, Gpu, P2pStatus, PciKind, Snapshot};
+use crate::model::testing::{
+    all_pairs, empty, function, function_mut, gpu, h200_vm, nvlink_bridge, nvlinks, pci, two_sockets,
+    two_sockets_with_narrow_gpu,
+};
+use crate::model::topology::{LinkKind, NodeKind, PairRoute, Topology};
+
+fn route(snapshot: &Snapshot, source: u32, destination: u32) -> PairRoute {
+    build(snapshot).route(Pair { source, destination }).unwrap().clone()
+}
+
+fn close(rate: Option<crate::model::units::GbPerSecond>, expected: f64) -> bool {
+    rate.is_some_and(|rate| (rate.0 - expected).abs() < 0.02)
+}
+
+fn link_to<'a>(topology: &'a Topology, lower: &str) -> &'a crate::model::topology::Link {
+    topology.links.iter().find(|link| link.lower == lower).unwrap()
+}
+
+#[test]
+fn classes_follow_the_tree_where_nvml_says_nothing() {
+    let machine = two_sockets();
+    assert_eq!(route(&machine, 0, 1).class.to_string(), "PIX");
+    assert_eq!(route(&machine, 2, 3).class.to_string(), "PIX");
+    assert_eq!(route(&machine, 0, 2).class.to_string(), "SYS");
+
+    let mut one_socket = machine;
+    for function in &mut one_socket.pci {
+        function.numa_node = Reading::Known(0);
+    }
+    assert_eq!(route(&one_socket, 1, 3).class.to_string(), "NODE");
+    for function in &mut one_socket.pci {
+        function.numa_node = Reading::unsupported();
+    }
+    assert_eq!(route(&one_socket, 1, 3).class.to_string(), "?");
+}
+
+#[test]
+fn nvml_s_common_ancestor_outranks_the_tree() {
+    let mut machine = two_sockets();
+    machine.pairs = all_pairs(4, Some(CommonAncestor::MultipleSwitches), P2pStatus::NotSupported);
+    assert_eq!(route(&machine, 0, 1).class.to_string(), "PXB");
+}
+
+#[test]
+fn an_idle_generation_is_no_limit() {
+    let route = route(&two_sockets(), 0, 2);
+    assert!(close(route.theoretical_gbps, 31.51), "{route:?}");
+    assert!(close(route.staged_theoretical_gbps, 31.51));
+    assert!(route.theoretical_source.contains("PCIe Gen4 x16"), "{}", route.theoretical_source);
+}
+
+#[test]
+fn lanes_count_as_trained() {
+    let machine = two_sockets_with_narrow_gpu();
+    let narrow = route(&machine, 0, 3);
+    assert!(close(narrow.theoretical_gbps, 7.88), "{narrow:?}");
+    assert_eq!(narrow.bottleneck.as_deref(), Some("GPU 3's slot 0000:84:00.0, labelled 4 (Gen4 x4)"));
+    assert!(close(narrow.staged_theoretical_gbps, 7.88));
+    assert!(close(route(&machine, 0, 1).theoretical_gbps, 31.51));
+    let topology = build(&machine);
+    let link = link_to(&topology, "gpu3");
+    assert!(close(link.possible_gbps, 31.51));
+    assert_eq!(link.label, "Gen4 x4");
+}
+
+#[test]
+fn both_ends_count_and_a_disagreement_is_noted() {
+    let mut machine = two_sockets();
+    function_mut(&mut machine, "0000:02:00.0").width = Reading::Known(8);
+    let route = route(&machine, 0, 1);
+    assert!(close(route.theoretical_gbps, 15.75));
+    assert!(route.theoretical_source.contains("the port above says x8"), "{}", route.theoretical_source);
+}
+
+#[test]
+fn speed_and_width_count_together() {
+    // A Gen3 x16 uplink (15.75) is narrower than a Gen5 x8 slot (31.5), and wider than a Gen5 x2.
+    let mut machine = two_sockets();
+    function_mut(&mut machine, "0000:01:00.0").generation = Reading::Known(3);
+    let narrow = route(&machine, 0, 2);
+    assert!(close(narrow.theoretical_gbps, 15.75));
+    assert_eq!(
+        narrow.bottleneck.as_deref(),
+        Some("link from 0000:00:01.0 to 0000:01:00.0 above GPU 0, GPU 1 (Gen3 x16)")
+    );
+    // Below the switch, the uplink is not on the way.
+    assert!(close(route(&machine, 0, 1).theoretical_gbps, 31.51));
+}
+
+#[test]
+fn a_chipset_uplink_is_a_hop() {
+    // GPU 1 sits in a chipset slot: the chipset is a switch on a x4 link to the processor.
+    let mut machine = empty();
+    machine.pci = vec![
+        function("0000:00:01.0", None, PciKind::RootPort, (4, 16), (4, 16)),
+        function("0000:01:00.0", Some("0000:00:01.0"), PciKind::Endpoint, (1, 16), (4, 16)),
+        function("0000:00:02.0", None, PciKind::RootPort, (3, 4), (4, 4)),
+        function("0000:02:00.0", Some("0000:00:02.0"), PciKind::SwitchUpstream, (3, 4), (3, 4)),
+        function("0000:03:00.0", Some("0000:02:00.0"), PciKind::SwitchDownstream, (1, 8), (4, 8)),
+        function("0000:04:00.0", Some("0000:03:00.0"), PciKind::Endpoint, (1, 8), (4, 16)),
+    ];
+    machine.gpus = vec![gpu(0, "0000:01:00.0"), gpu(1, "0000:04:00.0")];
+    machine.gpus[1].pcie_width = Reading::Known(8);
+    machine.gpus[1].pcie_width_max = Reading::Known(8);
+    let route = route(&machine, 0, 1);
+    assert_eq!(route.class.to_string(), "PHB");
+    assert!(close(route.theoretical_gbps, 3.94), "{route:?}");
+    assert!(route.bottleneck.unwrap().contains("above GPU 1 (Gen3 x4)"));
+    let path = pcie_path(&machine, 1);
+    assert_eq!(path.len(), 4);
+    assert_eq!(path[0].kind, PciKind::RootPort);
+    assert_eq!(path.iter().position(|hop| hop.bottleneck), Some(1));
+    assert!(path.iter().all(|hop| !hop.narrow), "both ends can do no more");
+}
+
+#[test]
+fn the_path_of_a_gpu_marks_the_narrow_link() {
+    let machine = two_sockets_with_narrow_gpu();
+    let path = pcie_path(&machine, 3);
+    let narrow: Vec<_> = path.iter().filter(|hop| hop.narrow).map(|hop| hop.address).collect();
+    assert_eq!(narrow, [pci("0000:84:00.0")]);
+    assert!(path[3].bottleneck);
+    assert_eq!(path[3].possible.unwrap().to_string(), "Gen4 x16");
+    assert_eq!(path[2].slot.as_deref(), Some("4"));
+    assert!(pcie_path(&machine, 9).is_empty());
+}
+
+#[test]
+fn h200_behind_nvswitch_is_nv18_at_450() {
+    let machine = h200_vm(8);
+    let topology = build(&machine);
+    assert_eq!(topology.pairs.len(), 56);
+    for route in &topology.pairs {
+        assert_eq!(route.class.to_string(), "NV18");
+        assert!(close(route.theoretical_gbps, 450.0));
+        assert!(close(route.staged_theoretical_gbps, 63.02));
+        assert_eq!(route.hops.len(), 2);
+        assert!(route.theoretical_source.contains("H100 white paper"), "{}", route.theoretical_source);
+        assert!(route.bottleneck.as_deref().unwrap().starts_with("18 x NVLink 4.0 of GPU"));
+    }
+    assert_eq!(topology.nodes.iter().filter(|node| node.kind == NodeKind::NvSwitchPlane).count(), 1);
+}
+
+#[test]
+fn nv_counts_the_fewer_links_of_the_two() {
+    let mut machine = h200_vm(2);
+    if let Reading::Known(links) = &mut machine.gpus[1].nvlinks {
+        links[4].active = Reading::Known(false);
+    }
+    let route = route(&machine, 0, 1);
+    assert_eq!(route.class.to_string(), "NV17");
+    assert!(close(route.theoretical_gbps, 425.0));
+    let topology = build(&machine);
+    let link = topology.links.iter().find(|link| link.kind == LinkKind::NvLink && link.lower == "gpu1").unwrap();
+    assert!(close(link.possible_gbps, 450.0));
+}
+
+#[test]
+fn a_fabric_that_is_not_set_up_makes_no_nvlink_route() {
+    type Change = fn(&mut Snapshot);
+    let changes: [Change; 4] = [
+        |machine| machine.pairs = all_pairs(2, Some(CommonAncestor::HostBridge), P2pStatus::NotSupported),
+        |machine| fabric(machine, |fabric| fabric.state = FabricState::InProgress),
+        |machine| fabric(machine, |fabric| fabric.status = 9),
+        |machine| fabric(machine, |fabric| fabric.clique_id = 7),
+    ];
+    for change in changes {
+        let mut machine = h200_vm(2);
+        change(&mut machine);
+        let route = route(&machine, 0, 1);
+        assert_eq!(route.class.to_string(), "PHB");
+        assert!(close(route.theoretical_gbps, 63.02));
+        assert!(route.theoretical_source.contains("virtual machine"));
+    }
+}
+
+fn fabric(machine: &mut Snapshot, change: fn(&mut crate::model::snapshot::Fabric)) {
+    if let Reading::Known(fabric) = &mut machine.gpus[1].fabric {
+        change(fabric);
+    }
+}
+
+#[test]
+fn a_bridge_joins_its_two_gpus_and_no_others() {
+    let machine = nvlink_bridge();
+    let joined = route(&machine, 1, 0);
+    assert_eq!(joined.class.to_string(), "NV4");
+    assert!(close(joined.theoretical_gbps, 56.25), "{joined:?}");
+    assert_eq!(joined.bottleneck.as_deref(), Some("4 x NVLink 3.1 between GPU 1 and GPU 0"));
+    assert_eq!(route(&machine, 0, 2).class.to_string(), "SYS");
+    assert_eq!(route(&machine, 2, 3).class.to_string(), "PIX");
+}
+
+#[test]
+fn nvlinks_to_nowhere_known_do_not_borrow_the_pcie_rate() {
+    let mut machine = two_sockets();
+    machine.pairs = all_pairs(4, None, P2pStatus::Ok);
+    for gpu in &mut machine.gpus {
+        gpu.nvlinks = Reading::Known(nvlinks(4, "3.1", 14062, crate::model::snapshot::NvLinkRemote::Gpu, None));
+    }
+    let route = route(&machine, 0, 1);
+    assert_eq!(route.class.to_string(), "?");
+    assert_eq!(route.theoretical_gbps, None);
+    assert!(route.theoretical_source.contains("not where the links lead"));
+}
+
+#[test]
+fn unknown_facts_give_no_figure_and_a_reason() {
+    let mut machine = two_sockets();
+    machine.gpus[0] = Gpu::unread(0, &Unknown::Failed("GPU is lost".into()));
+    let lost = route(&machine, 0, 1);
+    assert_eq!(lost.class.to_string(), "?");
+    assert_eq!((lost.theoretical_gbps, lost.bottleneck), (None, None));
+    assert!(lost.theoretical_source.contains("GPU is lost"), "{}", lost.theoretical_source);
+
+    // Width 0 and width 63 are unknown, not narrow.
+    let mut machine = two_sockets();
+    function_mut(&mut machine, "0000:03:00.0").width = Reading::Known(63);
+    function_mut(&mut machine, "0000:02:00.0").width = Reading::Known(0);
+    machine.gpus[0].pcie_width = Reading::Known(0);
+    let route = route(&machine, 0, 1);
+    assert!(close(route.theoretical_gbps, 31.51));
+    assert!(route.theoretical_source.contains("no known rate"), "{}", route.theoretical_source);
+}
+
+#[test]
+fn a_gpu_outside_the_tree_has_nvml_s_link() {
+    let mut machine = two_sockets_with_narrow_gpu();
+    machine.pci.clear();
+    let route = route(&machine, 0, 3);
+    assert_eq!(route.class.to_string(), "?");
+    assert!(close(route.theoretical_gbps, 7.88), "{route:?}");
+}
+
+#[test]
+fn broken_trees_end() {
+    let mut machine = two_sockets();
+    // A loop, a parent that is not there, an address twice, a GPU index twice.
+    function_mut(&mut machine, "0000:00:01.0").parent = Some(pci("0000:03:00.0"));
+    function_mut(&mut machine, "0000:81:00.0").parent = Some(pci("00ff:ff:1f.7"));
+    machine.pci.push(machine.pci[0].clone());
+    machine.gpus.push(gpu(3, "0000:84:00.0"));
+    machine.gpus.push(gpu(7, "0000:84:00.0"));
+    machine.adapters.push(Adapter { name: "mlx5_0".into(), kind: AdapterKind::Rdma, pci: pci("0000:03:00.0") });
+    let topology = build(&machine);
+    assert_eq!(topology.pairs.len(), 20);
+    for gpu in 0..9 {
+        assert!(pcie_path(&machine, gpu).len() <= machine.pci.len());
+    }
+    assert_eq!(build(&empty()), Topology::default());
+}
+
+#[test]
+fn adapters_are_on_the_graph_with_their_links() {
+    let mut machine = two_sockets();
+    machine.pci.push(function("0000:02:02.0", Some("0000:01:00.0"), PciKind::SwitchDownstream, (4, 8), (4, 8)));
+    machine.pci.push(function("0000:05:00.0", Some("0000:02:02.0"), PciKind::Endpoint, (4, 8), (4, 16)));
+    for (name, kind) in [("mlx5_0", AdapterKind::Rdma), ("eth0", AdapterKind::Ethernet)] {
+        machine.adapters.push(Adapter { name: name.into(), kind, pci: pci("0000:05:00.0") });
+    }
+    let topology = build(&machine);
+    let node = topology.nodes.iter().find(|node| node.id == "0000:05:00.0").unwrap();
+    assert_eq!(node.label, "mlx5_0, eth0 (RDMA)");
+    assert_eq!(node.kind, NodeKind::Adapter);
+    assert_eq!(link_to(&topology, "0000:05:00.0").label, "Gen4 x8");
+}
+
+#[test]
+fn cuda_s_word_stands_beside_nvml_s() {
+    let machine = two_sockets();
+    let pair = Pair { source: 0, destination: 1 };
+    let driver = DriverFacts {
+        devices: vec![CudaDevice {
+            index: 2,
+            ordinal: None,
+            failure: Some("hidden by CUDA_VISIBLE_DEVICES".into()),
+            budget_bytes: None,
+        }],
+        peer_access: vec![CudaPeerAccess { pair, possible: Some(false), failure: None }],
+        ..DriverFacts::default()
+    };
+    let topology = with_cuda(build(&machine), &driver);
+    let access = |source, destination| topology.route(Pair { source, destination }).unwrap().peer_access.clone();
+    assert_eq!(access(0, 1).cuda, Some(false));
+    assert_eq!(access(1, 0).cuda, None);
+    assert_eq!(access(1, 2).cuda_failure.as_deref(), Some("GPU 2: hidden by CUDA_VISIBLE_DEVICES"));
+
+    let failed = DriverFacts { failure: Some("no driver".into()), ..DriverFacts::default() };
+    let topology = with_cuda(build(&machine), &failed);
+    assert!(topology.pairs.iter().all(|route| route.peer_access.cuda_failure.as_deref() == Some("no driver")));
+}
