@@ -119,7 +119,7 @@ pub struct PeerBandwidth {
     pub path: Path,
     /// Size of one copy.
     pub bytes: Bytes,
-    /// Median over the samples, of this one direction.
+    /// Median over the samples, of this one direction, without the fixed cost of a copy.
     pub achieved_gbps: Option<GbPerSecond>,
     /// Payload rate of the narrowest hop of the route.
     pub theoretical_gbps: Option<GbPerSecond>,
@@ -129,6 +129,10 @@ pub struct PeerBandwidth {
     pub samples: u32,
     /// (Largest - smallest) / median, per cent.
     pub spread_percent: Option<f64>,
+    /// What a copy costs beside its bytes, microseconds, taken out of `achieved_gbps`. Null where it
+    /// was not measured and nothing was taken out.
+    #[serde(default)]
+    pub fixed_cost_us: Option<f64>,
     /// Time that the host spent in the calls that enqueued one copy, waiting included, microseconds.
     pub host_blocked_us: Option<f64>,
     /// Whether the bytes arrived.

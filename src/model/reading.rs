@@ -167,6 +167,7 @@ macro_rules! facts {
 
         impl $name {
             /// All readings unknown for one reason; the plain fields as given.
+            #[allow(dead_code, reason = "not every struct of facts is ever unread as a whole")]
             #[allow(clippy::too_many_arguments, reason = "one argument per plain field")]
             pub fn unread($($plain: $plain_type,)* why: &$crate::model::reading::Unknown) -> Self {
                 Self {
