@@ -16,3 +16,5 @@
 pub mod model;
 
 pub mod hardware;
+
+pub mod report;
