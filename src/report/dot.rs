@@ -44,6 +44,11 @@ pub fn render(report: &Report) -> String {
     if leaves.len() > 1 {
         put(&mut out, &format!("{{ rank=same; {} [style=invis] }}", leaves.join(" -- ")));
     }
+    let numa = report.topology.nodes.iter().filter(|node| node.kind == NodeKind::NumaNode);
+    let numa: Vec<_> = numa.map(|node| dot_quoted(&[&node.id])).collect();
+    if numa.len() > 1 {
+        put(&mut out, &format!("{{ rank=same; {} }}", numa.join("; ")));
+    }
     for link in &report.topology.links {
         put(&mut out, &link_statement(report, link));
     }

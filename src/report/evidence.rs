@@ -7,17 +7,17 @@ use crate::model::finding::Finding;
 use crate::model::placement::Pair;
 use crate::model::units::Bytes;
 
-/// Key endings that are units.
+/// Key endings that are units, each glued to its number.
 const UNITS: [(&str, &str); 10] = [
-    ("gbps", " GB/s"),
-    ("mbps", " MB/s"),
+    ("gbps", "\u{a0}GB/s"),
+    ("mbps", "\u{a0}MB/s"),
     ("percent", "%"),
-    ("us", " us"),
-    ("ms", " ms"),
-    ("ns", " ns"),
-    ("s", " s"),
-    ("seconds", " s"),
-    ("mhz", " MHz"),
+    ("us", "\u{a0}us"),
+    ("ms", "\u{a0}ms"),
+    ("ns", "\u{a0}ns"),
+    ("s", "\u{a0}s"),
+    ("seconds", "\u{a0}s"),
+    ("mhz", "\u{a0}MHz"),
     ("bytes", ""),
 ];
 
@@ -95,7 +95,7 @@ mod tests {
             ("hop", json!({"rate_gbps": 7.88, "at": "0000:40:03.1"}), "hop (at 0000:40:03.1, rate 7.88 GB/s)"),
             ("links", json!([]), "links none"),
         ] {
-            assert_eq!(item(key, &value), text);
+            assert_eq!(item(key, &value).replace(crate::report::page::GLUE, " "), text);
         }
         let many: Vec<_> = (0..20).collect();
         assert!(item("gpus", &json!(many)).ends_with("11, and 8 more"));

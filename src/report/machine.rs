@@ -80,7 +80,7 @@ fn software(host: &Host) -> String {
             None => unknown.push((vec![name], why)),
         }
     }
-    parts.extend(unknown.iter().map(|(names, why)| format!("{} unknown ({why})", names.join(" and "))));
+    parts.extend(unknown.iter().map(|(names, why)| format!("{} unknown ({why})", names.join("/"))));
     parts.join(", ")
 }
 

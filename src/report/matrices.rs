@@ -28,20 +28,18 @@ impl<'a> Matrices<'a> {
         let setup = Setup::REFERENCE;
         page.heading("Achieved, source (row) → destination (column), GB/s and % of theoretical");
         let figure = |pair| Figure::direct_or_staged(setup, self.measurements, pair);
-        self.rates(page, figure, &self.caption(setup));
+        self.rates(page, setup, figure);
     }
 
-    /// The configuration, the size of a copy, and what was taken out of the rates.
-    fn caption(&self, setup: Setup) -> String {
+    /// The size of a copy, and what was taken out of the rates.
+    fn method(&self, setup: Setup) -> Option<String> {
         let peers = || setup.of_all(self.measurements);
-        let mut caption = setup.to_string();
-        if let Some(size) = size_text(peers().map(|peer| peer.bytes)) {
-            caption += &format!(", {size}");
-        }
-        if let Some(fixed) = Spread::of(peers().filter_map(|peer| peer.fixed_cost_us)) {
-            caption += &format!("; without the fixed cost of a copy (median {} us)", rate(fixed.median));
-        }
-        caption
+        let size = size_text(peers().map(|peer| peer.bytes)).map(|size| format!("copies of {size}"));
+        let fixed = Spread::of(peers().filter_map(|peer| peer.fixed_cost_us));
+        let fixed =
+            fixed.map(|fixed| format!("rates without the fixed cost of a copy (median {} us)", rate(fixed.median)));
+        let parts: Vec<_> = [size, fixed].into_iter().flatten().collect();
+        (!parts.is_empty()).then(|| parts.join("; "))
     }
 
     /// Every other matrix there is.
@@ -49,7 +47,7 @@ impl<'a> Matrices<'a> {
         let shown_above = |setup: &Setup| *setup == Setup::REFERENCE;
         for setup in Setup::all(self.measurements).into_iter().filter(|setup| !shown_above(setup)) {
             page.heading(&format!("Achieved, {}, GB/s and % of theoretical", setup.difference()));
-            self.rates(page, |pair| Figure::of(setup.find(self.measurements, pair)), &self.caption(setup));
+            self.rates(page, setup, |pair| Figure::of(setup.find(self.measurements, pair)));
         }
         for path in [Path::Direct, Path::Staged] {
             let found = self.measurements.latency.iter().filter(|latency| latency.path == path);
@@ -67,12 +65,15 @@ impl<'a> Matrices<'a> {
         }
     }
 
-    fn rates(&self, page: &mut Page, figure: impl Fn(Pair) -> Figure, caption: &str) {
+    fn rates(&self, page: &mut Page, setup: Setup, figure: impl Fn(Pair) -> Figure) {
         let figures: Vec<_> = Pair::ordered(self.gpus).into_iter().map(|pair| (pair, figure(pair))).collect();
         let cells: HashMap<_, _> = cells(&figures, &self.highlights).into_iter().collect();
         let cell = |pair| cells.get(&pair).cloned().unwrap_or_default();
         page.table(&pair_matrix(self.gpus, |gpu| self.highlights.label(gpu), cell));
-        page.note(Paint::Faint, caption);
+        page.note(Paint::Faint, &setup.to_string());
+        if let Some(method) = self.method(setup) {
+            page.note(Paint::Faint, &method);
+        }
         for (mark, meaning) in legend(figures.iter().map(|(_, figure)| figure)) {
             page.item(2, 8, mark, Paint::Strong, meaning);
         }

@@ -135,12 +135,15 @@ impl Page {
     }
 }
 
+/// Holds a number and its unit on one line; written as a space.
+pub(super) const GLUE: char = '\u{a0}';
+
 /// The text in lines of at most `first` columns, then `rest`; at least one line. Words longer than
 /// a line are cut, since a terminal would do worse.
 fn wrap(text: &str, first: usize, rest: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     let mut room = first;
-    for mut word in text.split_whitespace() {
+    for mut word in text.split(|c: char| c.is_whitespace() && c != GLUE).filter(|word| !word.is_empty()) {
         if lines.last().is_some_and(|line| !line.is_empty()) {
             if word.width() < room {
                 if let Some(line) = lines.last_mut() {
@@ -167,6 +170,9 @@ fn wrap(text: &str, first: usize, rest: usize) -> Vec<String> {
         }
         room -= word.width();
     }
+    for line in &mut lines {
+        *line = line.replace(GLUE, " ");
+    }
     lines
 }
 
@@ -191,6 +197,7 @@ mod tests {
         assert_eq!(wrap("", 10, 10), [""]);
         assert_eq!(wrap("one two three", 7, 5), ["one two", "three"]);
         assert_eq!(wrap("abcdefghij", 4, 3), ["abcd", "efg", "hij"]);
+        assert_eq!(wrap("rate 7.88\u{a0}GB/s", 10, 10), ["rate", "7.88 GB/s"]);
         assert_eq!(wrap("a →→→→ b", 4, 4), ["a", "→→→→", "b"]);
         assert_eq!(wrap("日本語日本語", 5, 4), ["日本", "語日", "本語"]);
     }

@@ -198,3 +198,23 @@ fn files_tell_their_format() {
     assert_eq!(error, "'report.pdf' does not say which format to write: let its name end in .json, .txt, .dot, .gv");
     assert!(Format::for_path(Path::new("json")).is_err());
 }
+
+#[test]
+fn verbose_shows_every_matrix() {
+    let report = sample::healthy(2);
+    let page = text::render(&report, &Style { verbose: true, ..STYLE });
+    for title in [
+        "PCIe links while copies ran",
+        "Achieved, default/default/non-blocking,",
+        "Achieved, copy engine, issued by destination,",
+        "Achieved, kernel on source (writes),",
+        "Achieved, both ways,",
+        "Achieved, staged,",
+        "Latency direct,",
+        "Latency staged,",
+        "Overlap with a kernel on the destination, side/side/blocking,",
+    ] {
+        assert_eq!(page.matches(title).count(), 1, "{title}: {page}");
+    }
+    assert_eq!(page.matches("\nOverlap with a kernel").count(), 16);
+}
