@@ -1,0 +1,165 @@
+//! The topology as a Graphviz graph: `dot -Tsvg machine.dot -o machine.svg`.
+
+use std::fmt::Write;
+
+use super::escape::dot_quoted;
+use super::figures::rate;
+use super::paths;
+use crate::model::report::Report;
+use crate::model::topology::{Link, LinkKind, Node, NodeKind};
+
+/// Below this share of the possible rate a link counts as slower than it could be; above, the two
+/// figures differ by rounding only.
+const AS_POSSIBLE: f64 = 0.99;
+
+/// The graph, narrow links in red.
+pub fn render(report: &Report) -> String {
+    let mut out = String::from("graph peerscope {\n");
+    let mut title = Vec::new();
+    let simulated = format!("SIMULATED machine {}", report.machine);
+    if report.machine != "live" {
+        title.push(simulated.as_str());
+    }
+    title.extend(report.snapshot.host.hostname.known().map(String::as_str));
+    title.push(&report.started_at);
+    let attributes = [
+        format!("label={}", dot_quoted(&title)),
+        "labelloc=t".to_owned(),
+        "rankdir=TB".to_owned(),
+        "nodesep=0.3".to_owned(),
+        "ranksep=0.7".to_owned(),
+        "fontname=\"sans-serif\"".to_owned(),
+        "node [fontname=\"sans-serif\", fontsize=10, style=filled, fillcolor=white, color=\"#666666\"]".to_owned(),
+        "edge [fontname=\"sans-serif\", fontsize=9, color=\"#666666\"]".to_owned(),
+    ];
+    for attribute in attributes {
+        put(&mut out, &attribute);
+    }
+    for node in &report.topology.nodes {
+        put(&mut out, &node_statement(node));
+    }
+    // GPUs side by side in their order, whatever depth they hang at.
+    let leaves = report.topology.nodes.iter().filter(|node| node.kind == NodeKind::Gpu);
+    let leaves: Vec<_> = leaves.map(|node| dot_quoted(&[&node.id])).collect();
+    if leaves.len() > 1 {
+        put(&mut out, &format!("{{ rank=same; {} [style=invis] }}", leaves.join(" -- ")));
+    }
+    let numa = report.topology.nodes.iter().filter(|node| node.kind == NodeKind::NumaNode);
+    let numa: Vec<_> = numa.map(|node| dot_quoted(&[&node.id])).collect();
+    if numa.len() > 1 {
+        put(&mut out, &format!("{{ rank=same; {} }}", numa.join("; ")));
+    }
+    for link in &report.topology.links {
+        put(&mut out, &link_statement(report, link));
+    }
+    out.push_str("}\n");
+    out
+}
+
+fn put(out: &mut String, statement: &str) {
+    // Writing into a String cannot fail.
+    let _ = writeln!(out, "  {statement};");
+}
+
+fn node_statement(node: &Node) -> String {
+    let (shape, fill) = match node.kind {
+        NodeKind::NumaNode => ("box3d", "#e8e8e8"),
+        NodeKind::HostBridge => ("hexagon", "#f3f3f3"),
+        NodeKind::RootPort => ("box", "#ffffff"),
+        NodeKind::SwitchPort => ("box", "#e9f1fb"),
+        NodeKind::Bridge => ("diamond", "#ffffff"),
+        NodeKind::Gpu => ("box", "#c8e6a0"),
+        NodeKind::NvSwitchPlane => ("octagon", "#fde7b0"),
+        NodeKind::Adapter => ("ellipse", "#cfe2f7"),
+    };
+    let pci = node.pci.map(|pci| pci.to_string()).filter(|pci| !node.label.contains(pci.as_str()));
+    let mut lines = vec![node.label.as_str()];
+    lines.extend(pci.as_deref());
+    let pen = if node.kind == NodeKind::Gpu { ", penwidth=2" } else { "" };
+    let id = dot_quoted(&[&node.id]);
+    format!("{id} [label={}, shape={shape}, fillcolor=\"{fill}\"{pen}]", dot_quoted(&lines))
+}
+
+fn link_statement(report: &Report, link: &Link) -> String {
+    let slow = match (link.capacity_gbps, link.possible_gbps) {
+        (Some(now), Some(possible)) => now.0 < possible.0 * AS_POSSIBLE,
+        _ => false,
+    };
+    let lanes = lanes(report, link);
+    let (narrow, label) = match lanes {
+        // A low generation alone is what idle links have.
+        Some(lanes) => (lanes.is_narrow(), lanes.to_string()),
+        None => (slow, link.label.clone()),
+    };
+    let rates = match (link.capacity_gbps, link.possible_gbps) {
+        (Some(now), Some(possible)) if slow => Some(format!("{} of {} GB/s", rate(now.0), rate(possible.0))),
+        (Some(now), _) => Some(format!("{} GB/s", rate(now.0))),
+        _ => None,
+    };
+    let lines: Vec<_> = [Some(label.as_str()), rates.as_deref()].into_iter().flatten().collect();
+    let pen = match link.kind {
+        _ if narrow => ", color=red, fontcolor=red, penwidth=3",
+        LinkKind::NvLink => ", color=\"#5a8f00\", penwidth=2",
+        LinkKind::Pcie => "",
+        LinkKind::RootComplex => ", style=dashed",
+        LinkKind::Interconnect => ", style=dashed, constraint=false",
+    };
+    // The PCIe tree stands above the GPUs, the NVSwitches below; links from GPU to GPU bend neither.
+    let kind = |id: &str| report.topology.nodes.iter().find(|node| node.id == id).map(|node| node.kind);
+    let (upper, lower) = match kind(&link.upper) {
+        Some(NodeKind::NvSwitchPlane) => (&link.lower, &link.upper),
+        _ => (&link.upper, &link.lower),
+    };
+    let gpus = kind(upper) == Some(NodeKind::Gpu) && kind(lower) == Some(NodeKind::Gpu);
+    let aside = if gpus { ", constraint=false" } else { "" };
+    let (upper, lower) = (dot_quoted(&[upper]), dot_quoted(&[lower]));
+    format!("{upper} -- {lower} [label={}{pen}{aside}]", dot_quoted(&lines))
+}
+
+/// Lanes of a PCIe link and what they could be, from the PCI tree.
+fn lanes(report: &Report, link: &Link) -> Option<paths::Lanes> {
+    if link.kind != LinkKind::Pcie {
+        return None;
+    }
+    let node = report.topology.nodes.iter().find(|node| node.id == link.lower)?;
+    paths::link_above(&report.snapshot, report.snapshot.function(node.pci?)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::sample;
+
+    #[test]
+    fn a_narrow_slot_is_red_and_says_how_narrow() {
+        let text = render(&sample::pcie_box());
+        let line = text.lines().find(|line| line.contains("-- \"gpu3\" [label")).unwrap();
+        assert!(line.contains("x4 of x16") && line.contains("color=red"), "{line}");
+        let idle = text.lines().find(|line| line.contains("-- \"gpu1\" [label")).unwrap();
+        assert!(!idle.contains("red"), "{idle}");
+        assert!(text.contains("SIMULATED machine demo"));
+        assert!(text.starts_with("graph peerscope {\n") && text.ends_with("}\n"));
+    }
+
+    #[test]
+    fn names_cannot_leave_their_quotes() {
+        let mut report = sample::healthy(2);
+        report.topology.nodes[0].label = "x\"]; evil [label=\"\u{1b}[31m\n".into();
+        let text = render(&report);
+        assert!(text.contains(r#"label="x\"]; evil [label=\"\\u{1b}[31m\\n"#), "{text}");
+        assert!(!text.contains('\u{1b}'));
+    }
+
+    /// Only where Graphviz is installed: the tests above hold everywhere.
+    #[test]
+    fn graphviz_accepts_it() {
+        for report in [sample::pcie_box(), sample::healthy(8), sample::unknown(3), sample::hostile()] {
+            let file = tempfile::Builder::new().suffix(".dot").tempfile().unwrap();
+            std::fs::write(file.path(), render(&report)).unwrap();
+            let Ok(output) = std::process::Command::new("dot").arg("-Tsvg").arg(file.path()).output() else {
+                return;
+            };
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! Figures picked out of the measurements: configurations, spreads over pairs, cells.
+
+use std::fmt;
+
+use super::highlight::Highlights;
+use super::matrix::Cell;
+use super::page::Paint;
+use crate::model::measurement::{Measurements, PeerBandwidth, Status, Verified};
+use crate::model::placement::{Direction, Engine, Pair, Path, Placement, Side};
+use crate::model::report::Report;
+
+/// One configuration of a peer copy: everything but the pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Setup {
+    pub(super) engine: Engine,
+    pub(super) issuer: Side,
+    pub(super) direction: Direction,
+    pub(super) path: Path,
+    pub(super) placement: Placement,
+}
+
+impl Setup {
+    /// The configuration that a machine is judged by.
+    pub(super) const REFERENCE: Self = Self {
+        engine: Engine::Copy,
+        issuer: Side::Source,
+        direction: Direction::OneWay,
+        path: Path::Direct,
+        placement: Placement::REFERENCE,
+    };
+
+    pub(super) const fn of(peer: &PeerBandwidth) -> Self {
+        let &PeerBandwidth { engine, issuer, direction, path, placement, .. } = peer;
+        Self { engine, issuer, direction, path, placement }
+    }
+
+    pub(super) const fn with_path(self, path: Path) -> Self {
+        Self { path, ..self }
+    }
+
+    pub(super) const fn with_placement(self, placement: Placement) -> Self {
+        Self { placement, ..self }
+    }
+
+    /// Every configuration that was planned, in the order in which it was.
+    pub(super) fn all(measurements: &Measurements) -> Vec<Self> {
+        let mut setups: Vec<Self> = Vec::new();
+        for setup in measurements.peer.iter().map(Self::of) {
+            if !setups.contains(&setup) {
+                setups.push(setup);
+            }
+        }
+        setups
+    }
+
+    /// The measurements made in this configuration.
+    pub(super) fn of_all(self, measurements: &Measurements) -> impl Iterator<Item = &PeerBandwidth> {
+        measurements.peer.iter().filter(move |peer| Self::of(peer) == self)
+    }
+
+    /// This configuration's measurement of one pair.
+    pub(super) fn find(self, measurements: &Measurements, pair: Pair) -> Option<&PeerBandwidth> {
+        self.of_all(measurements).find(|peer| peer.pair == pair)
+    }
+
+    fn mover(self) -> &'static str {
+        match (self.engine, self.issuer) {
+            (Engine::Copy, Side::Source) => "copy engine, issued by source",
+            (Engine::Copy, Side::Destination) => "copy engine, issued by destination",
+            (Engine::Kernel, Side::Source) => "kernel on source (writes)",
+            (Engine::Kernel, Side::Destination) => "kernel on destination (reads)",
+        }
+    }
+
+    /// In what it differs from the reference.
+    pub(super) fn difference(self) -> String {
+        let reference = Self::REFERENCE;
+        let mover = (self.engine, self.issuer) != (reference.engine, reference.issuer);
+        let parts = [
+            mover.then(|| self.mover().to_owned()),
+            (self.direction != reference.direction).then(|| self.direction.to_string()),
+            (self.path != reference.path).then(|| self.path.to_string()),
+            (self.placement != reference.placement).then(|| self.placement.to_string()),
+        ];
+        parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl fmt::Display for Setup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {}, {}, {}", self.mover(), self.direction, self.path, self.placement)
+    }
+}
+
+/// Smallest, median and largest of some figures.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Spread {
+    pub(super) count: usize,
+    pub(super) min: f64,
+    pub(super) median: f64,
+    pub(super) max: f64,
+}
+
+impl Spread {
+    /// None when there is no figure.
+    pub(super) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let mut values: Vec<_> = values.into_iter().filter(|value| value.is_finite()).collect();
+        values.sort_by(f64::total_cmp);
+        let (&min, &max) = (values.first()?, values.last()?);
+        let middle = values.len() / 2;
+        let median =
+            if values.len() % 2 == 1 { values[middle] } else { f64::midpoint(values[middle - 1], values[middle]) };
+        Some(Self { count: values.len(), min, median, max })
+    }
+}
+
+/// A figure in three significant digits or whole: `396`, `35.2`, `7.88`.
+pub(super) fn short(value: f64) -> String {
+    let places = match value.abs() {
+        size if size >= 99.95 => 0,
+        size if size >= 9.995 => 1,
+        _ => 2,
+    };
+    format!("{value:.places$}")
+}
+
+/// A rate: `396`, `35.2`, `7.9`. One decimal place is what repeated runs agree on.
+pub(super) fn rate(value: f64) -> String {
+    format!("{value:.*}", usize::from(value < 99.95))
+}
+
+/// A rate for a crowded matrix: `396`, `35`, `7.9`. The per cent beside it carry the precision.
+fn tight_rate(value: f64) -> String {
+    format!("{value:.*}", usize::from(value < 9.95))
+}
+
+/// What stands in a cell: a figure with its mark and per cent, or a word.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Figure {
+    Number { value: String, percent: Option<String> },
+    Word(&'static str),
+}
+
+/// Words and marks, with what they mean. Printed below a matrix where they occur.
+const MARKS: [(&str, &str); 7] = [
+    ("hung", "did not end before its deadline"),
+    ("fail", "the copy failed"),
+    ("BAD", "bytes were lost or changed on the way, so a rate would mean nothing"),
+    ("skip", "not run, for the reason given"),
+    ("-", "not part of this run"),
+    ("s", "staged through host memory, per cent of the staged route"),
+    ("?", "whether the bytes arrived could not be told"),
+];
+
+impl Figure {
+    pub(super) fn of(peer: Option<&PeerBandwidth>) -> Self {
+        let Some(peer) = peer else { return Self::Word("-") };
+        if matches!(peer.verified, Verified::Dropped | Verified::Corrupt) {
+            return Self::Word("BAD");
+        }
+        match (peer.status, peer.achieved_gbps) {
+            (Status::Measured, Some(achieved)) => {
+                let staged = if peer.path == Path::Staged { "s" } else { "" };
+                let unsure = if peer.verified == Verified::Inconclusive { "?" } else { "" };
+                Self::Number {
+                    value: format!("{}{staged}{unsure}", tight_rate(achieved.0)),
+                    percent: peer.percent.map(|percent| format!("{percent:.0}%")),
+                }
+            }
+            (Status::Measured | Status::Failed, _) => Self::Word("fail"),
+            (Status::Hung, _) => Self::Word("hung"),
+            (Status::Skipped, _) => Self::Word("skip"),
+        }
+    }
+
+    /// The direct figure, or the staged one where a direct copy was not possible. A direct copy
+    /// that failed stays visible.
+    pub(super) fn direct_or_staged(setup: Setup, measurements: &Measurements, pair: Pair) -> Self {
+        let direct = setup.with_path(Path::Direct).find(measurements, pair);
+        let staged = setup.with_path(Path::Staged).find(measurements, pair);
+        match (direct, staged) {
+            (None, Some(_)) => Self::of(staged),
+            (Some(direct), Some(_)) if direct.status == Status::Skipped => Self::of(staged),
+            _ => Self::of(direct),
+        }
+    }
+
+    /// Which of [`MARKS`] it bears.
+    fn bears(&self, mark: &str) -> bool {
+        match self {
+            Self::Word(word) => *word == mark,
+            Self::Number { value, .. } => mark.len() == 1 && value.contains(mark) && mark != "-",
+        }
+    }
+}
+
+/// The marks that these figures bear, with their meaning.
+pub(super) fn legend<'a>(figures: impl IntoIterator<Item = &'a Figure>) -> Vec<(&'static str, &'static str)> {
+    let figures: Vec<_> = figures.into_iter().collect();
+    MARKS.into_iter().filter(|(mark, _)| figures.iter().any(|figure| figure.bears(mark))).collect()
+}
+
+/// Figures as cells in which values and per cent each keep to a column of their own.
+pub(super) fn cells(figures: &[(Pair, Figure)], highlights: &Highlights) -> Vec<(Pair, Cell)> {
+    let mut percent_width = 0;
+    for (_, figure) in figures {
+        if let Figure::Number { percent: Some(percent), .. } = figure {
+            percent_width = percent_width.max(percent.len());
+        }
+    }
+    let cell = |pair: Pair, figure: &Figure| {
+        let found = highlights.pair(pair);
+        match figure {
+            Figure::Number { value, percent: Some(percent) } => {
+                Cell::new(format!("{value} {percent:>percent_width$}"), found)
+            }
+            Figure::Number { value, percent: None } if percent_width > 0 => {
+                Cell::new(format!("{value} {:>percent_width$}", "?"), found)
+            }
+            Figure::Number { value, percent: None } => Cell::new(value, found),
+            Figure::Word(word @ ("-" | "skip")) => Cell::new(word, found.max(Paint::Faint)),
+            Figure::Word(word) => Cell::new(word, Paint::Error),
+        }
+    };
+    figures.iter().map(|(pair, figure)| (*pair, cell(*pair, figure))).collect()
+}
+
+/// The GPUs that this run was about: those that CUDA was asked for and those measured; all GPUs
+/// of the machine where neither tells.
+pub(super) fn gpus(report: &Report) -> Vec<u32> {
+    let mut gpus: Vec<u32> = Vec::new();
+    if let Some(measurements) = &report.measurements {
+        gpus.extend(measurements.driver.devices.iter().map(|device| device.index));
+        gpus.extend(measurements.peer.iter().flat_map(|peer| [peer.pair.source, peer.pair.destination]));
+    }
+    if gpus.is_empty() {
+        gpus.extend(report.snapshot.gpus.iter().map(|gpu| gpu.index));
+    }
+    gpus.sort_unstable();
+    gpus.dedup();
+    gpus
+}
+
+/// Indices as people write them: `0-3,6`.
+pub(super) fn ranges(indices: &[u32]) -> String {
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for &index in indices {
+        match ranges.last_mut() {
+            Some((_, end)) if end.checked_add(1) == Some(index) => *end = index,
+            _ => ranges.push((index, index)),
+        }
+    }
+    let text = |&(start, end): &(u32, u32)| if start == end { start.to_string() } else { format!("{start}-{end}") };
+    ranges.iter().map(text).collect::<Vec<_>>().join(",")
+}
+
+/// `1 pair`, `2 pairs`.
+pub(super) fn count(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spreads_and_roundings() {
+        assert_eq!(Spread::of([f64::NAN]), None);
+        assert_eq!(Spread::of([3.0, 1.0, 2.0, 10.0]), Some(Spread { count: 4, min: 1.0, median: 2.5, max: 10.0 }));
+        assert_eq!([396.3, 99.96, 35.24, 7.88, 0.0].map(rate), ["396", "100", "35.2", "7.9", "0.0"]);
+        assert_eq!([396.3, 35.24, 9.96, 7.88].map(tight_rate), ["396", "35", "10", "7.9"]);
+        assert_eq!([2.345, 14.26, 480.2].map(short), ["2.35", "14.3", "480"]);
+        assert_eq!(ranges(&[0, 1, 2, 5, 7, 8]), "0-2,5,7-8");
+    }
+}

@@ -1,0 +1,189 @@
+//! The top of a page: what stands out, worst first, and why some of it could not be measured.
+
+use std::collections::BTreeMap;
+
+use super::evidence;
+use super::figures::count;
+use super::highlight::paint;
+use super::page::{Page, Paint};
+use super::paths;
+use crate::model::finding::{Finding, Severity, Subject};
+use crate::model::measurement::{Measurements, Status};
+use crate::model::placement::Pair;
+use crate::model::report::Report;
+use crate::model::snapshot::Snapshot;
+
+/// Findings of one rule that are shown in full; the rest is listed by subject.
+const SHOWN_PER_RULE: usize = 3;
+
+/// Reasons for missing measurements that are shown.
+const SHOWN_REASONS: usize = 6;
+
+/// Column at which the text of a finding starts.
+const HANG: usize = 9;
+
+/// Column at which its evidence and next step start.
+const HANG_BELOW: usize = 15;
+
+/// Says at the very top when the machine is not a real one. Every format of text begins so.
+pub(super) fn simulated(page: &mut Page, report: &Report) {
+    if report.machine != "live" {
+        let name = &report.machine;
+        page.line(Paint::Warning, &format!("SIMULATED machine {name}: no figure below comes from real hardware"));
+        page.blank();
+    }
+}
+
+/// Says so when the run did not come to its end.
+pub(super) fn interrupted(page: &mut Page, report: &Report) {
+    if report.measurements.as_ref().is_some_and(|measurements| measurements.interrupted) {
+        page.line(Paint::Warning, "INTERRUPTED: this report is partial and holds what was measured until then");
+        page.blank();
+    }
+}
+
+/// Every finding, the worst first.
+pub(super) fn write(page: &mut Page, report: &Report) {
+    let mut findings: Vec<_> = report.findings.iter().collect();
+    findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    let mut seen: BTreeMap<(Severity, &str), Vec<&Finding>> = BTreeMap::new();
+    for finding in &findings {
+        seen.entry((finding.severity, &finding.code)).or_default().push(finding);
+    }
+    let mut done: Vec<(Severity, &str)> = Vec::new();
+    for finding in findings {
+        let key = (finding.severity, finding.code.as_str());
+        if done.contains(&key) {
+            continue;
+        }
+        done.push(key);
+        let alike = seen.remove(&key).unwrap_or_default();
+        // One more than the limit takes no more room in full than in a list.
+        let shown = if page.verbose() || alike.len() <= SHOWN_PER_RULE + 1 { alike.len() } else { SHOWN_PER_RULE };
+        for finding in &alike[..shown] {
+            finding_in_full(page, finding, &report.snapshot);
+        }
+        if shown < alike.len() {
+            let subjects: Vec<_> = alike[shown..].iter().map(|finding| finding.subject.to_string()).collect();
+            let text = format!("{} more like this: {} [{}]", subjects.len(), subjects.join(", "), finding.code);
+            page.blank();
+            page.item(0, HANG, word(finding.severity), paint(finding.severity), &text);
+        }
+    }
+}
+
+fn finding_in_full(page: &mut Page, finding: &Finding, snapshot: &Snapshot) {
+    page.blank();
+    let subject = match place(&finding.subject, snapshot) {
+        Some(place) => format!("{} ({place})", finding.subject),
+        None => finding.subject.to_string(),
+    };
+    let text = format!("{subject}: {} [{}]", finding.message, finding.code);
+    page.item(0, HANG, word(finding.severity), paint(finding.severity), &text);
+    if !finding.evidence.is_empty() {
+        page.item(HANG, HANG_BELOW, "seen", Paint::Faint, &evidence::text(finding));
+    }
+    if !finding.next_step.is_empty() {
+        page.item(HANG, HANG_BELOW, "do", Paint::Faint, &finding.next_step);
+    }
+}
+
+const fn word(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Info => "info",
+        Severity::Warning => "warning",
+        Severity::Error => "ERROR",
+    }
+}
+
+/// Where the subject is found in the chassis: PCI address, and slot where the firmware names it.
+fn place(subject: &Subject, snapshot: &Snapshot) -> Option<String> {
+    let of = |index: u32| {
+        let address = *snapshot.gpu(index)?.pci.known()?;
+        Some(match paths::slot(snapshot, address) {
+            Some(slot) => format!("{address}, slot {slot}"),
+            None => address.to_string(),
+        })
+    };
+    match *subject {
+        Subject::Machine => None,
+        Subject::Gpu { index } | Subject::Link { index, .. } => of(index),
+        Subject::Pair(Pair { source, destination }) => {
+            let address = |index: u32| snapshot.gpu(index)?.pci.get();
+            Some(format!("{} → {}", address(source)?, address(destination)?))
+        }
+    }
+}
+
+/// Why CUDA or single GPUs could not be used, what else went wrong, and which measurements have no
+/// figure, by reason.
+pub(super) fn trouble(page: &mut Page, report: &Report) {
+    let mut lines: Vec<(String, String)> = Vec::new();
+    let none = Measurements::default();
+    let measurements = report.measurements.as_ref().unwrap_or(&none);
+    let driver = &measurements.driver;
+    lines.extend(driver.failure.iter().map(|why| ("CUDA".into(), format!("could not be used: {why}"))));
+    lines.extend(driver.kernels_failure.iter().map(|why| ("kernels".into(), format!("could not be loaded: {why}"))));
+    for device in &driver.devices {
+        lines.extend(device.failure.iter().map(|why| (format!("GPU {}", device.index), format!("not tested: {why}"))));
+    }
+    lines.extend(report.snapshot.problems.iter().map(|problem| ("facts".into(), problem.clone())));
+    lines.extend(measurements.problems.iter().map(|problem| ("run".into(), problem.clone())));
+    let missing = missing(measurements);
+    let shown = if page.verbose() { missing.len() } else { SHOWN_REASONS };
+    lines.extend(missing.iter().take(shown).cloned());
+    if missing.len() > shown {
+        let rest = count(missing.len() - shown, "more reason");
+        lines.push(("...".into(), format!("{rest}, all in the JSON report")));
+    }
+    if lines.is_empty() {
+        return;
+    }
+    page.heading("Not tested, or not as planned");
+    let hang = lines.iter().map(|(label, _)| label.chars().count()).max().unwrap_or(0).min(20) + 4;
+    for (label, text) in lines {
+        page.item(2, hang, &label, Paint::Plain, &text);
+    }
+}
+
+/// Measurements without a figure, by status and reason, with the pairs they concern.
+fn missing(measurements: &Measurements) -> Vec<(String, String)> {
+    let peer = measurements.peer.iter().map(|peer| (peer.status, &peer.reason, peer.pair));
+    let overlap = measurements.overlap.iter().map(|overlap| (overlap.status, &overlap.reason, overlap.pair));
+    let latency = measurements.latency.iter().map(|latency| (latency.status, &latency.reason, latency.pair));
+    let mut groups: BTreeMap<(u8, &str), (usize, Vec<Pair>)> = BTreeMap::new();
+    let mut all: Vec<Pair> = Vec::new();
+    for (status, reason, pair) in peer.chain(overlap).chain(latency) {
+        all.push(pair);
+        let rank = match status {
+            Status::Measured => continue,
+            Status::Hung => 0,
+            Status::Failed => 1,
+            Status::Skipped => 2,
+        };
+        let (number, pairs) = groups.entry((rank, reason.as_deref().unwrap_or("no reason given"))).or_default();
+        *number += 1;
+        pairs.push(pair);
+    }
+    all.sort_unstable();
+    all.dedup();
+    let word = ["hung", "failed", "skipped"];
+    let line = |((rank, reason), (number, mut pairs)): ((u8, &str), (usize, Vec<Pair>))| {
+        pairs.sort_unstable();
+        pairs.dedup();
+        let pairs = if pairs.len() == all.len() && all.len() > 2 { "all pairs".to_owned() } else { list(&pairs) };
+        (format!("{number} {}", word[usize::from(rank)]), format!("{reason} ({pairs})"))
+    };
+    groups.into_iter().map(line).collect()
+}
+
+/// `2→5, 5→2`, and how many more.
+fn list(pairs: &[Pair]) -> String {
+    const SHOWN: usize = 8;
+    let mut shown: Vec<_> =
+        pairs.iter().take(SHOWN).map(|pair| format!("{}→{}", pair.source, pair.destination)).collect();
+    if pairs.len() > SHOWN {
+        shown.push(format!("{} more", pairs.len() - SHOWN));
+    }
+    format!("GPU {}", shown.join(", "))
+}

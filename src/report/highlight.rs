@@ -1,0 +1,59 @@
+//! Which GPUs and pairs the findings are about, so that matrices can point at them in colour. The
+//! findings themselves stand above in words.
+
+use std::collections::HashMap;
+
+use super::matrix::Cell;
+use super::page::Paint;
+use crate::model::finding::{Finding, Severity, Subject};
+use crate::model::placement::Pair;
+
+/// The worst that the findings say of each GPU and pair.
+#[derive(Debug, Default)]
+pub(super) struct Highlights {
+    gpus: HashMap<u32, Paint>,
+    pairs: HashMap<Pair, Paint>,
+}
+
+impl Highlights {
+    pub(super) fn of(findings: &[Finding]) -> Self {
+        let mut highlights = Self::default();
+        for finding in findings {
+            let paint = paint(finding.severity);
+            match finding.subject {
+                Subject::Machine => {}
+                Subject::Gpu { index } | Subject::Link { index, .. } => {
+                    let worst = highlights.gpus.entry(index).or_default();
+                    *worst = paint.max(*worst);
+                }
+                Subject::Pair(pair) => {
+                    let worst = highlights.pairs.entry(pair).or_default();
+                    *worst = paint.max(*worst);
+                }
+            }
+        }
+        highlights
+    }
+
+    pub(super) fn gpu(&self, index: u32) -> Paint {
+        self.gpus.get(&index).copied().unwrap_or_default()
+    }
+
+    pub(super) fn pair(&self, pair: Pair) -> Paint {
+        self.pairs.get(&pair).copied().unwrap_or_default()
+    }
+
+    /// A row or column label as nvidia-smi writes it.
+    pub(super) fn label(&self, index: u32) -> Cell {
+        Cell::new(format!("GPU{index}"), self.gpu(index))
+    }
+}
+
+/// The paint of a severity; what is only good to know stays plain.
+pub(super) const fn paint(severity: Severity) -> Paint {
+    match severity {
+        Severity::Info => Paint::Plain,
+        Severity::Warning => Paint::Warning,
+        Severity::Error => Paint::Error,
+    }
+}

@@ -1,0 +1,125 @@
+//! The report as JSON, the form that scripts rely on (docs/report.md).
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+use serde_json::ser::{CharEscape, Formatter, PrettyFormatter, Serializer};
+
+use super::escape::acts;
+use crate::model::report::Report;
+
+/// The report as indented JSON with a newline at the end, keys in the order of the contract.
+pub fn render(report: &Report) -> String {
+    let mut bytes = Vec::new();
+    let written = report.serialize(&mut Serializer::with_formatter(&mut bytes, Tidy(PrettyFormatter::new())));
+    // Neither can happen to plain data written into memory; should it, the error is valid JSON too.
+    let text = match written.map(|()| String::from_utf8(bytes)) {
+        Ok(Ok(text)) => text,
+        Ok(Err(error)) => serde_json::json!({ "error": error.to_string() }).to_string(),
+        Err(error) => serde_json::json!({ "error": error.to_string() }).to_string(),
+    };
+    text + "\n"
+}
+
+/// Indents like [`PrettyFormatter`], keeps the noise out of floating-point numbers, and writes
+/// characters that a terminal obeys as escapes, also those that JSON would let stand.
+struct Tidy<'a>(PrettyFormatter<'a>);
+
+/// Four decimal places: a tenth of a megabyte per second, a tenth of a nanosecond.
+fn rounded(value: f64) -> f64 {
+    let scaled = (value * 1e4).round() / 1e4;
+    if scaled.is_finite() { scaled } else { value }
+}
+
+impl Formatter for Tidy<'_> {
+    fn write_f64<W: ?Sized + Write>(&mut self, to: &mut W, value: f64) -> io::Result<()> {
+        self.0.write_f64(to, rounded(value))
+    }
+
+    fn write_string_fragment<W: ?Sized + Write>(&mut self, to: &mut W, fragment: &str) -> io::Result<()> {
+        let mut rest = fragment;
+        while let Some((at, c)) = rest.char_indices().find(|&(_, c)| acts(c)) {
+            to.write_all(&rest.as_bytes()[..at])?;
+            // Every character that acts lies in the basic plane: one escape each.
+            write!(to, "\\u{:04x}", u32::from(c))?;
+            rest = &rest[at + c.len_utf8()..];
+        }
+        to.write_all(rest.as_bytes())
+    }
+
+    fn write_char_escape<W: ?Sized + Write>(&mut self, to: &mut W, escape: CharEscape) -> io::Result<()> {
+        self.0.write_char_escape(to, escape)
+    }
+
+    fn begin_array<W: ?Sized + Write>(&mut self, to: &mut W) -> io::Result<()> {
+        self.0.begin_array(to)
+    }
+
+    fn end_array<W: ?Sized + Write>(&mut self, to: &mut W) -> io::Result<()> {
+        self.0.end_array(to)
+    }
+
+    fn begin_array_value<W: ?Sized + Write>(&mut self, to: &mut W, first: bool) -> io::Result<()> {
+        self.0.begin_array_value(to, first)
+    }
+
+    fn end_array_value<W: ?Sized + Write>(&mut self, to: &mut W) -> io::Result<()> {
+        self.0.end_array_value(to)
+    }
+
+    fn begin_object<W: ?Sized + Write>(&mut self, to: &mut W) -> io::Result<()> {
+        self.0.begin_object(to)
+    }
+
+    fn end_object<W: ?Sized + Write>(&mut self, to: &mut W) -> io::Result<()> {
+        self.0.end_object(to)
+    }
+
+    fn begin_object_key<W: ?Sized + Write>(&mut self, to: &mut W, first: bool) -> io::Result<()> {
+        self.0.begin_object_key(to, first)
+    }
+
+    fn begin_object_value<W: ?Sized + Write>(&mut self, to: &mut W) -> io::Result<()> {
+        self.0.begin_object_value(to)
+    }
+
+    fn end_object_value<W: ?Sized + Write>(&mut self, to: &mut W) -> io::Result<()> {
+        self.0.end_object_value(to)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::sample;
+
+    #[test]
+    fn what_is_written_reads_back_and_ends_its_last_line() {
+        let report = sample::pcie_box();
+        let text = render(&report);
+        assert!(text.starts_with("{\n  \"schema\": \"peerscope.report/1\",\n"), "{}", &text[..60]);
+        assert!(text.ends_with("}\n"));
+        let back: Report = serde_json::from_str(&text).unwrap();
+        assert_eq!(render(&back), text);
+        assert_eq!(back.snapshot, report.snapshot);
+    }
+
+    #[test]
+    fn floats_carry_no_noise() {
+        let mut report = sample::healthy(2);
+        report.timing.total = 0.1 + 0.2;
+        report.timing.measure = 1.0 / 3.0;
+        let text = render(&report);
+        assert!(text.contains("\"total\": 0.3,"), "{text}");
+        assert!(text.contains("\"measure\": 0.3333,"), "{text}");
+    }
+
+    #[test]
+    fn hostile_names_stay_inert_and_intact() {
+        let mut report = sample::healthy(2);
+        report.machine = "a\u{1b}]0;b\u{9b}2J\u{202e}\u{7f}\n\"c".into();
+        let text = render(&report);
+        assert!(!text.contains(|c: char| acts(c) && c != '\n'));
+        assert_eq!(serde_json::from_str::<Report>(&text).unwrap().machine, report.machine);
+    }
+}

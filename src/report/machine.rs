@@ -1,0 +1,149 @@
+//! What machine this is, in a few lines.
+
+use super::figures::{count, ranges};
+use super::highlight::Highlights;
+use super::page::{Page, Paint};
+use super::paths::Lanes;
+use crate::model::measurement::LinkUnderLoad;
+use crate::model::reading::{Reading, Unknown};
+use crate::model::report::Report;
+use crate::model::snapshot::{Gpu, Host};
+use crate::model::units::{MIB, PcieLink};
+
+/// Labels wider than this stand out rather than push all facts to the right.
+const LABELS: usize = 16;
+
+/// Host, driver and GPUs.
+pub(super) fn write(page: &mut Page, report: &Report) {
+    page.heading("Machine");
+    let host = &report.snapshot.host;
+    let highlights = Highlights::of(&report.findings);
+    let groups: Vec<_> = gpu_groups(report)
+        .into_iter()
+        .map(|(indices, text)| (format!("GPU {}", ranges(&indices)), indices, text))
+        .collect();
+    let widest = groups.iter().map(|(label, ..)| label.len()).max().unwrap_or(0);
+    let hang = widest.clamp("software".len(), LABELS) + 4;
+    page.item(2, hang, "host", Paint::Faint, &host_text(report));
+    page.item(2, hang, "software", Paint::Faint, &software(host));
+    if report.snapshot.gpus.is_empty() {
+        page.item(2, hang, "GPUs", Paint::Faint, "none found");
+    }
+    for (label, indices, text) in &groups {
+        let worst = indices.iter().map(|&index| highlights.gpu(index)).max().unwrap_or_default();
+        let number = if indices.len() > 1 { format!("{} x ", indices.len()) } else { String::new() };
+        page.item(2, hang, label, worst.max(Paint::Faint), &format!("{number}{text}"));
+    }
+    if page.verbose() {
+        for gpu in &report.snapshot.gpus {
+            page.item(2, hang, &gpu.label(), Paint::Faint, &identity(gpu));
+        }
+    }
+}
+
+fn host_text(report: &Report) -> String {
+    let host: &Host = &report.snapshot.host;
+    let mut parts = vec![match host.hostname.known() {
+        Some(name) => name.clone(),
+        None => "name unknown".to_owned(),
+    }];
+    parts.extend(host.cpu.known().cloned());
+    if !report.snapshot.numa_nodes.is_empty() {
+        parts.push(count(report.snapshot.numa_nodes.len(), "NUMA node"));
+    }
+    parts.push(match &host.virtual_machine {
+        Reading::Known(true) => "virtual machine".to_owned(),
+        Reading::Known(false) => "bare metal".to_owned(),
+        Reading::Unknown(_) => "bare metal or virtual machine: unknown".to_owned(),
+    });
+    if host.iommu_translating.get() == Some(true) {
+        parts.push("IOMMU translates device addresses".to_owned());
+    }
+    parts.join(", ")
+}
+
+/// The versions that are known, then those that are not, with each reason once.
+fn software(host: &Host) -> String {
+    let readings = [
+        ("driver", &host.driver_version),
+        ("CUDA", &host.cuda_version),
+        ("NVML", &host.nvml_version),
+        ("kernel", &host.kernel_version),
+    ];
+    let known = readings.iter().filter_map(|(name, reading)| Some(format!("{name} {}", reading.known()?)));
+    let mut parts: Vec<_> = known.collect();
+    let mut unknown: Vec<(Vec<&str>, &Unknown)> = Vec::new();
+    for (name, reading) in readings {
+        let Some(why) = reading.unknown() else { continue };
+        match unknown.iter_mut().find(|(_, known)| *known == why) {
+            Some((names, _)) => names.push(name),
+            None => unknown.push((vec![name], why)),
+        }
+    }
+    parts.extend(unknown.iter().map(|(names, why)| format!("{} unknown ({why})", names.join("/"))));
+    parts.join(", ")
+}
+
+/// GPUs that read the same, with their common text, in order of their first index.
+fn gpu_groups(report: &Report) -> Vec<(Vec<u32>, String)> {
+    let mut groups: Vec<(Vec<u32>, String)> = Vec::new();
+    let loads = report.measurements.as_ref().map(|measurements| measurements.links.as_slice()).unwrap_or_default();
+    for gpu in &report.snapshot.gpus {
+        let load = loads.iter().find(|load| load.index == gpu.index);
+        let text = [Some(model(gpu)), Some(pcie(gpu, load)), nvlinks(gpu)];
+        let text = text.into_iter().flatten().collect::<Vec<_>>().join(", ");
+        match groups.iter_mut().find(|(_, known)| *known == text) {
+            Some((indices, _)) => indices.push(gpu.index),
+            None => groups.push((vec![gpu.index], text)),
+        }
+    }
+    groups
+}
+
+fn model(gpu: &Gpu) -> String {
+    let name = match &gpu.name {
+        Reading::Known(name) => name.clone(),
+        Reading::Unknown(why) => format!("model unknown ({why})"),
+    };
+    match gpu.memory_total_bytes.get() {
+        // Whole GiB: boards of one kind differ by some reserved MiB.
+        Some(bytes) => format!("{name}, {} GiB", (bytes.0 / MIB + 512) / 1024),
+        None => name,
+    }
+}
+
+/// The PCIe link under load where it was read so, otherwise as it is.
+fn pcie(gpu: &Gpu, load: Option<&LinkUnderLoad>) -> String {
+    let (possible, width_possible) = (gpu.pcie_generation_max.get(), gpu.pcie_width_max.get());
+    let under_load = load.and_then(|load| {
+        let ([_, generation], [width, _]) = (load.generation?, load.width?);
+        Some((generation, Lanes::new(PcieLink { generation, width }, None, width_possible)?))
+    });
+    if let Some((generation, lanes)) = under_load {
+        let below = possible.filter(|&possible| generation < possible);
+        let below = below.map(|possible| format!(" (can do Gen{possible})")).unwrap_or_default();
+        return format!("PCIe {lanes} under load{below}");
+    }
+    match Lanes::of_gpu(gpu) {
+        Some(lanes) => format!("PCIe {lanes}"),
+        None => "PCIe link unknown".to_owned(),
+    }
+}
+
+/// `NVLink 18 of 18`; nothing for a GPU without NVLink.
+fn nvlinks(gpu: &Gpu) -> Option<String> {
+    let links = gpu.nvlinks.known()?;
+    if links.is_empty() {
+        return None;
+    }
+    let active = links.iter().filter(|link| link.active.get() == Some(true)).count();
+    Some(format!("NVLink {active} of {} active", links.len()))
+}
+
+/// What tells this board from the others.
+fn identity(gpu: &Gpu) -> String {
+    let pci = gpu.pci.get().map(|pci| pci.to_string());
+    let serial = gpu.serial.known().map(|serial| format!("serial {serial}"));
+    let parts: Vec<_> = [pci, gpu.uuid.known().cloned(), serial].into_iter().flatten().collect();
+    if parts.is_empty() { "neither PCI address nor UUID known".to_owned() } else { parts.join(", ") }
+}

@@ -1,0 +1,116 @@
+//! Matrices of measured figures: the one that matters, and with `verbose` every other.
+
+use std::collections::HashMap;
+
+use super::figures::{Figure, Setup, Spread, cells, legend, rate, short};
+use super::highlight::Highlights;
+use super::matrix::{Cell, pair_matrix};
+use super::page::{Page, Paint};
+use crate::model::measurement::{Measurements, Status};
+use crate::model::placement::{Pair, Path, Placement, Side};
+use crate::model::report::Report;
+use crate::model::units::Bytes;
+
+/// What a matrix is drawn from.
+pub(super) struct Matrices<'a> {
+    measurements: &'a Measurements,
+    gpus: &'a [u32],
+    highlights: Highlights,
+}
+
+impl<'a> Matrices<'a> {
+    pub(super) fn new(report: &'a Report, measurements: &'a Measurements, gpus: &'a [u32]) -> Self {
+        Self { measurements, gpus, highlights: Highlights::of(&report.findings) }
+    }
+
+    /// What every pair reaches in the reference configuration.
+    pub(super) fn reference(&self, page: &mut Page) {
+        let setup = Setup::REFERENCE;
+        page.heading("Achieved, source (row) → destination (column), GB/s and % of theoretical");
+        let figure = |pair| Figure::direct_or_staged(setup, self.measurements, pair);
+        self.rates(page, setup, figure);
+    }
+
+    /// The size of a copy, and what was taken out of the rates.
+    fn method(&self, setup: Setup) -> Option<String> {
+        let peers = || setup.of_all(self.measurements);
+        let size = size_text(peers().map(|peer| peer.bytes)).map(|size| format!("copies of {size}"));
+        let fixed = Spread::of(peers().filter_map(|peer| peer.fixed_cost_us));
+        let fixed =
+            fixed.map(|fixed| format!("rates without the fixed cost of a copy (median {} us)", rate(fixed.median)));
+        let parts: Vec<_> = [size, fixed].into_iter().flatten().collect();
+        (!parts.is_empty()).then(|| parts.join("; "))
+    }
+
+    /// Every other matrix there is.
+    pub(super) fn all(&self, page: &mut Page) {
+        let shown_above = |setup: &Setup| *setup == Setup::REFERENCE;
+        for setup in Setup::all(self.measurements).into_iter().filter(|setup| !shown_above(setup)) {
+            page.heading(&format!("Achieved, {}, GB/s and % of theoretical", setup.difference()));
+            self.rates(page, setup, |pair| Figure::of(setup.find(self.measurements, pair)));
+        }
+        for path in [Path::Direct, Path::Staged] {
+            let found = self.measurements.latency.iter().filter(|latency| latency.path == path);
+            let values = found.map(|latency| (latency.pair, (latency.status, latency.latency_us)));
+            self.plain(page, &format!("Latency {path}, source (row) → destination (column), us"), values, short);
+        }
+        for placement in Placement::all() {
+            for side in [Side::Source, Side::Destination] {
+                let of_side = self.measurements.overlap.iter().filter(|overlap| overlap.compute_on == side);
+                let found = of_side.filter(|overlap| overlap.placement == placement);
+                let values = found.map(|overlap| (overlap.pair, (overlap.status, overlap.overlap_percent)));
+                let title = format!("Overlap with a kernel on the {side}, {placement}, %");
+                self.plain(page, &title, values, |value| format!("{value:.0}"));
+            }
+        }
+    }
+
+    fn rates(&self, page: &mut Page, setup: Setup, figure: impl Fn(Pair) -> Figure) {
+        let figures: Vec<_> = Pair::ordered(self.gpus).into_iter().map(|pair| (pair, figure(pair))).collect();
+        let cells: HashMap<_, _> = cells(&figures, &self.highlights).into_iter().collect();
+        let cell = |pair| cells.get(&pair).cloned().unwrap_or_default();
+        page.table(&pair_matrix(self.gpus, |gpu| self.highlights.label(gpu), cell));
+        page.note(Paint::Faint, &setup.to_string());
+        if let Some(method) = self.method(setup) {
+            page.note(Paint::Faint, &method);
+        }
+        for (mark, meaning) in legend(figures.iter().map(|(_, figure)| figure)) {
+            page.item(2, 8, mark, Paint::Strong, meaning);
+        }
+    }
+
+    /// A matrix of bare numbers; nothing when there are none.
+    fn plain(
+        &self,
+        page: &mut Page,
+        title: &str,
+        values: impl Iterator<Item = (Pair, (Status, Option<f64>))>,
+        text: impl Fn(f64) -> String,
+    ) {
+        let values: HashMap<_, _> = values.collect();
+        if values.is_empty() {
+            return;
+        }
+        page.heading(title);
+        let cell = |pair| match values.get(&pair) {
+            Some((Status::Measured, Some(value))) => Cell::new(text(*value), self.highlights.pair(pair)),
+            Some((Status::Hung, _)) => Cell::new("hung", Paint::Error),
+            Some((Status::Skipped, _)) => Cell::new("skip", Paint::Faint),
+            Some(_) => Cell::new("fail", Paint::Error),
+            None => Cell::new("-", Paint::Faint),
+        };
+        page.table(&pair_matrix(self.gpus, |gpu| self.highlights.label(gpu), cell));
+    }
+}
+
+/// `448 MiB`.
+fn size_text(sizes: impl Iterator<Item = Bytes>) -> Option<String> {
+    let mut sizes: Vec<_> = sizes.collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    match sizes.as_slice() {
+        [] => None,
+        [size] => Some(size.to_string()),
+        [smallest, .., largest] => Some(format!("{smallest} to {largest}")),
+    }
+}

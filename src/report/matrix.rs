@@ -1,0 +1,236 @@
+//! Tables without borders: laid out by comfy-table, split into column blocks where the terminal is
+//! too narrow, coloured afterwards so that escape codes never count as width.
+
+use comfy_table::{CellAlignment, ContentArrangement, presets};
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+use super::escape::clean;
+use super::page::Paint;
+use crate::model::placement::Pair;
+
+/// One cell.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Cell {
+    text: String,
+    paint: Paint,
+}
+
+impl Cell {
+    pub(super) fn new(text: impl AsRef<str>, paint: Paint) -> Self {
+        Self { text: clean(text.as_ref()).into_owned(), paint }
+    }
+}
+
+impl<T: AsRef<str>> From<T> for Cell {
+    fn from(text: T) -> Self {
+        Self::new(text, Paint::Plain)
+    }
+}
+
+/// Which side a column's text keeps to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Align {
+    /// Words.
+    Left,
+    /// Numbers.
+    Right,
+}
+
+/// A table. The first `labels` columns stand at the left of every block it is split into.
+#[derive(Debug, Clone)]
+pub(super) struct Table {
+    labels: usize,
+    align: Vec<Align>,
+    rows: Vec<Vec<Cell>>,
+}
+
+/// Columns between two columns of a table.
+const GAP: usize = 2;
+
+impl Table {
+    pub(super) fn new(labels: usize, align: Vec<Align>) -> Self {
+        Self { labels, align, rows: Vec::new() }
+    }
+
+    /// The same table with every column on this side.
+    pub(super) fn aligned(mut self, align: Align) -> Self {
+        self.align.fill(align);
+        self
+    }
+
+    /// Adds a row of captions or figures; missing cells stay empty.
+    pub(super) fn row(&mut self, cells: impl IntoIterator<Item = Cell>) {
+        let mut row: Vec<_> = cells.into_iter().take(self.align.len()).collect();
+        row.resize_with(self.align.len(), Cell::default);
+        self.rows.push(row);
+    }
+
+    /// Adds a row of captions.
+    pub(super) fn captions<'a>(&mut self, captions: impl IntoIterator<Item = &'a str>) {
+        self.row(captions.into_iter().map(|caption| Cell::new(caption, Paint::Faint)));
+    }
+
+    fn column_width(&self, column: usize) -> usize {
+        self.rows.iter().map(|row| row[column].text.width()).max().unwrap_or(0)
+    }
+
+    /// The table in blocks of lines, each block at most `width` columns wide if a label and one
+    /// column fit at all.
+    pub(super) fn render(&self, width: usize, color: bool) -> Vec<Vec<String>> {
+        let widths: Vec<_> = (0..self.align.len()).map(|column| self.column_width(column)).collect();
+        let blocks = |gap| self.blocks(&widths, gap, width);
+        // A tighter table in one piece reads better than a loose one in two.
+        let (gap, blocks) = match blocks(GAP) {
+            loose if loose.len() == 1 => (GAP, loose),
+            loose => match blocks(1) {
+                tight if tight.len() == 1 => (1, tight),
+                _ => (GAP, loose),
+            },
+        };
+        blocks.iter().map(|columns| self.block(columns, &widths, gap, color)).collect()
+    }
+
+    /// Which columns stand in which block, spread evenly.
+    fn blocks(&self, widths: &[usize], gap: usize, width: usize) -> Vec<Vec<usize>> {
+        let label_width: usize = widths[..self.labels].iter().map(|width| width + gap).sum();
+        let room = (width + gap).saturating_sub(label_width);
+        let split = |most: usize| {
+            let mut blocks: Vec<Vec<usize>> = Vec::new();
+            let mut used = usize::MAX;
+            for (column, column_width) in widths.iter().enumerate().skip(self.labels) {
+                let needed = column_width + gap;
+                match blocks.last_mut() {
+                    Some(block) if used + needed <= room && block.len() < most => {
+                        block.push(column);
+                        used += needed;
+                    }
+                    _ => {
+                        blocks.push(vec![column]);
+                        used = needed;
+                    }
+                }
+            }
+            blocks
+        };
+        let fewest = split(usize::MAX);
+        // 8 + 8 columns rather than 12 + 4.
+        let even = split((self.align.len() - self.labels).div_ceil(fewest.len().max(1)));
+        let chosen = if even.len() == fewest.len() { even } else { fewest };
+        chosen.into_iter().map(|block| (0..self.labels).chain(block).collect()).collect()
+    }
+
+    fn block(&self, columns: &[usize], widths: &[usize], gap: usize, color: bool) -> Vec<String> {
+        let mut table = comfy_table::Table::new();
+        table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+        for row in &self.rows {
+            table.add_row(columns.iter().map(|&column| comfy_table::Cell::new(&row[column].text)));
+        }
+        #[allow(clippy::cast_possible_truncation, reason = "a gap of one or two")]
+        for (place, layout) in table.column_iter_mut().enumerate() {
+            layout.set_padding((if place == 0 { 0 } else { gap as u16 }, 0));
+            layout.set_cell_alignment(match self.align[columns[place]] {
+                Align::Left => CellAlignment::Left,
+                Align::Right => CellAlignment::Right,
+            });
+        }
+        let painted = |(line, row): (String, &Vec<Cell>)| paint_line(&line, columns, row, widths, gap, color);
+        table.lines().zip(&self.rows).map(painted).collect()
+    }
+}
+
+/// Colours the cells of a laid-out line, each by its place.
+fn paint_line(line: &str, columns: &[usize], row: &[Cell], widths: &[usize], gap: usize, color: bool) -> String {
+    let mut rest = line;
+    let mut painted = String::with_capacity(line.len());
+    for (place, &column) in columns.iter().enumerate() {
+        let span = widths[column] + if place == 0 { 0 } else { gap };
+        let (here, after) = split_columns(rest, span);
+        rest = after;
+        let text = here.trim();
+        let lead = here.len() - here.trim_start().len();
+        painted.push_str(&here[..lead]);
+        painted.push_str(&row[column].paint.apply(text, color));
+        painted.push_str(&here[lead + text.len()..]);
+    }
+    painted.trim_end().to_owned()
+}
+
+/// The first `columns` columns of the text, and the rest.
+fn split_columns(text: &str, columns: usize) -> (&str, &str) {
+    let mut used = 0;
+    let at = text.char_indices().find(|(_, c)| {
+        used += c.width().unwrap_or(0);
+        used > columns
+    });
+    text.split_at(at.map_or(text.len(), |(at, _)| at))
+}
+
+/// A matrix of GPUs: sources in rows, destinations in columns, `X` on the diagonal as nvidia-smi
+/// has it. Labels come from `label`, cells from `cell`.
+pub(super) fn pair_matrix(gpus: &[u32], label: impl Fn(u32) -> Cell, cell: impl Fn(Pair) -> Cell) -> Table {
+    let align = std::iter::once(Align::Left).chain(gpus.iter().map(|_| Align::Right)).collect();
+    let mut table = Table::new(1, align);
+    table.row(std::iter::once(Cell::default()).chain(gpus.iter().map(|&gpu| label(gpu))));
+    for &source in gpus {
+        let cells = gpus.iter().map(|&destination| {
+            if source == destination { Cell::new("X", Paint::Faint) } else { cell(Pair { source, destination }) }
+        });
+        table.row(std::iter::once(label(source)).chain(cells));
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers(gpus: u32) -> Table {
+        let gpus: Vec<_> = (0..gpus).collect();
+        pair_matrix(&gpus, |gpu| format!("GPU{gpu}").into(), |pair| format!("{}", pair.source * 100).into())
+    }
+
+    #[test]
+    fn columns_align_to_the_right() {
+        let blocks = numbers(3).render(80, false);
+        insta::assert_snapshot!(blocks[0].join("\n"), @r"
+              GPU0  GPU1  GPU2
+        GPU0     X     0     0
+        GPU1   100     X   100
+        GPU2   200   200     X
+        ");
+    }
+
+    #[test]
+    fn wide_tables_are_split_evenly_with_their_labels() {
+        let blocks = numbers(16).render(80, false);
+        assert_eq!(blocks.len(), 2);
+        for block in &blocks {
+            assert_eq!(block.len(), 17);
+            assert!(block[1].starts_with("GPU0 "), "{block:?}");
+            assert_eq!(block[0].split_whitespace().count(), 8);
+        }
+        let narrowest = numbers(16).render(12, false);
+        assert_eq!(narrowest.len(), 16);
+        assert!(narrowest.iter().flatten().all(|line| line.width() <= 12));
+    }
+
+    #[test]
+    fn a_tighter_gap_saves_a_split() {
+        let loose = numbers(8).render(52, false);
+        let tight = numbers(8).render(51, false);
+        assert_eq!((loose.len(), tight.len()), (1, 1));
+        assert_eq!((loose[0][0].width(), tight[0][0].width()), (52, 44));
+    }
+
+    #[test]
+    fn colour_changes_no_column() {
+        let mut table = Table::new(1, vec![Align::Left, Align::Right, Align::Left]);
+        table.row([Cell::from("a"), Cell::new("12", Paint::Error), Cell::new("日本", Paint::Good)]);
+        table.row([Cell::from("long"), Cell::new("1234", Paint::Faint), Cell::from("b\u{1b}[0m")]);
+        let plain = table.render(80, false);
+        assert_eq!(plain, [["a       12  日本", "long  1234  b\\u{1b}[0m"]]);
+        let colored = table.render(80, true)[0].join("\n");
+        assert!(colored.contains("\u{1b}[1m\u{1b}[31m12\u{1b}[0m"), "{colored:?}");
+        assert!(!colored.contains("b\u{1b}"), "{colored:?}");
+    }
+}
