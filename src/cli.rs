@@ -54,6 +54,10 @@ pub enum Command {
 /// Options of `topo`.
 #[derive(Debug, Args)]
 pub struct TopoArgs {
+    /// Show UUIDs, serial numbers and the bottleneck of every pair.
+    #[arg(short, long)]
+    pub verbose: bool,
+
     /// Format on stdout.
     #[arg(long, value_enum, default_value_t = TopoFormat::Text)]
     pub format: TopoFormat,

@@ -43,7 +43,7 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, String>
     let snapshot = select::select(snapshot, &cli.gpus).inspect_err(|_| progress.clear())?;
     let discover = started.elapsed().as_secs_f64();
 
-    let mut run = Run { cli, args, machine, snapshot, telemetry, stop, progress, timing: Timing::default() };
+    let mut run = Run { args, machine, snapshot, telemetry, stop, progress, timing: Timing::default() };
     let (measurements, topology) = run.measure(worker, started)?;
     run.progress.clear();
 
@@ -78,7 +78,6 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, String>
 
 /// Everything that measuring needs and leaves behind.
 struct Run<'a> {
-    cli: &'a Cli,
     args: &'a CheckArgs,
     machine: &'a Machine,
     snapshot: Snapshot,
@@ -96,8 +95,7 @@ impl Run<'_> {
     ) -> Result<(Measurements, crate::model::topology::Topology), String> {
         let profile = Profile::load(self.args.profile)?;
         let topology = topology::build(&self.snapshot);
-        let mut measurements =
-            Measurements { profile: self.args.profile.as_str().into(), ..Measurements::default() };
+        let mut measurements = Measurements { profile: self.args.profile.as_str().into(), ..Measurements::default() };
         let setup = Setup {
             machine: self.machine.clone(),
             selections: selections(&self.snapshot),
@@ -105,7 +103,8 @@ impl Run<'_> {
         };
         if setup.selections.is_empty() {
             // The snapshot says why there is no GPU; the driver would only say so again.
-            measurements.driver = DriverFacts { failure: self.snapshot.problems.first().cloned(), ..DriverFacts::default() };
+            measurements.driver =
+                DriverFacts { failure: self.snapshot.problems.first().cloned(), ..DriverFacts::default() };
             return Ok((measurements, topology));
         }
         let opened = worker

@@ -18,11 +18,8 @@ pub fn run(cli: &Cli, args: &DiagnoseArgs) -> Result<u8, String> {
     let files = Files::prepare(&args.output, &[Format::Text, Format::Json])?;
     let mut report = load(&args.report)?;
     let judging = Instant::now();
-    let evidence = Evidence {
-        snapshot: &report.snapshot,
-        topology: &report.topology,
-        measurements: report.measurements.as_ref(),
-    };
+    let evidence =
+        Evidence { snapshot: &report.snapshot, topology: &report.topology, measurements: report.measurements.as_ref() };
     let findings = diagnose::judge(&evidence);
     report.verdict = diagnose::verdict(&findings, report.measurements.as_ref(), args.fail_on.into());
     report.findings = findings;

@@ -18,9 +18,7 @@ pub fn style(color: Color, verbose: bool) -> Style {
     let color = match color {
         Color::Always => true,
         Color::Never => false,
-        Color::Auto => {
-            stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
-        }
+        Color::Auto => stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
     };
     let width = terminal_size::terminal_size_of(&stdout).map_or(WIDTH_ELSEWHERE, |(width, _)| usize::from(width.0));
     // A pipe can say how wide its reader is, as ls and git let it.

@@ -19,7 +19,7 @@ use crate::topology;
 /// One sentence.
 pub fn run(cli: &Cli, machine: &Machine, args: &TopoArgs) -> Result<u8, String> {
     let started = Instant::now();
-    let files = Files::prepare(&args.output, &[Format::Topo, Format::Json, Format::Dot])?;
+    let files = Files::prepare(&args.output, &[Format::Text, Format::Json, Format::Dot])?;
     let started_at = timestamp();
     let (snapshot, _) = snapshot(machine);
     let snapshot = select::select(snapshot, &cli.gpus)?;
@@ -52,7 +52,7 @@ pub fn run(cli: &Cli, machine: &Machine, args: &TopoArgs) -> Result<u8, String> 
         TopoFormat::Json => Format::Json,
         TopoFormat::Dot => Format::Dot,
     };
-    let printed = output::print(&render(&report, format, &output::style(cli.color, false)));
-    files.write(&report, false).and(printed)?;
+    let printed = output::print(&render(&report, format, &output::style(cli.color, args.verbose)));
+    files.write(&report, args.verbose).and(printed)?;
     Ok(report.verdict.exit_code)
 }

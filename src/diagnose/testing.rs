@@ -23,6 +23,7 @@ pub fn cell(pair: Pair, path: Path, gbps: f64) -> PeerBandwidth {
         percent: None,
         samples: 5,
         spread_percent: Some(1.0),
+        fixed_cost_us: None,
         host_blocked_us: None,
         verified: Verified::Ok,
         verification_detail: None,

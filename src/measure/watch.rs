@@ -85,7 +85,8 @@ fn summary(index: u32, seen: &Mutex<Seen>) -> LinkUnderLoad {
         let known = || seen.samples.iter().filter_map(figure);
         Some([known().min()?, known().max()?])
     };
-    let replays = || seen.samples.iter().filter_map(|sample| sample.replays);
+    let mut replays = seen.samples.iter().filter_map(|sample| sample.replays);
+    let (first, last) = (replays.next(), replays.next_back());
     let mut throttle_reasons: Vec<String> =
         seen.samples.iter().flat_map(|sample| sample.throttle_reasons.iter().cloned()).collect();
     throttle_reasons.sort();
@@ -95,7 +96,7 @@ fn summary(index: u32, seen: &Mutex<Seen>) -> LinkUnderLoad {
         readings: u32::try_from(seen.samples.len()).unwrap_or(u32::MAX),
         generation: range(|sample| sample.generation),
         width: range(|sample| sample.width),
-        replays_added: replays().last().zip(replays().next()).map(|(last, first)| last.saturating_sub(first)),
+        replays_added: first.map(|first| last.unwrap_or(first).saturating_sub(first)),
         throttle_reasons,
         reason: (!seen.ended).then(|| "NVML did not answer in time".to_owned()),
     }
