@@ -23,14 +23,9 @@ pub struct Cell<'a> {
 }
 
 impl Cell<'_> {
-    /// Whether it has an answer. Wrong bytes are one, whatever became of the timing; a figure of
-    /// which it could not be told whether the bytes arrived is none.
+    /// Whether it has an answer. Wrong bytes are one, whatever became of the timing.
     pub fn tested(&self) -> bool {
-        match self.verified {
-            Verified::Dropped | Verified::Corrupt => true,
-            Verified::Inconclusive => false,
-            Verified::Ok | Verified::Skipped => self.status == Status::Measured,
-        }
+        matches!(self.verified, Verified::Dropped | Verified::Corrupt) || self.status == Status::Measured
     }
 }
 
@@ -83,7 +78,10 @@ pub struct Coverage {
     pub tested: u32,
     /// Measurements without.
     pub untested: u32,
-    /// Why those without a fault of their own (skipped, not verifiable) have none, with counts.
+    /// Of those with an answer, how many have a figure of which it could not be told whether the
+    /// bytes arrived.
+    pub unverified: u32,
+    /// Why those without a fault of their own (skipped) have none, with counts.
     pub reasons: BTreeMap<String, u32>,
 }
 
@@ -93,13 +91,13 @@ pub fn coverage(measurements: &Measurements) -> Coverage {
     for cell in cells(measurements) {
         if cell.tested() {
             coverage.tested += 1;
+            coverage.unverified += u32::from(cell.verified == Verified::Inconclusive);
             continue;
         }
         coverage.untested += 1;
         let reason = match cell.status {
             Status::Skipped => cell.reason.unwrap_or("no reason given").to_owned(),
-            Status::Measured => "whether the bytes arrived could not be told".to_owned(),
-            Status::Failed | Status::Hung => continue,
+            Status::Measured | Status::Failed | Status::Hung => continue,
         };
         *coverage.reasons.entry(reason).or_default() += 1;
     }

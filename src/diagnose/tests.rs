@@ -306,7 +306,7 @@ fn a_figure_whose_bytes_are_in_doubt_and_a_gpu_without_cells_are_untested() {
     let message = only(&found, "not-tested", Severity::Warning).message;
     assert!(message.contains("could not be told") && message.contains("GPU 2: hidden"), "{message}");
     let verdict = verdict(&found, Some(&measurements), Severity::Error);
-    assert_eq!((verdict.tested, verdict.untested, verdict.exit_code), (1, 2, 3));
+    assert_eq!((verdict.tested, verdict.untested, verdict.exit_code), (2, 1, 3));
 }
 
 #[test]

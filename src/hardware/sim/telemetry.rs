@@ -41,6 +41,8 @@ impl SimTelemetry {
         gpu.architecture = Reading::Known(spec.architecture.clone());
         gpu.minor = Reading::Known(gpu.index);
         gpu.serial = Reading::Known(format!("{:013}", gpu.index));
+        gpu.memory_total_bytes = Reading::Known(spec.memory);
+        gpu.memory_free_bytes = Reading::Known(spec.memory_free);
         gpu.numa_node =
             self.function_of(spec).and_then(|function| function.numa_node.ok_or(Unknown::Unsupported)).into();
     }
@@ -103,8 +105,6 @@ impl SimTelemetry {
     }
 
     fn state(gpu: &mut Gpu, spec: &GpuSpec) {
-        gpu.memory_total_bytes = Reading::Known(spec.memory);
-        gpu.memory_free_bytes = Reading::Known(spec.memory_free);
         gpu.bar1_total_bytes = Reading::Known(spec.bar1);
         let partitions = matches!(spec.architecture.as_str(), "Hopper" | "Blackwell");
         gpu.mig = if partitions { Reading::Known(false) } else { Reading::unsupported() };
@@ -205,6 +205,8 @@ impl Telemetry for SimTelemetry {
             GpuGroup::Pcie => self.pcie(gpu, spec),
             GpuGroup::NvLink => self.nvlink(gpu, spec),
             GpuGroup::State => Self::state(gpu, spec),
+            // They come with the links: reading them costs nothing here.
+            GpuGroup::LinkErrors => {}
         }
     }
 
