@@ -16,7 +16,7 @@ pub fn run(args: &ExplainArgs) -> Result<u8, String> {
                 let codes: Vec<_> = diagnose::registry().iter().map(|rule| rule.code()).collect();
                 format!("there is no code '{code}': the codes are {}", codes.join(", "))
             })?;
-            output::print(&page)?;
+            output::print(&format!("{}\n", page.trim_end()))?;
         }
         None => {
             let lines = diagnose::registry().iter().map(|rule| format!("{:<24} {}\n", rule.code(), rule.severity()));

@@ -9,6 +9,7 @@ mod progress;
 mod select;
 mod topo;
 
+use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,9 +47,9 @@ pub fn run(cli: &Cli) -> Result<u8, String> {
 }
 
 /// Prints a failure, as `peerscope: sentence`.
-#[allow(clippy::disallowed_macros, reason = "commands may print")]
 pub fn complain(sentence: &str) {
-    eprintln!("peerscope: {sentence}");
+    // eprintln! would panic where stderr cannot be written, and a panic hides the exit code.
+    let _ = writeln!(std::io::stderr(), "peerscope: {sentence}");
 }
 
 /// Now, in RFC 3339, UTC.
