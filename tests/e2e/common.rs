@@ -1,0 +1,195 @@
+//! Running the binary, and looking at what it wrote.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::LazyLock;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// No run takes a tenth of this; one that does has hung, and must not take the suite with it.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Every built-in machine. A test holds it against `peerscope machines`.
+pub const MACHINES: [&str; 12] = [
+    "demo",
+    "h200x8",
+    "h200x2",
+    "single",
+    "none",
+    "pcie16",
+    "pair-hangs",
+    "crash",
+    "writes-dropped",
+    "gpu-lost",
+    "fabric-down",
+    "no-kernels",
+];
+
+/// A report from 8 x H200, identifiers blanked.
+pub const HARDWARE_REPORT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/h200x8-standard.json");
+
+/// What became of a run.
+#[derive(Debug)]
+pub struct Ran {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+    pub took: Duration,
+}
+
+impl Ran {
+    /// stdout as JSON, all of it.
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("stdout is not JSON: {error}: {self:?}"))
+    }
+
+    /// stdout with every run of white space as one blank, so that a line break hides no sentence.
+    pub fn flowing(&self) -> String {
+        flowing(&self.stdout)
+    }
+}
+
+/// Every run of white space as one blank.
+pub fn flowing(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// The binary, with nothing of the caller's environment that changes what it says.
+pub fn peerscope<S: AsRef<str>>(args: &[S]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_peerscope"));
+    command.args(args.iter().map(AsRef::as_ref)).stdin(Stdio::null());
+    for variable in ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "TERM", "RUST_BACKTRACE"] {
+        command.env_remove(variable);
+    }
+    command.env("COLUMNS", "100");
+    command
+}
+
+/// Runs it with these arguments.
+pub fn run<S: AsRef<str>>(args: &[S]) -> Ran {
+    finish(&mut peerscope(args))
+}
+
+/// Runs a command to its end. Whatever happens, it must not panic.
+pub fn finish(command: &mut Command) -> Ran {
+    let started = Instant::now();
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let output = wait_with_output(child);
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    let ran = Ran {
+        code: output.status.code(),
+        stdout: text(output.stdout),
+        stderr: text(output.stderr),
+        took: started.elapsed(),
+    };
+    assert!(!ran.stderr.contains("panicked"), "{command:?}: {ran:?}");
+    ran
+}
+
+/// Its output, as far as it goes to pipes; it is killed when it takes too long.
+pub fn wait_with_output(child: Child) -> Output {
+    let pid = child.id();
+    let (sender, ended) = mpsc::channel();
+    std::thread::spawn(move || sender.send(child.wait_with_output()));
+    match ended.recv_timeout(LIMIT) {
+        Ok(output) => output.unwrap(),
+        Err(_) => {
+            signal("KILL", pid);
+            panic!("process {pid} did not end within {LIMIT:?}");
+        }
+    }
+}
+
+/// Waits for a child whose output goes elsewhere.
+pub fn wait(child: &mut Child) -> ExitStatus {
+    let until = Instant::now() + LIMIT;
+    while Instant::now() < until {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    child.kill().unwrap();
+    panic!("process {} did not end within {LIMIT:?}", child.id());
+}
+
+/// Sends a signal to one process.
+pub fn signal(name: &str, pid: u32) {
+    let sent = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).stderr(Stdio::null()).status();
+    assert!(sent.is_ok(), "there is no kill(1)");
+}
+
+/// `check --profile quick` of a machine; the one that hangs is given up after a second.
+pub fn check(machine: &str, profile: &str) -> Vec<String> {
+    let mut args = vec!["check", "--machine", machine, "--profile", profile];
+    if machine == "pair-hangs" {
+        args.extend(["--deadline", "1"]);
+    }
+    args.into_iter().map(String::from).collect()
+}
+
+/// The same with more arguments.
+pub fn with(mut args: Vec<String>, more: &[&str]) -> Vec<String> {
+    args.extend(more.iter().copied().map(String::from));
+    args
+}
+
+/// `check --profile standard` of the machine that shows faults, run once.
+pub static DEMO: LazyLock<Value> =
+    LazyLock::new(|| run(&with(check("demo", "standard"), &["--format", "json"])).json());
+
+/// `check --profile standard` of the simulated H200 server, run once.
+pub static H200X8: LazyLock<Value> =
+    LazyLock::new(|| run(&with(check("h200x8", "standard"), &["--format", "json"])).json());
+
+/// A JSON file.
+pub fn read_json(path: impl AsRef<Path>) -> Value {
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+/// Writes a JSON file into a folder.
+pub fn write_json(folder: &Path, name: &str, value: &Value) -> String {
+    write(folder, name, &value.to_string())
+}
+
+/// Writes a file into a folder and says where it is.
+pub fn write(folder: &Path, name: &str, text: &str) -> String {
+    let path = folder.join(name);
+    std::fs::write(&path, text).unwrap();
+    text_of(&path)
+}
+
+/// A path as text.
+pub fn text_of(path: &Path) -> String {
+    path.to_str().unwrap().to_owned()
+}
+
+/// A folder that vanishes with its guard, and a file name in it.
+pub fn place(name: &str) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(name);
+    (folder, path)
+}
+
+/// The elements of a list.
+pub fn list(value: &Value) -> &[Value] {
+    value.as_array().unwrap_or_else(|| panic!("not a list: {value}"))
+}
+
+/// Source and destination of a cell.
+pub fn pair(cell: &Value) -> (u64, u64) {
+    (cell["source"].as_u64().unwrap(), cell["destination"].as_u64().unwrap())
+}
+
+/// The codes of the findings.
+pub fn codes(report: &Value) -> Vec<&str> {
+    list(&report["findings"]).iter().map(|finding| finding["code"].as_str().unwrap()).collect()
+}
+
+/// A skipped test must be seen.
+#[allow(clippy::disallowed_macros, reason = "a test that was not run must say so")]
+pub fn skipped(why: &str) {
+    eprintln!("\n*** SKIPPED: {why} ***\n");
+}

@@ -1,0 +1,198 @@
+//! Exit codes (docs/exit-codes.md), and the sentence that goes with each failure.
+
+use crate::common::{HARDWARE_REPORT, MACHINES, Ran, check, place, read_json, run, text_of, with, write, write_json};
+
+const HEALTHY: i32 = 0;
+const FAULT: i32 = 1;
+const USAGE: i32 = 2;
+const UNTESTED: i32 = 3;
+
+/// Machine, `topo`, `check --profile quick`.
+const CODES: [(&str, i32, i32); 12] = [
+    ("demo", FAULT, FAULT),
+    ("h200x8", HEALTHY, HEALTHY),
+    ("h200x2", HEALTHY, HEALTHY),
+    ("single", HEALTHY, UNTESTED),
+    ("none", UNTESTED, UNTESTED),
+    ("pcie16", HEALTHY, HEALTHY),
+    // What only a copy shows, topo cannot know.
+    ("pair-hangs", HEALTHY, FAULT),
+    ("crash", HEALTHY, FAULT),
+    ("writes-dropped", HEALTHY, FAULT),
+    ("gpu-lost", FAULT, FAULT),
+    ("fabric-down", HEALTHY, UNTESTED),
+    ("no-kernels", HEALTHY, UNTESTED),
+];
+
+#[test]
+fn every_machine_has_its_exit_code() {
+    assert_eq!(CODES.map(|(machine, ..)| machine), MACHINES);
+    let mut wrong = Vec::new();
+    for (machine, topo, quick) in CODES {
+        let rows =
+            [(vec!["topo".to_owned(), "--machine".into(), machine.into()], topo), (check(machine, "quick"), quick)];
+        for (args, expected) in rows {
+            let ran = run(&args);
+            if ran.code != Some(expected) || !ran.stderr.is_empty() || ran.stdout.is_empty() {
+                wrong.push(format!("{args:?}: {expected} expected: {ran:?}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_test_that_is_missing_never_passes_nor_counts_as_a_fault() {
+    for severity in ["info", "warning", "error"] {
+        for machine in ["none", "single", "fabric-down", "no-kernels"] {
+            let args = with(check(machine, "quick"), &["--fail-on", severity]);
+            assert_eq!(run(&args).code, Some(UNTESTED), "{args:?}");
+        }
+        assert_eq!(run(&with(check("h200x8", "quick"), &["--fail-on", severity])).code, Some(HEALTHY));
+    }
+    // A group that this profile has no measurement for.
+    let nothing = run(&with(check("h200x2", "quick"), &["--only", "latency"]));
+    assert_eq!(nothing.code, Some(UNTESTED), "{nothing:?}");
+    let everything_skipped = run(&with(check("h200x2", "standard"), &["--skip", "peers,overlap,latency"]));
+    assert_eq!(everything_skipped.code, Some(UNTESTED), "{everything_skipped:?}");
+}
+
+#[test]
+fn fail_on_moves_the_line() {
+    // A report with a warning and nothing worse: nothing overlaps.
+    let mut report = read_json(HARDWARE_REPORT);
+    for cell in report["measurements"]["overlap"].as_array_mut().unwrap() {
+        cell["overlap_percent"] = 0.0.into();
+    }
+    let (folder, _) = place("");
+    let path = write_json(folder.path(), "serial.json", &report);
+    for (severity, expected) in [("error", HEALTHY), ("warning", FAULT), ("info", FAULT)] {
+        let ran = run(&["diagnose", &path, "--fail-on", severity]);
+        assert_eq!(ran.code, Some(expected), "{severity}: {ran:?}");
+        assert!(ran.stdout.contains("placement-serialises"), "{ran:?}");
+    }
+    assert_eq!(run(&["diagnose", &path]).code, Some(HEALTHY), "the default is error");
+}
+
+/// Exit code 2, nothing on stdout, and one sentence of ours that names `what`.
+fn assert_refused(args: &[&str], what: &str) -> Ran {
+    let ran = run(args);
+    assert_eq!(ran.code, Some(USAGE), "{args:?}: {ran:?}");
+    assert_eq!(ran.stdout, "", "{args:?}");
+    assert!(ran.stderr.contains(what), "{args:?} does not name {what}: {ran:?}");
+    ran
+}
+
+fn assert_one_line(args: &[&str], what: &str) {
+    let ran = assert_refused(args, what);
+    assert!(ran.stderr.starts_with("peerscope: "), "{ran:?}");
+    assert_eq!(ran.stderr.trim_end().lines().count(), 1, "{args:?}: {ran:?}");
+}
+
+#[test]
+fn wrong_usage_is_named() {
+    // clap says these, with a line of help after the sentence.
+    for (args, what) in [
+        (&["--bogus"][..], "--bogus"),
+        (&["check", "--bogus"], "--bogus"),
+        (&["frobnicate"], "frobnicate"),
+        (&["check", "--machine", "demo", "--profile", "thorough"], "thorough"),
+        (&["check", "--machine", "demo", "--memory", "1MiB"], "64MiB"),
+        (&["check", "--machine", "demo", "--memory", "plenty"], "plenty"),
+        (&["check", "--machine", "demo", "--deadline", "never"], "never"),
+        (&["check", "--machine", "demo", "--deadline", "-1"], "-1"),
+        (&["check", "--machine", "demo", "--overlap-bytes", "1"], "16MiB"),
+        (&["check", "--machine", "demo", "--fail-on", "doom"], "doom"),
+        (&["check", "--machine", "demo", "--only", "weather"], "weather"),
+        (&["check", "--machine", "demo", "--only", "peers", "--skip", "latency"], "--skip"),
+        (&["topo", "--machine", "demo", "--format", "yaml"], "yaml"),
+        (&["diagnose"], "<REPORT>"),
+    ] {
+        let ran = assert_refused(args, what);
+        assert!(ran.stderr.starts_with("error: "), "{ran:?}");
+    }
+    // And these are peerscope's own.
+    assert_one_line(&["topo", "--machine", "nosuch"], "'nosuch'");
+    assert_one_line(&["check", "--machine", "nosuch"], "demo");
+    assert_one_line(&["explain", "no-such-code"], "'no-such-code'");
+    assert_one_line(&["explain", "no-such-code"], "pcie-narrow");
+    for gpu in ["77", "nonsense", "GPU-12345678-0000-0000-0000-000000000000", "0000:99:00.0", "-"] {
+        let gpus = format!("--gpus={gpu}");
+        assert_one_line(&["topo", "--machine", "demo", &gpus], &format!("'{gpu}'"));
+        assert_one_line(&["check", "--machine", "demo", &gpus], "7 (0000:64:00.0)");
+    }
+    assert_one_line(&["check", "--machine", "demo", "--gpus", "0,1,77"], "'77'");
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_named_before_anything_is_measured() {
+    let (folder, as_json) = place("folder.json");
+    std::fs::create_dir(&as_json).unwrap();
+    let as_json = text_of(&as_json);
+    let missing = text_of(&folder.path().join("missing/report.json"));
+    let a_folder = text_of(folder.path());
+    let files = [
+        ("report.xyz", "report.xyz"),
+        ("report", "'report'"),
+        (missing.as_str(), missing.as_str()),
+        (as_json.as_str(), "it is a folder"),
+        (a_folder.as_str(), a_folder.as_str()),
+        ("/proc/report.json", "/proc/report.json"),
+    ];
+    for (file, what) in files {
+        assert_one_line(&["check", "--machine", "demo", "-o", file], what);
+        assert_one_line(&["topo", "--machine", "demo", "-o", file], what);
+        assert_one_line(&["diagnose", HARDWARE_REPORT, "-o", file], what);
+    }
+    assert_one_line(&["check", "--machine", "demo", "-o", "graph.dot"], "graph.dot");
+    // The first file is fine, and must not hide the second.
+    let fine = text_of(&folder.path().join("fine.json"));
+    assert_one_line(&["check", "--machine", "demo", "-o", &fine, "-o", &missing], &missing);
+    let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["folder.json"], "something was left behind");
+}
+
+#[test]
+fn a_report_that_cannot_be_read_is_named() {
+    let (folder, _) = place("");
+    let whole = read_json(HARDWARE_REPORT).to_string();
+    let half: String = whole.chars().take(whole.len() / 2).collect();
+    for (name, text, what) in [
+        ("empty.json", "", "not JSON"),
+        ("broken.json", "{]", "not JSON"),
+        ("truncated.json", half.as_str(), "not JSON"),
+        ("list.json", "[1, 2]", "no \"schema\""),
+        ("object.json", "{}", "no \"schema\""),
+        ("schema-number.json", r#"{"schema": 1}"#, "no \"schema\""),
+        ("other.json", r#"{"schema": "peerscope.report/99"}"#, "peerscope.report/99"),
+        ("hollow.json", r#"{"schema": "peerscope.report/1"}"#, "tool"),
+    ] {
+        let path = write(folder.path(), name, text);
+        assert_one_line(&["diagnose", &path], what);
+        assert_one_line(&["diagnose", &path], &path);
+    }
+    assert_one_line(&["diagnose", "/nowhere/report.json"], "/nowhere/report.json");
+    assert_one_line(&["diagnose", &text_of(folder.path())], &text_of(folder.path()));
+}
+
+#[test]
+fn help_and_version_are_no_errors() {
+    for args in [&["--help"][..], &["--version"], &["check", "--help"], &["explain"], &["machines"]] {
+        let ran = run(args);
+        assert_eq!(ran.code, Some(HEALTHY), "{args:?}");
+        assert!(!ran.stdout.is_empty() && ran.stderr.is_empty(), "{args:?}: {ran:?}");
+    }
+}
+
+#[test]
+fn every_code_is_explained() {
+    let list = run(&["explain"]).stdout;
+    for code in list.lines().filter_map(|line| line.split_whitespace().next()) {
+        let page = run(&["explain", code]);
+        assert_eq!(page.code, Some(HEALTHY), "{code}");
+        for heading in ["# What it means", "# How it is detected", "# What to do"] {
+            assert!(page.stdout.contains(heading), "{code}: no {heading}");
+        }
+        assert!(page.stdout.ends_with('\n'), "{code}: the page does not end its last line");
+    }
+}

@@ -1,0 +1,20 @@
+//! The real binary, from its command line to its exit code, over simulated machines, over a report
+//! of real hardware, and on this machine.
+//!
+//! One crate, so that it links once and its tests run side by side. Golden files are under
+//! `snapshots`; `INSTA_UPDATE=always cargo test --test e2e golden` writes them again.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests; clippy looks only into test functions")]
+
+mod common;
+
+mod contract;
+mod exit_codes;
+mod generated;
+mod golden;
+mod hardware_report;
+mod no_driver;
+mod output;
+mod selection;
+mod shape;
+mod worker_faults;

@@ -1,0 +1,192 @@
+//! Where output goes: stdout that closes or is full, files, colour, progress.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
+
+use unicode_width::UnicodeWidthStr;
+
+use crate::common::{
+    HARDWARE_REPORT, MACHINES, check, finish, peerscope, place, read_json, run, skipped, text_of, wait, with,
+};
+
+#[test]
+fn a_reader_that_goes_away_changes_no_verdict() {
+    // More than a pipe holds, so that the writer meets the closed end in the middle.
+    for (machine, more, code) in
+        [("demo", &[][..], 1), ("h200x2", &[], 0), ("demo", &["--format", "json"], 1), ("none", &[], 3)]
+    {
+        for lines in [0, 1] {
+            let (_folder, report) = place("report.json");
+            let args = with(with(check(machine, "quick"), more), &["-o", &text_of(&report)]);
+            let mut child = peerscope(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+            let mut reader = BufReader::with_capacity(64, child.stdout.take().unwrap());
+            let mut first = String::new();
+            for _ in 0..lines {
+                reader.read_line(&mut first).unwrap();
+            }
+            assert_eq!(first.is_empty(), lines == 0, "{machine}");
+            drop(reader);
+            assert_eq!(wait(&mut child).code(), Some(code), "{machine} after {lines} lines");
+            let mut complaint = String::new();
+            child.stderr.take().unwrap().read_to_string(&mut complaint).unwrap();
+            assert_eq!(complaint, "", "{machine} after {lines} lines");
+            assert_eq!(read_json(report)["machine"], machine, "the file is written all the same");
+        }
+    }
+}
+
+#[test]
+fn a_full_stdout_is_an_error_and_the_files_are_written() {
+    let (folder, report) = place("report.json");
+    let text = folder.path().join("report.txt");
+    let files = ["-o", &text_of(&report), "-o", &text_of(&text)];
+    for args in [
+        with(check("h200x2", "quick"), &files),
+        with(vec!["topo".into(), "--machine".into(), "demo".into()], &files),
+        with(vec!["diagnose".into(), HARDWARE_REPORT.into()], &files),
+    ] {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let mut child = peerscope(&args).stdout(full).stderr(Stdio::piped()).spawn().unwrap();
+        assert_eq!(wait(&mut child).code(), Some(2), "{args:?}");
+        let mut complaint = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut complaint).unwrap();
+        assert!(complaint.starts_with("peerscope: cannot write to stdout: "), "{complaint}");
+        assert_eq!(complaint.trim_end().lines().count(), 1, "{complaint}");
+        read_json(&report);
+        assert!(std::fs::metadata(&text).unwrap().len() > 500);
+        std::fs::remove_file(&report).unwrap();
+        std::fs::remove_file(&text).unwrap();
+    }
+    for args in [&["machines"][..], &["explain"], &["explain", "pcie-narrow"]] {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let mut child = peerscope(args).stdout(full).stderr(Stdio::null()).spawn().unwrap();
+        assert_eq!(wait(&mut child).code(), Some(2), "{args:?}");
+    }
+}
+
+#[test]
+fn a_full_stderr_changes_no_exit_code() {
+    for (args, code) in [
+        (&["topo", "--machine", "nosuch"][..], 2),
+        (&["topo", "--bogus"], 2),
+        (&["check", "--machine", "demo", "--profile", "quick"], 1),
+        (&["check", "--machine", "h200x2", "--profile", "quick"], 0),
+    ] {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let mut child = peerscope(args).stdout(Stdio::null()).stderr(full).spawn().unwrap();
+        assert_eq!(wait(&mut child).code(), Some(code), "{args:?}");
+    }
+}
+
+#[test]
+fn files_hold_what_stdout_has() {
+    let (folder, json) = place("report.json");
+    let file = |name: &str| text_of(&folder.path().join(name));
+    let (text, dot) = (file("topo.txt"), file("topo.dot"));
+    let ran = run(&["topo", "--machine", "demo", "-o", &text_of(&json), "-o", &text, "-o", &dot]);
+    assert_eq!(ran.code, Some(1));
+    assert_eq!(run(&["topo", "--machine", "demo", "--format", "dot"]).stdout, std::fs::read_to_string(&dot).unwrap());
+    assert!(read_json(&json)["measurements"].is_null());
+    assert!(std::fs::read_to_string(&text).unwrap().starts_with("SIMULATED machine demo"));
+
+    // Neither the width of the terminal nor its colours reach a file.
+    let args = ["diagnose", HARDWARE_REPORT, "--color", "always", "-o", &text];
+    finish(peerscope(&args).env("COLUMNS", "70"));
+    assert_eq!(without_time(&std::fs::read_to_string(&text).unwrap()), without_time(&run(&args[..2]).stdout));
+
+    // Another file of that name is replaced as a whole.
+    std::fs::write(&json, "x".repeat(10_000_000)).unwrap();
+    run(&with(check("single", "quick"), &["-o", &text_of(&json)]));
+    assert_eq!(read_json(&json)["machine"], "single");
+}
+
+/// `diagnose` measures its own time.
+fn without_time(text: &str) -> String {
+    text.split("\nTime ").next().unwrap().to_owned()
+}
+
+#[test]
+fn a_simulated_report_says_so_first_in_every_format() {
+    for machine in MACHINES {
+        let said = format!("SIMULATED machine {machine}");
+        assert!(run(&["topo", "--machine", machine]).stdout.starts_with(&said), "{machine}");
+        let dot = run(&["topo", "--machine", machine, "--format", "dot"]).stdout;
+        assert!(dot.contains(&format!("simulated machine {machine}")) || dot.contains(&said), "{machine}: {dot}");
+    }
+    assert!(!run(&["diagnose", HARDWARE_REPORT]).stdout.contains("SIMULATED"));
+}
+
+#[test]
+fn no_line_is_wider_than_the_terminal() {
+    for machine in MACHINES {
+        let (_folder, report) = place("report.json");
+        // The longer profile of 16 GPUs takes seconds and adds rows, not columns.
+        let profile = if machine == "pcie16" { "quick" } else { "standard" };
+        run(&with(check(machine, profile), &["-o", &text_of(&report)]));
+        assert_fits(&text_of(&report));
+        for more in [&[][..], &["--verbose"]] {
+            let topo = with(vec!["topo".into(), "--machine".into(), machine.into()], more);
+            assert_narrow(&topo, 80);
+        }
+    }
+    assert_fits(HARDWARE_REPORT);
+}
+
+fn assert_fits(report: &str) {
+    for columns in [60, 80] {
+        assert_narrow(&["diagnose", report], columns);
+        assert_narrow(&["diagnose", report, "--verbose"], columns);
+    }
+}
+
+fn assert_narrow<S: AsRef<str> + std::fmt::Debug>(args: &[S], columns: usize) {
+    let text = finish(peerscope(args).env("COLUMNS", columns.to_string())).stdout;
+    for line in text.lines() {
+        assert!(line.width() <= columns, "{args:?}: {} of {columns} columns: {line}", line.width());
+        assert_eq!(line, line.trim_end(), "{args:?}: blanks at the end of a line");
+    }
+}
+
+#[test]
+fn colour_is_asked_for_or_absent() {
+    let escapes = |command: &mut Command| finish(command).stdout.contains('\u{1b}');
+    for command in [vec!["topo".to_owned(), "--machine".into(), "demo".into()], check("demo", "quick")] {
+        let always = with(command.clone(), &["--color", "always"]);
+        assert!(escapes(&mut peerscope(&always)), "{always:?}");
+        assert!(escapes(peerscope(&always).env("NO_COLOR", "1")), "what the user types outranks the environment");
+        assert!(!escapes(&mut peerscope(&with(command.clone(), &["--color", "never"]))));
+        assert!(!escapes(&mut peerscope(&command)), "a pipe is no terminal");
+    }
+    let json = with(check("demo", "quick"), &["--color", "always", "--format", "json"]);
+    assert!(!escapes(&mut peerscope(&json)), "JSON has no colours");
+}
+
+/// Runs a shell command on a terminal of its own and gives what was shown there.
+fn on_a_terminal(command: &str, environment: &[(&str, &str)]) -> Option<String> {
+    let mut script = Command::new("script");
+    script.args(["-qec", command, "/dev/null"]).stdin(Stdio::null()).env_remove("NO_COLOR").env("TERM", "xterm");
+    script.envs(environment.iter().copied());
+    // Not finish(): the terminal echoes what it likes, and script may be missing.
+    script.output().ok().map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[test]
+fn on_a_terminal_there_is_colour_and_progress_that_stays_off_stdout() {
+    let binary = env!("CARGO_BIN_EXE_peerscope");
+    let topo = format!("{binary} topo --machine demo");
+    let Some(shown) = on_a_terminal(&topo, &[]) else {
+        return skipped("there is no script(1), so nothing was looked at on a terminal");
+    };
+    assert!(shown.contains("\u{1b}["), "{shown}");
+    let plain = on_a_terminal(&topo, &[("NO_COLOR", "1")]).unwrap();
+    assert!(plain.contains("GPU 5") && !plain.contains('\u{1b}'), "{plain}");
+    let empty = on_a_terminal(&topo, &[("NO_COLOR", "")]).unwrap();
+    assert!(empty.contains('\u{1b}'), "an empty NO_COLOR is none: {empty}");
+
+    let (_folder, json) = place("stdout.json");
+    let check = format!("{binary} check --machine demo --profile standard --format json >{}", json.display());
+    let progress = on_a_terminal(&check, &[]).unwrap();
+    assert!(progress.contains("left") && progress.contains("GPU "), "no progress on stderr: {progress:?}");
+    assert_eq!(read_json(json)["machine"], "demo");
+}

@@ -1,0 +1,94 @@
+//! What is looked at and measured: `--gpus`, `--only`, `--skip`, `--memory`, `--overlap-bytes`.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::common::{check, list, pair, run, with};
+
+fn gpus(report: &Value) -> Vec<u64> {
+    list(&report["snapshot"]["gpus"]).iter().map(|gpu| gpu["index"].as_u64().unwrap()).collect()
+}
+
+fn topo(names: &str) -> Value {
+    let ran = run(&["topo", "--machine", "demo", "--format", "json", "--gpus", names]);
+    assert!(ran.stderr.is_empty(), "{names}: {ran:?}");
+    ran.json()
+}
+
+#[test]
+fn gpus_are_chosen_by_index_uuid_and_pci_address() {
+    let all = run(&["topo", "--machine", "demo", "--format", "json"]).json();
+    let third = &list(&all["snapshot"]["gpus"])[3];
+    let (uuid, pci) = (third["uuid"].as_str().unwrap(), third["pci"].as_str().unwrap());
+    assert_eq!(pci, "0000:24:00.0");
+    for name in ["3", uuid, &uuid.to_uppercase(), pci, "24:00.0", "00000000:24:00.0"] {
+        assert_eq!(gpus(&topo(name)), [3], "{name}");
+    }
+    assert_eq!(gpus(&topo(&format!("5,{uuid},0000:03:00.0"))), [0, 3, 5], "mixed, in the machine's order");
+    assert_eq!(gpus(&topo("2,2,2")), [2], "a GPU named twice is one");
+    assert_eq!(gpus(&topo("1, 2")), [1, 2], "blanks around commas");
+}
+
+#[test]
+fn only_the_chosen_gpus_are_measured_and_judged() {
+    let ran = run(&with(check("demo", "standard"), &["--format", "json", "--gpus", "0,2,6"]));
+    assert_eq!(ran.code, Some(0), "the faults are of other GPUs");
+    let report = ran.json();
+    assert_eq!(gpus(&report), [0, 2, 6]);
+    let wanted = BTreeSet::from([(0, 2), (0, 6), (2, 0), (2, 6), (6, 0), (6, 2)]);
+    for table in ["peer", "overlap", "latency"] {
+        let measured: BTreeSet<_> = list(&report["measurements"][table]).iter().map(pair).collect();
+        assert_eq!(measured, wanted, "{table}");
+    }
+    // One that is at fault, and a healthy one.
+    assert_eq!(run(&with(check("demo", "quick"), &["--gpus", "0,5"])).code, Some(1));
+    // Of a pair by itself it cannot be told that others like it have peer access: a warning.
+    let denied = with(check("demo", "quick"), &["--gpus", "1,6"]);
+    assert_eq!(run(&denied).code, Some(0));
+    assert_eq!(run(&with(denied, &["--fail-on", "warning"])).code, Some(1));
+    // Nothing to copy to.
+    assert_eq!(run(&with(check("h200x8", "quick"), &["--gpus", "4"])).code, Some(3));
+    // A GPU that is lost, alone and among others.
+    assert_eq!(run(&with(check("gpu-lost", "quick"), &["--gpus", "0,2,3"])).code, Some(0));
+    assert_eq!(run(&with(check("gpu-lost", "quick"), &["--gpus", "0,1"])).code, Some(1));
+    assert_eq!(run(&with(check("gpu-lost", "quick"), &["--gpus", "1"])).code, Some(1));
+}
+
+fn counts(more: &[&str]) -> [usize; 3] {
+    let report = run(&with(
+        check("h200x2", "standard"),
+        &with(vec!["--format".into(), "json".into()], more).iter().map(String::as_str).collect::<Vec<_>>(),
+    ))
+    .json();
+    ["peer", "overlap", "latency"].map(|table| list(&report["measurements"][table]).len())
+}
+
+#[test]
+fn probe_groups_are_chosen_and_left_out() {
+    let [peer, overlap, latency] = counts(&[]);
+    assert!(peer > 0 && overlap > 0 && latency > 0);
+    assert_eq!(counts(&["--only", "overlap"]), [0, overlap, 0]);
+    assert_eq!(counts(&["--only", "peers,latency"]), [peer, 0, latency]);
+    assert_eq!(counts(&["--skip", "latency"]), [peer, overlap, 0]);
+    assert_eq!(counts(&["--skip", "peers,overlap"]), [0, 0, latency]);
+    assert_eq!(run(&with(check("h200x2", "standard"), &["--only", "overlap"])).code, Some(0));
+}
+
+#[test]
+fn memory_and_overlap_size_are_kept_to() {
+    let more = ["--format", "json", "--memory", "64MiB", "--overlap-bytes", "32MiB"];
+    let ran = run(&with(check("h200x2", "standard"), &more));
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let report = ran.json();
+    let limit = 64 << 20;
+    for device in list(&report["measurements"]["driver"]["devices"]) {
+        assert!(device["budget_bytes"].as_u64().unwrap() <= limit, "{device}");
+    }
+    for cell in list(&report["measurements"]["peer"]) {
+        assert!(cell["bytes"].as_u64().unwrap() <= limit, "{cell}");
+    }
+    for cell in list(&report["measurements"]["overlap"]) {
+        assert_eq!(cell["bytes"].as_u64(), Some(32 << 20), "{cell}");
+    }
+}

@@ -1,0 +1,226 @@
+//! Workers that hang, crash or are killed, and users who have seen enough.
+
+use std::collections::BTreeSet;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::common::{
+    Ran, check, codes, list, pair, peerscope, place, read_json, run, signal, text_of, wait, wait_with_output, with,
+};
+
+/// A process as /proc shows it.
+#[derive(Debug)]
+struct Process {
+    parent: u32,
+    /// A zombie has ended, even where nobody asks for its exit code.
+    running: bool,
+    /// Processor time used, in ticks of 10 ms.
+    ticks: u64,
+}
+
+fn process(pid: u32) -> Option<Process> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name may hold anything, brackets too.
+    let fields: Vec<_> = stat.get(stat.rfind(')')? + 1..)?.split_whitespace().collect();
+    let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
+    Some(Process {
+        parent: u32::try_from(number(1)?).ok()?,
+        running: !["Z", "X"].contains(fields.first()?),
+        ticks: number(11)? + number(12)?,
+    })
+}
+
+fn is_running(pid: u32) -> bool {
+    process(pid).is_some_and(|process| process.running)
+}
+
+fn child_of(parent: u32) -> Option<u32> {
+    let pids = std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    pids.into_iter().find(|&pid| process(pid).is_some_and(|process| process.parent == parent && process.running))
+}
+
+/// Waits until something is so.
+fn until<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + limit;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < end, "{what}: not within {limit:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The worker of a run, once it has used so much processor time that it must be measuring.
+fn busy_worker(run: &Child) -> u32 {
+    until("a worker that measures", PATIENCE, || {
+        let worker = child_of(run.id())?;
+        (process(worker)?.ticks >= 20).then_some(worker)
+    })
+}
+
+/// A run that takes seconds, reporting to a file.
+fn long_run(report: &str) -> Child {
+    let args = with(check("pcie16", "standard"), &["-o", report]);
+    peerscope(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+fn cells(report: &Value) -> impl Iterator<Item = &Value> {
+    ["peer", "overlap", "latency"].into_iter().flat_map(|table| list(&report["measurements"][table]))
+}
+
+fn with_status<'a>(report: &'a Value, status: &'a str) -> impl Iterator<Item = &'a Value> {
+    cells(report).filter(move |cell| cell["status"] == status)
+}
+
+/// The pairs that lack a figure.
+fn lost_pairs(report: &Value) -> BTreeSet<(u64, u64)> {
+    cells(report).filter(|cell| cell["status"] != "measured").map(pair).collect()
+}
+
+fn quick_json(machine: &str) -> (Ran, Value) {
+    let ran = run(&with(check(machine, "quick"), &["--format", "json"]));
+    let report = ran.json();
+    (ran, report)
+}
+
+#[test]
+fn a_copy_that_hangs_costs_its_pair_and_one_deadline() {
+    let (ran, report) = quick_json("pair-hangs");
+    assert_eq!(ran.code, Some(1));
+    assert_eq!(lost_pairs(&report), BTreeSet::from([(1, 2)]));
+    let hung: Vec<_> = with_status(&report, "hung").collect();
+    assert!(!hung.is_empty());
+    for cell in hung {
+        let reason = cell["reason"].as_str().unwrap();
+        assert!(reason.contains("did not end within 1.0 s"), "{reason}");
+    }
+    // 12 pairs in 8 placements.
+    assert_eq!(with_status(&report, "measured").count(), 11 * 8);
+    assert_eq!(codes(&report), ["peer-copy-hung"]);
+    assert_eq!(pair(&report["findings"][0]["subject"]), (1, 2));
+    let problems = list(&report["measurements"]["problems"]);
+    assert!(problems.len() == 1 && problems[0].as_str().unwrap().contains("GPU 1 → GPU 2"), "{problems:?}");
+    assert!(ran.took < Duration::from_secs(15), "one hang of 1 s took {:?}", ran.took);
+}
+
+#[test]
+fn a_hang_in_a_longer_profile_costs_no_other_pair() {
+    let report = run(&with(check("pair-hangs", "standard"), &["--format", "json"])).json();
+    let lost = lost_pairs(&report);
+    // Both ways at once, the copy that hangs runs for the opposite pair too.
+    assert!(lost.contains(&(1, 2)) && lost.is_subset(&BTreeSet::from([(1, 2), (2, 1)])), "{lost:?}");
+}
+
+#[test]
+fn a_crash_costs_its_pair() {
+    let (ran, report) = quick_json("crash");
+    assert_eq!(ran.code, Some(1));
+    assert_eq!(lost_pairs(&report), BTreeSet::from([(2, 0)]));
+    assert!(with_status(&report, "failed").all(|cell| cell["reason"].as_str().unwrap().contains("signal 6")));
+    assert_eq!(codes(&report), ["peer-copy-failed"]);
+    assert_eq!(pair(&report["findings"][0]["subject"]), (2, 0));
+}
+
+#[test]
+fn a_worker_that_is_killed_costs_one_pair() {
+    let (_folder, report) = place("report.json");
+    let run = long_run(&text_of(&report));
+    let first = busy_worker(&run);
+    signal("KILL", first);
+    let parent = run.id();
+    let second = until("another worker", PATIENCE, || child_of(parent).filter(|&worker| worker != first));
+    let output = wait_with_output(run);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(!is_running(second), "the second worker is still there");
+    let report = read_json(report);
+    assert_eq!(lost_pairs(&report).len(), 1, "{:?}", lost_pairs(&report));
+    let problems = list(&report["measurements"]["problems"]);
+    assert!(problems.len() == 1 && problems[0].as_str().unwrap().contains("signal 9"), "{problems:?}");
+    assert_eq!(report["measurements"]["interrupted"], false);
+    assert_eq!(codes(&report)[0], "peer-copy-failed");
+}
+
+#[test]
+fn an_interrupted_run_keeps_what_it_has() {
+    for name in ["INT", "TERM"] {
+        let (_folder, report) = place("report.json");
+        let run = long_run(&text_of(&report));
+        let worker = busy_worker(&run);
+        let interrupted = Instant::now();
+        signal(name, run.id());
+        let output = wait_with_output(run);
+        let took = interrupted.elapsed();
+        assert_eq!(output.status.code(), Some(130), "{name}: {output:?}");
+        assert!(took < Duration::from_secs(5), "{name}: {took:?} to stop");
+        assert!(!is_running(worker), "{name}: the worker is still there");
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.contains("nterrupted"), "{name}: {text}");
+        assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
+
+        let report = read_json(report);
+        assert_eq!(report["measurements"]["interrupted"], true, "{name}");
+        assert_eq!(report["verdict"]["exit_code"], 130, "{name}");
+        assert_eq!(report["verdict"]["verdict"], "inconclusive", "{name}: what was measured is fine");
+        assert!(with_status(&report, "measured").count() > 0, "{name}: nothing was kept");
+        let skipped: Vec<_> = with_status(&report, "skipped").collect();
+        assert!(!skipped.is_empty(), "{name}: it had ended already");
+        assert!(skipped.iter().all(|cell| cell["reason"].as_str().unwrap().contains("interrupted")), "{name}");
+        assert_eq!(with_status(&report, "hung").count() + with_status(&report, "failed").count(), 0, "{name}");
+        // What was kept can be judged again, and is still a part.
+        assert_eq!(report["verdict"]["untested"].as_u64(), Some(skipped.len() as u64), "{name}");
+    }
+}
+
+/// `check` of the machine that hangs, with hours of patience, and its worker.
+fn hanging_run(report: &str) -> (Child, u32) {
+    let args = ["check", "--machine", "pair-hangs", "--profile", "quick", "--deadline", "3600", "-o", report];
+    let run = peerscope(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let worker = until("a worker", PATIENCE, || child_of(run.id()));
+    // It hangs when it uses no more processor time.
+    let mut last = (0, Instant::now());
+    until("a worker that hangs", PATIENCE, || {
+        let ticks = process(worker)?.ticks;
+        if ticks != last.0 {
+            last = (ticks, Instant::now());
+        }
+        (last.1.elapsed() > Duration::from_millis(500)).then_some(())
+    });
+    (run, worker)
+}
+
+#[test]
+fn a_run_that_hangs_can_be_interrupted() {
+    let (_folder, report) = place("report.json");
+    let (mut run, worker) = hanging_run(&text_of(&report));
+    let interrupted = Instant::now();
+    signal("INT", run.id());
+    assert_eq!(wait(&mut run).code(), Some(130));
+    assert!(interrupted.elapsed() < Duration::from_secs(5), "{:?} to stop", interrupted.elapsed());
+    assert!(!is_running(worker), "the worker is still there");
+    let report = read_json(report);
+    assert_eq!(report["measurements"]["interrupted"], true);
+    assert!(with_status(&report, "measured").count() > 0, "nothing was kept");
+}
+
+#[test]
+fn no_worker_outlives_its_parent() {
+    let (_folder, report) = place("report.json");
+    let (mut run, hanging) = hanging_run(&text_of(&report));
+    run.kill().unwrap();
+    run.wait().unwrap();
+    until("the end of a worker that hangs", Duration::from_secs(2), || (!is_running(hanging)).then_some(()));
+
+    let mut run = long_run(&text_of(&report));
+    let busy = busy_worker(&run);
+    run.kill().unwrap();
+    run.wait().unwrap();
+    until("the end of a worker that measures", Duration::from_secs(2), || (!is_running(busy)).then_some(()));
+    assert!(!report.exists(), "a killed run wrote a report");
+    let left: Vec<_> = std::fs::read_dir(report.parent().unwrap()).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+}
