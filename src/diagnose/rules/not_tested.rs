@@ -73,7 +73,8 @@ impl Rule for NotTested {
                 ("tested", json!(coverage.tested)),
                 ("untested", json!(coverage.untested)),
                 ("unverified", json!(coverage.unverified)),
-                ("reasons", if coverage.reasons.is_empty() { Value::Null } else { json!(coverage.reasons) }),
+                // The message has them all where they are few.
+                ("reasons", if coverage.reasons.len() > SPELT_OUT { json!(coverage.reasons) } else { Value::Null }),
             ],
             "Remove the reason and check again, or ask for less with --gpus, --only or --skip",
         )]
