@@ -325,3 +325,6 @@ pub const fn stream_of(placement: Placement, side: Side) -> StreamKind {
         Side::Destination => placement.destination,
     }
 }
+
+#[cfg(test)]
+mod tests;
