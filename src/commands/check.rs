@@ -1,6 +1,6 @@
 //! `check`: facts, probes, findings, verdict.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -10,10 +10,11 @@ use super::progress::Progress;
 use super::{select, snapshot, timestamp};
 use crate::cli::{CheckArgs, Cli, ReportFormat};
 use crate::diagnose::{self, Evidence};
+use crate::discover::Depth;
 use crate::hardware::{Machine, Telemetry};
+use crate::measure::Selection;
 use crate::measure::assemble::assemble;
 use crate::measure::watch::Watch;
-use crate::measure::{Outcome, Selection};
 use crate::model::measurement::{DriverFacts, Measurements};
 use crate::model::report::{Report, SCHEMA, Timing, Tool};
 use crate::model::snapshot::Snapshot;
@@ -39,13 +40,15 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, String>
     // The driver starts while the facts are read.
     let worker = Worker::spawn(machine);
     let progress = Progress::starting();
-    let (snapshot, telemetry) = snapshot(machine);
+    let (snapshot, telemetry) = snapshot(machine, Depth::Everything);
     let snapshot = select::select(snapshot, &cli.gpus).inspect_err(|_| progress.clear())?;
     let discover = started.elapsed().as_secs_f64();
 
-    let mut run = Run { args, machine, snapshot, telemetry, stop, progress, timing: Timing::default() };
+    let mut run = Run { args, machine, snapshot, telemetry, stop, progress, timing: Timing::default(), idle: None };
     let (measurements, topology) = run.measure(worker, started)?;
     run.progress.clear();
+    // It is ended once the report is out.
+    let _idle = run.idle.take();
 
     let judging = Instant::now();
     let Run { snapshot, mut timing, .. } = run;
@@ -85,6 +88,7 @@ struct Run<'a> {
     stop: Arc<AtomicBool>,
     progress: Progress,
     timing: Timing,
+    idle: Option<Worker>,
 }
 
 impl Run<'_> {
@@ -141,8 +145,8 @@ impl Run<'_> {
         let mut progress = |round: &plan::Round, ended| self.progress.round(round, ended);
         let results = supervisor::run(worker, &setup, &rounds, &self.stop, &mut progress);
         self.timing.measure = measuring.elapsed().as_secs_f64();
-        let Results { outcomes, problems, interrupted } = results;
-        let outcomes: HashMap<u32, Outcome> = outcomes;
+        let Results { outcomes, problems, interrupted, idle } = results;
+        self.idle = idle;
         let assembled = assemble(&rounds, &outcomes, &topology);
         Ok((
             Measurements {

@@ -16,7 +16,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::cli::{Cli, Command};
-use crate::discover;
+use crate::discover::{self, Depth};
 use crate::hardware::{Machine, Telemetry};
 use crate::model::snapshot::Snapshot;
 use crate::worker;
@@ -59,9 +59,9 @@ fn timestamp() -> String {
 
 /// Facts of the machine, and the telemetry to watch it further with. A machine without NVML gives
 /// a snapshot without GPUs that says why.
-fn snapshot(machine: &Machine) -> (Snapshot, Option<Arc<dyn Telemetry>>) {
+fn snapshot(machine: &Machine, depth: Depth) -> (Snapshot, Option<Arc<dyn Telemetry>>) {
     match discover::open(machine, DISCOVERY_LIMIT) {
-        Ok(telemetry) => (discover::discover(Arc::clone(&telemetry), DISCOVERY_LIMIT), Some(telemetry)),
+        Ok(telemetry) => (discover::discover(Arc::clone(&telemetry), depth, DISCOVERY_LIMIT), Some(telemetry)),
         Err(error) => (discover::without_telemetry(&error), None),
     }
 }

@@ -6,6 +6,7 @@ use super::output::{self, Files};
 use super::{select, snapshot, timestamp};
 use crate::cli::{Cli, TopoArgs, TopoFormat};
 use crate::diagnose::{self, Evidence};
+use crate::discover::Depth;
 use crate::hardware::Machine;
 use crate::model::finding::Severity;
 use crate::model::report::{Report, SCHEMA, Timing, Tool};
@@ -21,7 +22,10 @@ pub fn run(cli: &Cli, machine: &Machine, args: &TopoArgs) -> Result<u8, String> 
     let started = Instant::now();
     let files = Files::prepare(&args.output, &[Format::Text, Format::Json, Format::Dot])?;
     let started_at = timestamp();
-    let (snapshot, _) = snapshot(machine);
+    // A person waits for the text; a file or JSON is for keeping, and has everything.
+    let kept = args.verbose || args.format == TopoFormat::Json || !args.output.is_empty();
+    let depth = if kept { Depth::Everything } else { Depth::Structure };
+    let (snapshot, _) = snapshot(machine, depth);
     let snapshot = select::select(snapshot, &cli.gpus)?;
     let discover = started.elapsed().as_secs_f64();
     let topology = topology::build(&snapshot);

@@ -23,14 +23,9 @@ pub struct Cell<'a> {
 }
 
 impl Cell<'_> {
-    /// Whether it has an answer. Wrong bytes are one, whatever became of the timing; a figure of
-    /// which it could not be told whether the bytes arrived is none.
+    /// Whether it has an answer. Wrong bytes are one, whatever became of the timing.
     pub fn tested(&self) -> bool {
-        match self.verified {
-            Verified::Dropped | Verified::Corrupt => true,
-            Verified::Inconclusive => false,
-            Verified::Ok | Verified::Skipped => self.status == Status::Measured,
-        }
+        matches!(self.verified, Verified::Dropped | Verified::Corrupt) || self.status == Status::Measured
     }
 }
 
@@ -70,8 +65,7 @@ pub fn cells(measurements: &Measurements) -> impl Iterator<Item = Cell<'_>> {
         .filter(move |cell| !(cell.status == Status::Skipped && cell.path == Some(Path::Direct) && denied(cell.pair)))
 }
 
-/// GPUs that were asked for and could not be used, with the reason. Where no cell stands for one,
-/// it counts as one thing untested.
+/// GPUs that were asked for and could not be used, with the reason.
 pub fn unusable(measurements: &Measurements) -> impl Iterator<Item = (u32, &str)> {
     measurements.driver.devices.iter().filter_map(|device| Some((device.index, device.failure.as_deref()?)))
 }
@@ -83,7 +77,10 @@ pub struct Coverage {
     pub tested: u32,
     /// Measurements without.
     pub untested: u32,
-    /// Why those without a fault of their own (skipped, not verifiable) have none, with counts.
+    /// Of those with an answer, how many have a figure of which it could not be told whether the
+    /// bytes arrived.
+    pub unverified: u32,
+    /// Why those without a fault of their own (skipped) have none, with counts.
     pub reasons: BTreeMap<String, u32>,
 }
 
@@ -93,21 +90,30 @@ pub fn coverage(measurements: &Measurements) -> Coverage {
     for cell in cells(measurements) {
         if cell.tested() {
             coverage.tested += 1;
+            coverage.unverified += u32::from(cell.verified == Verified::Inconclusive);
             continue;
         }
         coverage.untested += 1;
         let reason = match cell.status {
             Status::Skipped => cell.reason.unwrap_or("no reason given").to_owned(),
-            Status::Measured => "whether the bytes arrived could not be told".to_owned(),
-            Status::Failed | Status::Hung => continue,
+            Status::Measured | Status::Failed | Status::Hung => continue,
         };
         *coverage.reasons.entry(reason).or_default() += 1;
     }
+    // What could have been measured with a GPU that cannot be used is not known: its pairs count as
+    // one each.
+    let gpus: Vec<u32> = measurements.driver.devices.iter().map(|device| device.index).collect();
+    let mut pairs = Pair::ordered(&gpus);
     for (gpu, reason) in unusable(measurements) {
-        if !cells(measurements).any(|cell| cell.pair.source == gpu || cell.pair.destination == gpu) {
-            coverage.untested += 1;
-            *coverage.reasons.entry(format!("GPU {gpu}: {reason}")).or_default() += 1;
+        let of_gpu = |pair: &Pair| pair.source == gpu || pair.destination == gpu;
+        if cells(measurements).any(|cell| of_gpu(&cell.pair)) {
+            continue;
         }
+        let lost = pairs.iter().filter(|pair| of_gpu(pair)).count();
+        pairs.retain(|pair| !of_gpu(pair));
+        let lost = u32::try_from(lost).unwrap_or(u32::MAX).max(1);
+        coverage.untested += lost;
+        *coverage.reasons.entry(format!("GPU {gpu} and its pairs: {reason}")).or_default() += lost;
     }
     coverage
 }

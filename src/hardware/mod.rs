@@ -112,19 +112,22 @@ pub enum ErrorKind {
 /// those after it and not the facts that were there already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum GpuGroup {
-    /// PCI address, UUID, name, architecture.
+    /// PCI address, UUID, name, architecture, memory.
     Identity,
     /// PCIe link and error counts.
     Pcie,
     /// NVLinks, fabric, chip-to-chip link.
     NvLink,
-    /// Memory, modes, clocks, processes, ECC.
+    /// Modes, clocks, processes, ECC.
     State,
+    /// Error counters of the NVLinks, in the links that [`Self::NvLink`] has read. Each of them
+    /// costs the driver a millisecond.
+    LinkErrors,
 }
 
 impl GpuGroup {
     /// In the order in which they are read.
-    pub const ALL: [Self; 4] = [Self::Identity, Self::Pcie, Self::NvLink, Self::State];
+    pub const ALL: [Self; 5] = [Self::Identity, Self::Pcie, Self::NvLink, Self::State, Self::LinkErrors];
 }
 
 /// The PCI side of a machine.

@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::hardware::{LinkSample, Telemetry};
@@ -18,6 +19,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 pub struct Watch {
     stop: Arc<AtomicBool>,
     seen: Vec<(u32, Arc<Mutex<Seen>>)>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 #[derive(Default)]
@@ -30,13 +32,13 @@ impl Watch {
     /// Begins to watch, each GPU on a thread of its own: NVML can block for minutes on one of them.
     pub fn start(telemetry: &Arc<dyn Telemetry>, gpus: &[u32]) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
-        let seen = gpus
+        let (seen, threads) = gpus
             .iter()
             .map(|&index| {
                 let (telemetry, stop) = (Arc::clone(telemetry), Arc::clone(&stop));
                 let seen = Arc::new(Mutex::new(Seen::default()));
                 let mine = Arc::clone(&seen);
-                std::thread::spawn(move || {
+                let thread = std::thread::spawn(move || {
                     loop {
                         // Read before looking at the flag, so that the last reading comes after the copies.
                         let last = stop.load(Ordering::Relaxed);
@@ -51,15 +53,16 @@ impl Watch {
                         std::thread::park_timeout(INTERVAL);
                     }
                 });
-                (index, seen)
+                ((index, seen), thread)
             })
-            .collect();
-        Self { stop, seen }
+            .unzip();
+        Self { stop, seen, threads }
     }
 
     /// Ends the watch and says what was seen.
     pub fn finish(self) -> Vec<LinkUnderLoad> {
         self.stop.store(true, Ordering::Relaxed);
+        self.threads.iter().for_each(|thread| thread.thread().unpark());
         let until = Instant::now() + PATIENCE;
         let all_ended = || self.seen.iter().all(|(_, seen)| seen.lock().is_ok_and(|seen| seen.ended));
         while !all_ended() && Instant::now() < until {

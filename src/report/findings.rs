@@ -74,11 +74,10 @@ pub(super) fn write(page: &mut Page, report: &Report) {
 
 fn finding_in_full(page: &mut Page, finding: &Finding, snapshot: &Snapshot) {
     page.blank();
-    let subject = match place(&finding.subject, snapshot) {
-        Some(place) => format!("{} ({place})", finding.subject),
-        None => finding.subject.to_string(),
+    let text = match subject(finding, snapshot) {
+        Some(subject) => format!("{subject}: {} [{}]", finding.message, finding.code),
+        None => format!("{} [{}]", finding.message, finding.code),
     };
-    let text = format!("{subject}: {} [{}]", finding.message, finding.code);
     page.item(0, HANG, word(finding.severity), paint(finding.severity), &text);
     if !finding.evidence.is_empty() {
         page.item(HANG, HANG_BELOW, "seen", Paint::Faint, &evidence::text(finding));
@@ -86,6 +85,22 @@ fn finding_in_full(page: &mut Page, finding: &Finding, snapshot: &Snapshot) {
     if !finding.next_step.is_empty() {
         page.item(HANG, HANG_BELOW, "do", Paint::Faint, &finding.next_step);
     }
+}
+
+/// The subject and its place, where the message does not name it by itself.
+fn subject(finding: &Finding, snapshot: &Snapshot) -> Option<String> {
+    let gpus = match finding.subject {
+        Subject::Machine => return None,
+        Subject::Gpu { index } | Subject::Link { index, .. } => vec![index],
+        Subject::Pair(Pair { source, destination }) => vec![source, destination],
+    };
+    if gpus.iter().all(|index| finding.message.contains(&format!("GPU {index}"))) {
+        return None;
+    }
+    Some(match place(&finding.subject, snapshot) {
+        Some(place) => format!("{} ({place})", finding.subject),
+        None => finding.subject.to_string(),
+    })
 }
 
 const fn word(severity: Severity) -> &'static str {

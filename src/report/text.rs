@@ -78,7 +78,7 @@ fn verdict(page: &mut Page, report: &Report) {
     }
     let tested = match (verdict.tested, verdict.untested) {
         (0, 0) => "nothing was measured".to_owned(),
-        (0, missing) => format!("nothing was measured, {missing} measurements are missing"),
+        (0, missing) => format!("nothing was measured, {} missing", count(missing as usize, "measurement")),
         (tested, 0) => format!("all {tested} measurements made"),
         (tested, missing) => format!("{tested} measurements made, {missing} missing"),
     };

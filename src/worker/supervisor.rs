@@ -43,7 +43,7 @@ pub struct Setup {
 }
 
 /// What came of the rounds.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Results {
     /// By round; what was not reached has none.
     pub outcomes: HashMap<u32, Outcome>,
@@ -51,6 +51,9 @@ pub struct Results {
     pub problems: Vec<String>,
     /// Whether the user stopped it.
     pub interrupted: bool,
+    /// The worker that served the last round. Dropping it ends it, which takes the driver a while:
+    /// contexts of eight GPUs are taken down.
+    pub idle: Option<Worker>,
 }
 
 /// Why a worker could not be made ready.
@@ -254,7 +257,10 @@ pub fn run(
             }
         };
         match serve(&mut current, &mut waiting, &mut results, rounds.len(), stop, progress) {
-            Served::All => break,
+            Served::All => {
+                results.idle = Some(current);
+                break;
+            }
             Served::Interrupted => {
                 results.interrupted = true;
                 break;

@@ -4,8 +4,8 @@
 //!
 //! # How it is detected
 //!
-//! Measurements were skipped, or it could not be told whether their bytes arrived, or a GPU that
-//! was asked for could not be used: hidden by CUDA_VISIBLE_DEVICES, in exclusive or prohibited
+//! Measurements were skipped, or have a figure but it could not be told whether their bytes
+//! arrived, or a GPU that was asked for could not be used: hidden by CUDA_VISIBLE_DEVICES, in exclusive or prohibited
 //! compute mode, in MIG mode, out of memory. Copies that failed or hung have findings of their own.
 //! A pair that CUDA denies peer access is tested by its staged copies.
 //!
@@ -24,12 +24,13 @@
 //! CUDA Programming Guide, CUDA_VISIBLE_DEVICES (an invalid entry hides all after it); NVML,
 //! compute modes; NVIDIA's MIG user guide (no peer access).
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::diagnose::coverage::coverage;
+use crate::diagnose::coverage::{Coverage, coverage};
 use crate::diagnose::rule::{Evidence, Rule, finding};
 use crate::diagnose::words;
 use crate::model::finding::{Finding, Severity, Subject};
+use crate::model::measurement::{Measurements, Verified};
 
 /// This rule's code, which the verdict knows.
 pub const CODE: &str = "not-tested";
@@ -57,32 +58,55 @@ impl Rule for NotTested {
         let Some(measurements) = evidence.measurements else { return Vec::new() };
         let coverage = coverage(measurements);
         // Nothing at all is `nothing-measured`'s.
-        if coverage.reasons.is_empty() || coverage.tested == 0 {
+        if coverage.tested == 0 {
             return Vec::new();
         }
-        let mut reasons: Vec<_> = coverage.reasons.iter().collect();
-        reasons.sort_by(|one, other| other.1.cmp(one.1).then(one.0.cmp(other.0)));
-        let shown: Vec<_> =
-            reasons.iter().take(SPELT_OUT).map(|(reason, count)| format!("{reason} ({count})")).collect();
-        let skipped: u32 = coverage.reasons.values().sum();
-        let more = match reasons.len().saturating_sub(SPELT_OUT) {
-            0 => String::new(),
-            more => format!("; and {}", words::count(more, "other reason")),
-        };
+        let parts: Vec<_> = [skipped(&coverage), unverified(measurements, &coverage)].into_iter().flatten().collect();
+        if parts.is_empty() {
+            return Vec::new();
+        }
         vec![finding(
             self,
             Subject::Machine,
-            format!(
-                "{skipped} of {} measurements that were asked for were not made: {}{more}",
-                coverage.tested + coverage.untested,
-                shown.join("; ")
-            ),
+            parts.join(". "),
             [
                 ("tested", json!(coverage.tested)),
                 ("untested", json!(coverage.untested)),
-                ("reasons", json!(coverage.reasons)),
+                ("unverified", json!(coverage.unverified)),
+                // The message has them all where they are few.
+                ("reasons", if coverage.reasons.len() > SPELT_OUT { json!(coverage.reasons) } else { Value::Null }),
             ],
             "Remove the reason and check again, or ask for less with --gpus, --only or --skip",
         )]
     }
+}
+
+fn skipped(coverage: &Coverage) -> Option<String> {
+    if coverage.reasons.is_empty() {
+        return None;
+    }
+    let mut reasons: Vec<_> = coverage.reasons.iter().collect();
+    reasons.sort_by(|one, other| other.1.cmp(one.1).then(one.0.cmp(other.0)));
+    let shown: Vec<_> = reasons.iter().take(SPELT_OUT).map(|(reason, count)| format!("{reason} ({count})")).collect();
+    let skipped: u32 = coverage.reasons.values().sum();
+    let more = match reasons.len().saturating_sub(SPELT_OUT) {
+        0 => String::new(),
+        more => format!("; and {}", words::count(more, "other reason")),
+    };
+    Some(format!(
+        "{skipped} of {} measurements that were asked for were not made: {}{more}",
+        coverage.tested + coverage.untested,
+        shown.join("; ")
+    ))
+}
+
+fn unverified(measurements: &Measurements, coverage: &Coverage) -> Option<String> {
+    let doubtful = measurements.peer.iter().find(|cell| cell.verified == Verified::Inconclusive)?;
+    let why = doubtful.verification_detail.as_deref().unwrap_or("no reason given");
+    (coverage.unverified > 0).then(|| {
+        format!(
+            "{} of {} figures stand unverified, since whether their bytes arrived could not be told: {why}",
+            coverage.unverified, coverage.tested
+        )
+    })
 }

@@ -80,6 +80,7 @@ fn why_nothing(evidence: &Evidence<'_>) -> Option<String> {
     let unusable = coverage::unusable(measurements).map(|(gpu, why)| format!("GPU {gpu}: {why}")).collect::<Vec<_>>();
     let reasons = [
         measurements.driver.failure.clone().unwrap_or_default(),
+        measurements.driver.kernels_failure.clone().unwrap_or_default(),
         words::distinct(unusable.iter().map(String::as_str)),
         words::distinct(failed),
         words::distinct(measurements.problems.iter().map(String::as_str)),

@@ -66,7 +66,7 @@ impl Telemetry for LiveTelemetry {
                     processes.retain(|process| !self.is_own(process.pid));
                 }
             }
-            GpuGroup::Pcie | GpuGroup::NvLink => {}
+            GpuGroup::Pcie | GpuGroup::NvLink | GpuGroup::LinkErrors => {}
         }
     }
 

@@ -41,6 +41,8 @@ impl SimTelemetry {
         gpu.architecture = Reading::Known(spec.architecture.clone());
         gpu.minor = Reading::Known(gpu.index);
         gpu.serial = Reading::Known(format!("{:013}", gpu.index));
+        gpu.memory_total_bytes = Reading::Known(spec.memory);
+        gpu.memory_free_bytes = Reading::Known(spec.memory_free);
         gpu.numa_node =
             self.function_of(spec).and_then(|function| function.numa_node.ok_or(Unknown::Unsupported)).into();
     }
@@ -103,8 +105,6 @@ impl SimTelemetry {
     }
 
     fn state(gpu: &mut Gpu, spec: &GpuSpec) {
-        gpu.memory_total_bytes = Reading::Known(spec.memory);
-        gpu.memory_free_bytes = Reading::Known(spec.memory_free);
         gpu.bar1_total_bytes = Reading::Known(spec.bar1);
         let partitions = matches!(spec.architecture.as_str(), "Hopper" | "Blackwell");
         gpu.mig = if partitions { Reading::Known(false) } else { Reading::unsupported() };
@@ -204,7 +204,15 @@ impl Telemetry for SimTelemetry {
             GpuGroup::Identity => self.identity(gpu, spec),
             GpuGroup::Pcie => self.pcie(gpu, spec),
             GpuGroup::NvLink => self.nvlink(gpu, spec),
-            GpuGroup::State => Self::state(gpu, spec),
+            GpuGroup::State => {
+                Self::state(gpu, spec);
+                let fault = self.spec.faults.contexts.iter().find(|fault| fault.gpu == gpu.index);
+                if let Some(fault) = fault {
+                    gpu.compute_mode = Reading::Known(fault.compute_mode);
+                }
+            }
+            // They come with the links: reading them costs nothing here.
+            GpuGroup::LinkErrors => {}
         }
     }
 

@@ -102,6 +102,11 @@ impl Nvml {
             GpuGroup::Pcie => read_pcie(&device, gpu),
             GpuGroup::NvLink => read_nvlink(&device, gpu),
             GpuGroup::State => read_state(&device, gpu),
+            GpuGroup::LinkErrors => {
+                if let (Ok(device), Reading::Known(links)) = (&device.0, &mut gpu.nvlinks) {
+                    nvlink::read_errors(device, links);
+                }
+            }
         }
     }
 
@@ -146,6 +151,9 @@ fn read_identity(device: &Opened, gpu: &mut Gpu) {
     gpu.architecture = device.raw(|raw| decode::architecture(raw.architecture()?));
     gpu.minor = device.read(Device::minor_number);
     gpu.serial = device.read(Device::serial);
+    let memory = device.read(Device::memory_info);
+    gpu.memory_free_bytes = memory.clone().map(|memory| Bytes(memory.free));
+    gpu.memory_total_bytes = memory.map(|memory| Bytes(memory.total));
 }
 
 fn read_pcie(device: &Opened, gpu: &mut Gpu) {
@@ -172,9 +180,6 @@ fn read_nvlink(device: &Opened, gpu: &mut Gpu) {
 }
 
 fn read_state(device: &Opened, gpu: &mut Gpu) {
-    let memory = device.read(Device::memory_info);
-    gpu.memory_free_bytes = memory.clone().map(|memory| Bytes(memory.free));
-    gpu.memory_total_bytes = memory.map(|memory| Bytes(memory.total));
     gpu.bar1_total_bytes = device.read(Device::bar1_memory_info).map(|bar1| Bytes(bar1.total));
     gpu.mig = device.ask(|device| decode::on(device.mig_mode().map_err(error::unknown)?.current.into()));
     gpu.compute_mode = device.raw(|raw| decode::compute_mode(raw.compute_mode()?));

@@ -34,7 +34,9 @@ const STATE: u32 = 165;
 /// `NVML_FI_DEV_NVLINK_GET_VERSION`, per link.
 const VERSION: u32 = 166;
 
-const PER_LINK: [u32; 6] = [STATE, VERSION, SPEED, REPLAY, RECOVERY, CRC];
+const PER_LINK: [u32; 3] = [STATE, VERSION, SPEED];
+/// Each takes about a millisecond on H200, where the others take no time to speak of.
+const ERRORS_PER_LINK: [u32; 3] = [REPLAY, RECOVERY, CRC];
 
 /// Every NVLink of a GPU; none for a GPU without.
 pub fn read(device: &Device<'static>) -> Result<Vec<NvLink>, Unknown> {
@@ -47,7 +49,7 @@ pub fn read(device: &Device<'static>) -> Result<Vec<NvLink>, Unknown> {
     if count > MOST_LINKS {
         return Err(decode::unlisted("count of NVLinks", count));
     }
-    let values = Values::read(raw, count);
+    let values = Values::read(raw, count, &PER_LINK);
     Ok((0..count).map(|link| read_link(device, raw, link, &values)).collect())
 }
 
@@ -68,16 +70,18 @@ struct Values {
 }
 
 impl Values {
-    fn read(raw: Raw, links: u32) -> Self {
-        let per_link = |link| PER_LINK.map(|id| Field { id, scope: link });
-        let fields: Vec<_> = (0..links).flat_map(per_link).collect();
+    fn read(raw: Raw, links: u32, per_link: &[u32]) -> Self {
+        let fields: Vec<_> =
+            (0..links).flat_map(|link| per_link.iter().map(move |&id| Field { id, scope: link })).collect();
         let answers = if fields.is_empty() { Ok(Vec::new()) } else { raw.fields(&fields) };
         let values: HashMap<_, _> = match answers {
             Ok(answers) => fields.iter().map(|field| (field.id, field.scope)).zip(answers).collect(),
             Err(unknown) => fields.iter().map(|field| ((field.id, field.scope), Err(unknown.clone()))).collect(),
         };
         let mut common_speed = Err(Unknown::Unsupported);
-        if (0..links).any(|link| values.get(&(SPEED, link)) == Some(&Err(Unknown::Unsupported))) {
+        if per_link.contains(&SPEED)
+            && (0..links).any(|link| values.get(&(SPEED, link)) == Some(&Err(Unknown::Unsupported)))
+        {
             common_speed = raw.fields(&[Field { id: COMMON_SPEED, scope: 0 }]).and_then(|mut values| only(&mut values));
         }
         Self { values, common_speed }
@@ -95,7 +99,6 @@ impl Values {
 fn read_link(device: &Device<'static>, raw: Raw, number: u32, values: &Values) -> NvLink {
     let link = device.link_wrapper_for(number);
     let older = |answer: Result<u64, NvmlError>| answer.map_err(error::unknown);
-    let errors = |id, counter| Reading::from(values.get(id, number, || older(link.error_counter(counter))));
     let active = values.get(STATE, number, || older(link.is_active().map(u64::from))).and_then(decode::on);
     let speed = values.get(SPEED, number, || values.common_speed.clone());
     NvLink {
@@ -114,9 +117,30 @@ fn read_link(device: &Device<'static>, raw: Raw, number: u32, values: &Values) -
             // An NVSwitch that is not visible, in a virtual machine, has all ones for an address.
             .and_then(|pci| pci.bus_id.parse().map_err(|_| Unknown::Unsupported))
             .into(),
-        crc_errors: errors(CRC, ErrorCounter::DlCrcFlit),
-        replay_errors: errors(REPLAY, ErrorCounter::DlReplay),
-        recovery_errors: errors(RECOVERY, ErrorCounter::DlRecovery),
+        crc_errors: errors_later(),
+        replay_errors: errors_later(),
+        recovery_errors: errors_later(),
+    }
+}
+
+fn errors_later<T>() -> Reading<T> {
+    Reading::Unknown(Unknown::NotRead("error counters take long; 'check' reads them".into()))
+}
+
+/// Fills in the error counters of links that were read before.
+pub fn read_errors(device: &Device<'static>, links: &mut [NvLink]) {
+    let count = u32::try_from(links.len()).unwrap_or(0);
+    let values = Values::read(Raw::new(device), count, &ERRORS_PER_LINK);
+    for link in links {
+        let number = u32::from(link.link);
+        let wrapper = device.link_wrapper_for(number);
+        let errors = |id, counter| {
+            let older = || wrapper.error_counter(counter).map_err(error::unknown);
+            Reading::from(values.get(id, number, older))
+        };
+        link.crc_errors = errors(CRC, ErrorCounter::DlCrcFlit);
+        link.replay_errors = errors(REPLAY, ErrorCounter::DlReplay);
+        link.recovery_errors = errors(RECOVERY, ErrorCounter::DlRecovery);
     }
 }
 

@@ -1,0 +1,184 @@
+use std::sync::Mutex;
+
+use super::*;
+use crate::hardware::LinkSample;
+use crate::model::snapshot::P2pStatus;
+
+/// Where a fake machine gets stuck.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stuck {
+    Nowhere,
+    Host,
+    Tree,
+    Count,
+    Gpu(u32, GpuGroup),
+    Pair(u32, u32),
+}
+
+struct Fake {
+    gpus: Result<u32, HardwareError>,
+    stuck: Stuck,
+    /// Held for as long as the machine is stuck.
+    gate: Arc<Mutex<()>>,
+}
+
+impl Fake {
+    fn pass(&self, here: Stuck) {
+        if self.stuck == here {
+            drop(self.gate.lock());
+        }
+    }
+}
+
+impl Telemetry for Fake {
+    fn host(&self) -> Host {
+        self.pass(Stuck::Host);
+        Host::unread(&Unknown::Unsupported)
+    }
+
+    fn pci_tree(&self) -> PciTree {
+        self.pass(Stuck::Tree);
+        PciTree { problems: vec!["slot 3 is odd".into()], ..PciTree::default() }
+    }
+
+    fn gpu_count(&self) -> Result<u32, HardwareError> {
+        self.pass(Stuck::Count);
+        self.gpus.clone()
+    }
+
+    fn read_gpu(&self, group: GpuGroup, gpu: &mut Gpu) {
+        self.pass(Stuck::Gpu(gpu.index, group));
+        match group {
+            GpuGroup::Identity => gpu.uuid = Reading::Known(format!("GPU-{}", gpu.index)),
+            GpuGroup::Pcie => gpu.pcie_width = Reading::Known(16),
+            GpuGroup::NvLink => gpu.nvlinks = Reading::Known(Vec::new()),
+            GpuGroup::State => gpu.mig = Reading::Known(false),
+            GpuGroup::LinkErrors => {}
+        }
+    }
+
+    fn read_pair(&self, source: u32, destination: u32) -> GpuPair {
+        self.pass(Stuck::Pair(source, destination));
+        let mut pair = GpuPair::unread(source, destination, &Unknown::Unsupported);
+        pair.p2p_read = Reading::Known(P2pStatus::Ok);
+        pair
+    }
+
+    fn sample(&self, _index: u32) -> LinkSample {
+        LinkSample::default()
+    }
+}
+
+const LIMIT: Duration = Duration::from_millis(200);
+const LATE: &str = "no answer within 0.2 s";
+
+/// The snapshot of a machine with this many GPUs that gets stuck somewhere.
+fn snapshot(gpus: u32, stuck: Stuck) -> Snapshot {
+    let gate = Arc::new(Mutex::new(()));
+    let _stuck = gate.lock().unwrap();
+    discover(Arc::new(Fake { gpus: Ok(gpus), stuck, gate: Arc::clone(&gate) }), Depth::Everything, LIMIT)
+}
+
+fn late<T>() -> Reading<T> {
+    Reading::failed(LATE)
+}
+
+#[test]
+fn a_healthy_machine_is_read_in_order_and_without_waiting() {
+    let start = Instant::now();
+    let snapshot = discover(
+        Arc::new(Fake { gpus: Ok(8), stuck: Stuck::Nowhere, gate: Arc::default() }),
+        Depth::Everything,
+        Duration::from_secs(60),
+    );
+    assert!(start.elapsed() < Duration::from_secs(30));
+    assert!(snapshot.gpus.iter().map(|gpu| gpu.index).eq(0..8));
+    assert!(snapshot.gpus.iter().all(|gpu| gpu.mig == Reading::Known(false)));
+    let order: Vec<_> = snapshot.pairs.iter().map(|pair| (pair.source, pair.destination)).collect();
+    assert!(order.is_sorted() && order.len() == 56);
+    assert!(snapshot.pairs.iter().all(|pair| pair.p2p_read == Reading::Known(P2pStatus::Ok)));
+    assert_eq!(snapshot.problems, ["slot 3 is odd"]);
+}
+
+#[test]
+fn the_structure_alone_asks_less_and_says_so() {
+    // The fake would get stuck, were the state or the other direction asked about.
+    for stuck in [Stuck::Gpu(0, GpuGroup::State), Stuck::Pair(1, 0)] {
+        let fake = Fake { gpus: Ok(3), stuck, gate: Arc::default() };
+        let gate = fake.gate.clone();
+        let _stuck = gate.lock().unwrap();
+        let snapshot = discover(Arc::new(fake), Depth::Structure, Duration::from_secs(60));
+        assert_eq!(snapshot.problems, ["slot 3 is odd"]);
+        assert_eq!(snapshot.gpus[0].pcie_width, Reading::Known(16));
+        assert!(matches!(&snapshot.gpus[0].mig, Reading::Unknown(Unknown::NotRead(_))));
+        assert_eq!(snapshot.pairs.len(), 6);
+        assert!(snapshot.pairs.iter().all(|pair| pair.p2p_read == Reading::Known(P2pStatus::Ok)));
+    }
+}
+
+#[test]
+fn a_gpu_that_blocks_keeps_what_it_said_before() {
+    let snapshot = snapshot(3, Stuck::Gpu(1, GpuGroup::NvLink));
+    let gpu = snapshot.gpu(1).unwrap();
+    assert_eq!((&gpu.uuid, &gpu.pcie_width), (&Reading::Known("GPU-1".into()), &Reading::Known(16)));
+    assert_eq!((&gpu.nvlinks, &gpu.mig), (&late(), &late()));
+    assert!(snapshot.gpu(2).unwrap().mig == Reading::Known(false));
+    assert_eq!(snapshot.pairs.len(), 6);
+    assert_eq!(
+        snapshot.problems,
+        ["slot 3 is odd", "GPU 1, NVLinks and fabric: no answer within 0.2 s (nor was the rest read)"]
+    );
+}
+
+#[test]
+fn a_gpu_that_blocks_at_once_is_listed() {
+    let snapshot = snapshot(2, Stuck::Gpu(0, GpuGroup::Identity));
+    assert_eq!(snapshot.gpu(0).unwrap().uuid, late());
+    assert!(snapshot.problems[1].starts_with("GPU 0, identity: no answer"), "{:?}", snapshot.problems);
+}
+
+#[test]
+fn a_pair_that_blocks_costs_the_rest_of_its_row_alone() {
+    let snapshot = snapshot(3, Stuck::Pair(1, 0));
+    let late: Vec<_> = snapshot.pairs.iter().filter(|pair| pair.p2p_read == late()).map(|pair| pair.source).collect();
+    assert_eq!(late, [1, 1]);
+    assert_eq!(snapshot.problems[1], "peer access of GPU 1 to GPU 0, 2: no answer within 0.2 s");
+}
+
+#[test]
+fn what_belongs_to_the_whole_machine_may_block_too() {
+    for (stuck, problem) in [
+        (Stuck::Host, "the host's facts: no answer within 0.2 s"),
+        (Stuck::Tree, "the PCI tree: no answer within 0.2 s"),
+        (Stuck::Count, "the number of GPUs: no answer within 0.2 s"),
+    ] {
+        let snapshot = snapshot(2, stuck);
+        assert!(snapshot.problems.iter().any(|said| said == problem), "{:?}", snapshot.problems);
+        assert_eq!(snapshot.gpus.len(), if stuck == Stuck::Count { 0 } else { 2 });
+    }
+}
+
+#[test]
+fn gpus_that_cannot_be_counted_are_a_problem() {
+    let gpus = Err(HardwareError::new(ErrorKind::Other, "NVML does not count its GPUs: failed: timeout"));
+    let fake = Fake { gpus, stuck: Stuck::Nowhere, gate: Arc::default() };
+    let snapshot = discover(Arc::new(fake), Depth::Everything, LIMIT);
+    assert!(snapshot.gpus.is_empty() && snapshot.pairs.is_empty());
+    assert_eq!(snapshot.problems[1], "NVML does not count its GPUs: failed: timeout");
+}
+
+#[test]
+fn a_gpu_that_fell_off_the_bus_is_named() {
+    let lost = Unknown::Failed("NVML: the GPU fell off the bus or is otherwise lost (15)".into());
+    let gpu = Gpu::unread(3, &lost);
+    assert_eq!(problem_of(&gpu, &[], LATE).unwrap(), format!("GPU 3 cannot be read: {lost}"));
+}
+
+#[test]
+fn without_telemetry_the_reason_stands_everywhere() {
+    let why = HardwareError::new(ErrorKind::NoDriver, "no NVIDIA driver");
+    let snapshot = without_telemetry(&why);
+    assert_eq!(snapshot.problems, ["no NVIDIA driver"]);
+    assert_eq!(snapshot.host.driver_version, Reading::failed("no NVIDIA driver"));
+    assert!(snapshot.gpus.is_empty());
+}
