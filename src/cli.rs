@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::model::finding::Severity;
 use crate::model::units::Bytes;
 use crate::plan::{Group, profile};
+use crate::report::Format;
 
 /// Are the paths between the GPUs of this server what they should be? If not: which one is wrong,
 /// why, and what should a technician do?
@@ -82,10 +83,6 @@ pub struct CheckArgs {
     #[arg(long, value_enum, value_delimiter = ',', value_name = "GROUPS")]
     pub skip: Vec<Group>,
 
-    /// Exit with 1 when a finding is at least this severe.
-    #[arg(long, value_enum, default_value_t = FailOn::Error, value_name = "SEVERITY")]
-    pub fail_on: FailOn,
-
     /// Most memory to take on each GPU, 64MiB or more.
     #[arg(long, default_value = "1GiB", value_name = "SIZE", value_parser = parse_memory)]
     pub memory: Bytes,
@@ -98,6 +95,18 @@ pub struct CheckArgs {
     /// [default: by its size, at least 5].
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub deadline: Option<Duration>,
+
+    /// What to do with the report.
+    #[command(flatten)]
+    pub out: ReportArgs,
+}
+
+/// What to do with a report.
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// Exit with 1 when a finding is at least this severe.
+    #[arg(long, value_enum, default_value_t = FailOn::Error, value_name = "SEVERITY")]
+    pub fail_on: FailOn,
 
     /// Show every matrix.
     #[arg(short, long)]
@@ -118,21 +127,9 @@ pub struct DiagnoseArgs {
     /// A report that 'check' or 'topo' wrote as JSON.
     pub report: PathBuf,
 
-    /// Exit with 1 when a finding is at least this severe.
-    #[arg(long, value_enum, default_value_t = FailOn::Error, value_name = "SEVERITY")]
-    pub fail_on: FailOn,
-
-    /// Show every matrix.
-    #[arg(short, long)]
-    pub verbose: bool,
-
-    /// Format on stdout.
-    #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
-    pub format: ReportFormat,
-
-    /// Write a file too, in the format of its extension: .json or .txt. May be given again.
-    #[arg(short, long, value_name = "FILE")]
-    pub output: Vec<PathBuf>,
+    /// What to do with the report.
+    #[command(flatten)]
+    pub out: ReportArgs,
 }
 
 /// Options of `explain`.
@@ -171,6 +168,25 @@ pub enum ReportFormat {
     Text,
     /// For scripts.
     Json,
+}
+
+impl From<TopoFormat> for Format {
+    fn from(format: TopoFormat) -> Self {
+        match format {
+            TopoFormat::Text => Self::Topo,
+            TopoFormat::Json => Self::Json,
+            TopoFormat::Dot => Self::Dot,
+        }
+    }
+}
+
+impl From<ReportFormat> for Format {
+    fn from(format: ReportFormat) -> Self {
+        match format {
+            ReportFormat::Text => Self::Text,
+            ReportFormat::Json => Self::Json,
+        }
+    }
 }
 
 /// Severities that can make the exit code 1.

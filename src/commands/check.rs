@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::output::{self, Files};
 use super::progress::Progress;
 use super::{select, snapshot, timestamp};
-use crate::cli::{CheckArgs, Cli, ReportFormat};
+use crate::cli::{CheckArgs, Cli};
 use crate::diagnose::{self, Evidence};
 use crate::discover::Depth;
 use crate::hardware::{Machine, Telemetry};
@@ -20,7 +20,7 @@ use crate::model::report::{Report, SCHEMA, Timing, Tool};
 use crate::model::snapshot::Snapshot;
 use crate::plan::profile::Profile;
 use crate::plan::{self, Group};
-use crate::report::{Format, render};
+use crate::report::Format;
 use crate::topology;
 use crate::worker::supervisor::{self, Results, Setup, StartError, Worker};
 
@@ -34,7 +34,7 @@ const EXIT_INTERRUPTED: u8 = 130;
 /// One sentence.
 pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, String> {
     let started = Instant::now();
-    let files = Files::prepare(&args.output, &[Format::Text, Format::Json])?;
+    let files = Files::prepare(&args.out.output, &[Format::Text, Format::Json])?;
     let stop = stop_flag()?;
     let started_at = timestamp();
     // The driver starts while the facts are read.
@@ -54,7 +54,7 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, String>
     let Run { snapshot, mut timing, .. } = run;
     let evidence = Evidence { snapshot: &snapshot, topology: &topology, measurements: Some(&measurements) };
     let findings = diagnose::judge(&evidence);
-    let verdict = diagnose::verdict(&findings, Some(&measurements), args.fail_on.into());
+    let verdict = diagnose::verdict(&findings, Some(&measurements), args.out.fail_on.into());
     timing.discover = discover;
     timing.diagnose = judging.elapsed().as_secs_f64();
     timing.total = started.elapsed().as_secs_f64();
@@ -70,13 +70,7 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, String>
         verdict,
         timing,
     };
-    let format = match args.format {
-        ReportFormat::Text => Format::Text,
-        ReportFormat::Json => Format::Json,
-    };
-    let printed = output::print(&render(&report, format, &output::style(cli.color, args.verbose)));
-    files.write(&report, args.verbose).and(printed)?;
-    Ok(report.verdict.exit_code)
+    output::publish(&report, args.out.format.into(), &output::style(cli.color, args.out.verbose), &files)
 }
 
 /// Everything that measuring needs and leaves behind.

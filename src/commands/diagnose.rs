@@ -4,10 +4,10 @@ use std::path::Path;
 use std::time::Instant;
 
 use super::output::{self, Files};
-use crate::cli::{Cli, DiagnoseArgs, ReportFormat};
+use crate::cli::{Cli, DiagnoseArgs};
 use crate::diagnose::{self, Evidence};
 use crate::model::report::{Report, SCHEMA};
-use crate::report::{Format, render};
+use crate::report::Format;
 
 /// Runs it.
 ///
@@ -15,22 +15,16 @@ use crate::report::{Format, render};
 ///
 /// One sentence.
 pub fn run(cli: &Cli, args: &DiagnoseArgs) -> Result<u8, String> {
-    let files = Files::prepare(&args.output, &[Format::Text, Format::Json])?;
+    let files = Files::prepare(&args.out.output, &[Format::Text, Format::Json])?;
     let mut report = load(&args.report)?;
     let judging = Instant::now();
     let evidence =
         Evidence { snapshot: &report.snapshot, topology: &report.topology, measurements: report.measurements.as_ref() };
     let findings = diagnose::judge(&evidence);
-    report.verdict = diagnose::verdict(&findings, report.measurements.as_ref(), args.fail_on.into());
+    report.verdict = diagnose::verdict(&findings, report.measurements.as_ref(), args.out.fail_on.into());
     report.findings = findings;
     report.timing.diagnose = judging.elapsed().as_secs_f64();
-    let format = match args.format {
-        ReportFormat::Text => Format::Text,
-        ReportFormat::Json => Format::Json,
-    };
-    let printed = output::print(&render(&report, format, &output::style(cli.color, args.verbose)));
-    files.write(&report, args.verbose).and(printed)?;
-    Ok(report.verdict.exit_code)
+    output::publish(&report, args.out.format.into(), &output::style(cli.color, args.out.verbose), &files)
 }
 
 fn load(path: &Path) -> Result<Report, String> {

@@ -27,6 +27,17 @@ pub fn style(color: Color, verbose: bool) -> Style {
     Style { width: width.max(NARROWEST), color, verbose }
 }
 
+/// Prints a report and writes its files; gives its exit code.
+///
+/// # Errors
+///
+/// A sentence about what could not be written. What could be written is.
+pub fn publish(report: &Report, format: Format, style: &Style, files: &Files) -> Result<u8, String> {
+    let printed = print(&render(report, format, style));
+    files.write(report, style.verbose).and(printed)?;
+    Ok(report.verdict.exit_code)
+}
+
 /// Files to write beside stdout, checked before anything is measured.
 pub struct Files(Vec<(PathBuf, Format)>);
 
@@ -52,12 +63,8 @@ impl Files {
         Ok(Self(files))
     }
 
-    /// Writes every file, whole or not at all.
-    ///
-    /// # Errors
-    ///
-    /// The first failure; the other files are written all the same.
-    pub fn write(&self, report: &Report, verbose: bool) -> Result<(), String> {
+    /// Writes every file, whole or not at all. After a failure the others are written all the same.
+    fn write(&self, report: &Report, verbose: bool) -> Result<(), String> {
         let mut failure = Ok(());
         for (path, format) in &self.0 {
             let style = Style { width: WIDTH_ELSEWHERE, color: false, verbose };

@@ -10,7 +10,7 @@ use crate::discover::Depth;
 use crate::hardware::Machine;
 use crate::model::finding::Severity;
 use crate::model::report::{Report, SCHEMA, Timing, Tool};
-use crate::report::{Format, render};
+use crate::report::Format;
 use crate::topology;
 
 /// Runs it.
@@ -51,12 +51,5 @@ pub fn run(cli: &Cli, machine: &Machine, args: &TopoArgs) -> Result<u8, String> 
         verdict,
         timing,
     };
-    let format = match args.format {
-        TopoFormat::Text => Format::Topo,
-        TopoFormat::Json => Format::Json,
-        TopoFormat::Dot => Format::Dot,
-    };
-    let printed = output::print(&render(&report, format, &output::style(cli.color, args.verbose)));
-    files.write(&report, args.verbose).and(printed)?;
-    Ok(report.verdict.exit_code)
+    output::publish(&report, args.format.into(), &output::style(cli.color, args.verbose), &files)
 }

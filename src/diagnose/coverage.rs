@@ -65,8 +65,7 @@ pub fn cells(measurements: &Measurements) -> impl Iterator<Item = Cell<'_>> {
         .filter(move |cell| !(cell.status == Status::Skipped && cell.path == Some(Path::Direct) && denied(cell.pair)))
 }
 
-/// GPUs that were asked for and could not be used, with the reason. Where no cell stands for one,
-/// it counts as one thing untested.
+/// GPUs that were asked for and could not be used, with the reason.
 pub fn unusable(measurements: &Measurements) -> impl Iterator<Item = (u32, &str)> {
     measurements.driver.devices.iter().filter_map(|device| Some((device.index, device.failure.as_deref()?)))
 }
@@ -101,11 +100,20 @@ pub fn coverage(measurements: &Measurements) -> Coverage {
         };
         *coverage.reasons.entry(reason).or_default() += 1;
     }
+    // What could have been measured with a GPU that cannot be used is not known: its pairs count as
+    // one each.
+    let gpus: Vec<u32> = measurements.driver.devices.iter().map(|device| device.index).collect();
+    let mut pairs = Pair::ordered(&gpus);
     for (gpu, reason) in unusable(measurements) {
-        if !cells(measurements).any(|cell| cell.pair.source == gpu || cell.pair.destination == gpu) {
-            coverage.untested += 1;
-            *coverage.reasons.entry(format!("GPU {gpu}: {reason}")).or_default() += 1;
+        let of_gpu = |pair: &Pair| pair.source == gpu || pair.destination == gpu;
+        if cells(measurements).any(|cell| of_gpu(&cell.pair)) {
+            continue;
         }
+        let lost = pairs.iter().filter(|pair| of_gpu(pair)).count();
+        pairs.retain(|pair| !of_gpu(pair));
+        let lost = u32::try_from(lost).unwrap_or(u32::MAX).max(1);
+        coverage.untested += lost;
+        *coverage.reasons.entry(format!("GPU {gpu} and its pairs: {reason}")).or_default() += lost;
     }
     coverage
 }

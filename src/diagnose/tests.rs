@@ -304,7 +304,7 @@ fn a_figure_whose_bytes_are_in_doubt_and_a_gpu_without_cells_are_untested() {
     measurements.driver.devices = vec![CudaDevice { index: 2, ordinal: None, failure, budget_bytes: None }];
     let found = findings(&machine, Some(&measurements));
     let message = only(&found, "not-tested", Severity::Warning).message;
-    assert!(message.contains("could not be told") && message.contains("GPU 2: hidden"), "{message}");
+    assert!(message.contains("could not be told") && message.contains("GPU 2 and its pairs: hidden"), "{message}");
     let verdict = verdict(&found, Some(&measurements), Severity::Error);
     assert_eq!((verdict.tested, verdict.untested, verdict.exit_code), (2, 1, 3));
 }

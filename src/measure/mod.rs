@@ -69,3 +69,6 @@ pub struct OverlapSample {
     /// How long the host was in the copy call, waiting included.
     pub host_ns: f64,
 }
+
+#[cfg(test)]
+mod tests;

@@ -147,7 +147,7 @@ const MARKS: [(&str, &str); 7] = [
     ("fail", "the copy failed"),
     ("BAD", "bytes were lost or changed on the way, so a rate would mean nothing"),
     ("skip", "not run, for the reason given"),
-    ("-", "not part of this run"),
+    ("-", "not measured in this run"),
     ("s", "staged through host memory, per cent of the staged route"),
     ("?", "whether the bytes arrived could not be told"),
 ];

@@ -24,7 +24,7 @@
 //! CUDA Programming Guide, CUDA_VISIBLE_DEVICES (an invalid entry hides all after it); NVML,
 //! compute modes; NVIDIA's MIG user guide (no peer access).
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::diagnose::coverage::{Coverage, coverage};
 use crate::diagnose::rule::{Evidence, Rule, finding};
@@ -73,7 +73,8 @@ impl Rule for NotTested {
                 ("tested", json!(coverage.tested)),
                 ("untested", json!(coverage.untested)),
                 ("unverified", json!(coverage.unverified)),
-                ("reasons", json!(coverage.reasons)),
+                // The message has them all where they are few.
+                ("reasons", if coverage.reasons.len() > SPELT_OUT { json!(coverage.reasons) } else { Value::Null }),
             ],
             "Remove the reason and check again, or ask for less with --gpus, --only or --skip",
         )]

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::snapshot::{AdapterKind, P2pStatus, PciKind};
+use crate::model::snapshot::{AdapterKind, ComputeMode, P2pStatus, PciKind};
 use crate::model::units::{Bytes, PciAddress, PcieLink};
 
 /// A whole machine.
@@ -272,8 +272,23 @@ pub struct Faults {
     pub lost_gpus: Vec<u32>,
     /// The code and sentence with which `cuInit` fails.
     pub cuda_init: Option<(u32, String)>,
+    /// GPUs whose context cannot be created.
+    pub contexts: Vec<ContextFault>,
     /// The sentence with which loading the GPU kernels fails.
     pub kernels: Option<String>,
+}
+
+/// A GPU whose context cannot be created.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContextFault {
+    /// NVML's index.
+    pub gpu: u32,
+    /// The code that `cuDevicePrimaryCtxRetain` gives.
+    pub code: u32,
+    /// What it means.
+    pub meaning: String,
+    /// The compute mode that NVML shows with it.
+    pub compute_mode: ComputeMode,
 }
 
 /// Pairs whose direct copies go wrong, and how.

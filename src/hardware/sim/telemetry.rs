@@ -204,7 +204,13 @@ impl Telemetry for SimTelemetry {
             GpuGroup::Identity => self.identity(gpu, spec),
             GpuGroup::Pcie => self.pcie(gpu, spec),
             GpuGroup::NvLink => self.nvlink(gpu, spec),
-            GpuGroup::State => Self::state(gpu, spec),
+            GpuGroup::State => {
+                Self::state(gpu, spec);
+                let fault = self.spec.faults.contexts.iter().find(|fault| fault.gpu == gpu.index);
+                if let Some(fault) = fault {
+                    gpu.compute_mode = Reading::Known(fault.compute_mode);
+                }
+            }
             // They come with the links: reading them costs nothing here.
             GpuGroup::LinkErrors => {}
         }

@@ -1,18 +1,19 @@
 //! The live CUDA driver behind [`Driver`].
 
 mod error;
+mod gate;
 mod kernels;
 mod startup;
 mod table;
 
-use std::cell::{Cell, RefCell};
-use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::cell::{Cell, OnceCell, RefCell};
+use std::ffi::c_int;
 use std::time::{Duration, Instant};
 
 use cudarc::driver::sys::{CUdevice, CUdeviceptr, CUevent, CUstream};
 
 use self::error::code;
+use self::gate::Gate;
 use self::kernels::Kernels;
 use self::startup::{Context, Loaded};
 use self::table::Table;
@@ -26,8 +27,6 @@ const GATE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// CU_STREAM_NON_BLOCKING: no implicit synchronisation with the legacy default stream.
 const STREAM_NON_BLOCKING: u32 = 1;
-/// CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP: all contexts reach the gate's words.
-const HOST_PORTABLE_MAPPED: u32 = 3;
 /// CU_STREAM_WAIT_VALUE_GEQ: wraps around, as the gate kernel's comparison does.
 const WAIT_VALUE_GEQ: u32 = 0;
 
@@ -45,34 +44,13 @@ pub struct CudaDriver {
     events: RefCell<Vec<CUevent>>,
     buffers: RefCell<Vec<Option<CUdeviceptr>>>,
     current: Cell<Option<Device>>,
-    gate: RefCell<Option<Gate>>,
+    gate: OnceCell<Gate>,
 }
 
 /// A device with its context.
 struct Opened {
     context: Context,
     loaded: Option<Loaded>,
-}
-
-/// Two words of pinned host memory: the generation up to which gates are open, and whether one
-/// opened by itself.
-struct Gate {
-    words: *const [AtomicU32; 2],
-    closed: u32,
-}
-
-impl Gate {
-    fn words(&self) -> &[AtomicU32; 2] {
-        // SAFETY: the driver allocated the words zeroed below, aligned to a page, and they are
-        // never freed. Devices write only the second, with a store that is atomic on the bus.
-        unsafe { &*self.words }
-    }
-
-    /// Under unified addressing, which every driver that peerscope runs on has, devices use the
-    /// host's address.
-    fn address(&self, word: usize) -> u64 {
-        self.words as u64 + 4 * word as u64
-    }
 }
 
 impl CudaDriver {
@@ -105,7 +83,7 @@ impl CudaDriver {
             events: RefCell::new(Vec::new()),
             buffers: RefCell::new(Vec::new()),
             current: Cell::new(None),
-            gate: RefCell::new(None),
+            gate: OnceCell::new(),
         })
     }
 
@@ -165,19 +143,14 @@ impl CudaDriver {
         }
     }
 
-    fn gate_words(&self) -> Result<(u64, u64), HardwareError> {
-        let mut gate = self.gate.borrow_mut();
-        if gate.is_none() {
-            let mut words: *mut c_void = std::ptr::null_mut();
-            // SAFETY: writes one pointer; some context is current.
-            let result = unsafe { (self.table.host_allocate)(&raw mut words, 8, HOST_PORTABLE_MAPPED) };
-            self.table.check("cuMemHostAlloc", result)?;
-            // SAFETY: eight bytes that were just allocated and that nobody else knows yet.
-            unsafe { words.cast::<[u32; 2]>().write([0, 0]) };
-            *gate = Some(Gate { words: words.cast(), closed: 0 });
+    /// The gate, whose words are taken when it is first needed. Some context must be current.
+    fn gate(&self) -> Result<&Gate, HardwareError> {
+        if self.gate.get().is_none() {
+            let gate = Gate::new(&self.table)?;
+            // Nobody else can have set it: the cell belongs to this thread.
+            let _ = self.gate.set(gate);
         }
-        let gate = gate.as_ref();
-        gate.map(|gate| (gate.address(0), gate.address(1))).ok_or_else(|| unknown("gate", 0))
+        self.gate.get().ok_or_else(|| unknown("gate", 0))
     }
 }
 
@@ -211,8 +184,8 @@ impl Driver for CudaDriver {
             .collect();
         if let Some(&(first, ..)) = usable.first() {
             let places: Vec<_> = usable.iter().map(|&(_, handle, context)| (handle, context)).collect();
-            let loaded = match self.enter(first).and_then(|()| self.gate_words()) {
-                Ok(gate) => startup::kernels(&self.table, &places, gate),
+            let loaded = match self.enter(first).and_then(|()| self.gate()) {
+                Ok(gate) => startup::kernels(&self.table, &places, gate.addresses()),
                 Err(error) => places.iter().map(|_| Err(error.clone())).collect(),
             };
             for ((device, ..), loaded) in usable.iter().zip(loaded) {
@@ -366,18 +339,10 @@ impl Driver for CudaDriver {
 
     fn hold(&self, stream: Stream) -> Result<(), HardwareError> {
         self.enter(stream.device)?;
-        self.gate_words()?;
         let handle = self.stream(stream)?;
-        let (generation, flag, expired) = match self.gate.borrow_mut().as_mut() {
-            Some(gate) => {
-                // Several streams held together share a generation, and open together.
-                if gate.closed == gate.words()[0].load(Ordering::Acquire) {
-                    gate.closed = gate.closed.wrapping_add(1);
-                }
-                (gate.closed, gate.address(0), gate.address(1))
-            }
-            None => return Err(unknown("gate", 0)),
-        };
+        let gate = self.gate()?;
+        let (flag, expired) = gate.addresses();
+        let generation = gate.close();
         if self.kernels_failure.borrow().is_none() {
             let timeout = u64::try_from(GATE_TIMEOUT.as_nanos()).unwrap_or(u64::MAX);
             return self.with_kernels(stream.device, |kernels, _| {
@@ -393,13 +358,13 @@ impl Driver for CudaDriver {
     }
 
     fn release(&self) {
-        if let Some(gate) = self.gate.borrow().as_ref() {
-            gate.words()[0].store(gate.closed, Ordering::Release);
+        if let Some(gate) = self.gate.get() {
+            gate.open();
         }
     }
 
     fn expired(&self) -> bool {
-        self.gate.borrow().as_ref().is_some_and(|gate| gate.words()[1].swap(0, Ordering::AcqRel) != 0)
+        self.gate.get().is_some_and(Gate::take_expired)
     }
 
     fn synchronize(&self, stream: Stream) -> Result<(), HardwareError> {

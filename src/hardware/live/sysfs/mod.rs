@@ -100,11 +100,15 @@ impl Sysfs {
         unread.map_or(Reading::Known(false), Reading::Unknown)
     }
 
-    /// NUMA node of a PCI function; unsupported where the kernel knows none (-1).
+    /// NUMA node of a PCI function. Where the kernel knows none (-1), as in virtual machines, it is
+    /// the only one there is; unsupported where there are several.
     pub fn numa_node(&self, address: PciAddress) -> Reading<u32> {
         let node: Result<i64, _> = number(&self.device(address).join("numa_node"));
         node.and_then(|node| match node {
-            -1 => Err(Unknown::Unsupported),
+            -1 => match self.numa_numbers().as_deref() {
+                Ok([only]) => Ok(*only),
+                _ => Err(Unknown::Unsupported),
+            },
             node => u32::try_from(node).map_err(|_| odd(&node.to_string())),
         })
         .into()
@@ -127,17 +131,22 @@ impl Sysfs {
         PciTree { functions, numa_nodes, adapters, problems }
     }
 
+    fn numa_numbers(&self) -> Result<Vec<u32>, Unknown> {
+        let names = names(&self.sys.join("devices/system/node"))?;
+        let mut numbers: Vec<u32> = names.iter().filter_map(|name| name.strip_prefix("node")?.parse().ok()).collect();
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+
     fn numa_nodes(&self, problems: &mut Vec<String>) -> Vec<NumaNode> {
         let nodes = self.sys.join("devices/system/node");
-        let numbers = names(&nodes).unwrap_or_else(|unknown| {
+        let numbers = self.numa_numbers().unwrap_or_else(|unknown| {
             // A kernel without NUMA has no such directory, which is no problem.
             if unknown != Unknown::Unsupported {
                 problems.push(format!("the NUMA nodes cannot be listed ({unknown})"));
             }
             Vec::new()
         });
-        let mut numbers: Vec<u32> = numbers.iter().filter_map(|name| name.strip_prefix("node")?.parse().ok()).collect();
-        numbers.sort_unstable();
         let read = |node: u32| {
             let dir = nodes.join(format!("node{node}"));
             let meminfo = text(&dir.join("meminfo"))?;
@@ -219,6 +228,19 @@ mod tests {
         assert_eq!(sysfs.iommu_translating(), Reading::unsupported(), "a group that does not tell");
         machine.sys("kernel/iommu_groups/9/type", "DMA-FQ\n");
         assert_eq!(sysfs.iommu_translating(), Reading::Known(true));
+    }
+
+    #[test]
+    fn a_device_without_a_numa_node_is_at_the_only_one() {
+        let machine = Fixture::new();
+        let address = "0000:00:06.0";
+        machine.sys(&format!("bus/pci/devices/{address}/numa_node"), "-1\n");
+        let node = || machine.sysfs().numa_node(address.parse().unwrap());
+        assert_eq!(node(), Reading::unsupported(), "no NUMA");
+        machine.sys("devices/system/node/node0/cpulist", "0-31\n");
+        assert_eq!(node(), Reading::Known(0));
+        machine.sys("devices/system/node/node1/cpulist", "32-63\n");
+        assert_eq!(node(), Reading::unsupported(), "two nodes");
     }
 
     #[test]

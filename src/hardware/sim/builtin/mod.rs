@@ -4,16 +4,16 @@
 mod nvswitch;
 mod pcie;
 
-use crate::model::snapshot::P2pStatus;
-use crate::model::units::PcieLink;
+use crate::model::snapshot::{ComputeMode, P2pStatus};
+use crate::model::units::{Bytes, MIB, PcieLink};
 
-use super::spec::{CopyFault, CudaPeerRule, MachineSpec, PairFault, Pairs, PeerException, PeerRule};
+use super::spec::{ContextFault, CopyFault, CudaPeerRule, MachineSpec, PairFault, Pairs, PeerException, PeerRule};
 
 /// A name and how to make the machine.
 type Entry = (&'static str, fn() -> MachineSpec);
 
 /// In the order in which they are listed.
-const MACHINES: [Entry; 12] = [
+const MACHINES: [Entry; 14] = [
     ("demo", demo),
     ("h200x8", h200x8),
     ("h200x2", h200x2),
@@ -26,6 +26,8 @@ const MACHINES: [Entry; 12] = [
     ("gpu-lost", gpu_lost),
     ("fabric-down", fabric_down),
     ("no-kernels", no_kernels),
+    ("exclusive", exclusive),
+    ("memory-full", memory_full),
 ];
 
 /// Peer access that works.
@@ -121,6 +123,27 @@ fn fabric_down() -> MachineSpec {
     let mut spec = nvswitch::machine(8);
     spec.summary = "8 x H200 whose fabric manager is not running: NVML works, CUDA does not start".into();
     spec.faults.cuda_init = Some((802, "system not yet initialized".into()));
+    spec
+}
+
+fn exclusive() -> MachineSpec {
+    let mut spec = four();
+    spec.summary = "4 x L40S, another process holds GPU 2 in exclusive mode".into();
+    spec.faults.contexts.push(ContextFault {
+        gpu: 2,
+        code: 46,
+        meaning: "CUDA-capable device(s) is/are busy or unavailable".into(),
+        compute_mode: ComputeMode::ExclusiveProcess,
+    });
+    spec
+}
+
+fn memory_full() -> MachineSpec {
+    let mut spec = four();
+    spec.summary = "4 x L40S, GPU 1 is full of another process's memory, GPU 3 nearly so".into();
+    for (gpu, free) in spec.gpus.iter_mut().zip([None, Some(90), None, Some(256)]) {
+        gpu.memory_free = free.map_or(gpu.memory_free, |mib| Bytes(mib * MIB));
+    }
     spec
 }
 

@@ -79,6 +79,10 @@ impl State {
     /// Creates the context of a device.
     pub fn open(&mut self, device: Device) -> Result<(), HardwareError> {
         let engines = self.gpu(device)?.copy_engines;
+        let index = self.index(device)?;
+        if let Some(fault) = self.spec.faults.contexts.iter().find(|fault| fault.gpu == index) {
+            return Err(failed(ErrorKind::Other, "cuDevicePrimaryCtxRetain", &fault.meaning, fault.code));
+        }
         if !self.contexts.contains_key(&device) {
             let servers = Servers {
                 copies_out: self.engine.add_server(engines),

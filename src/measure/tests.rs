@@ -1,0 +1,140 @@
+use std::time::Duration;
+
+use super::*;
+use crate::hardware::Machine;
+use crate::model::placement::{Direction, Engine, Pair, Path, Placement, Side, StreamKind};
+use crate::model::units::{Bytes, MIB};
+use crate::plan::{Round, Task};
+
+const PAIR: Pair = Pair { source: 0, destination: 1 };
+
+/// Runs tasks on the first two GPUs of a simulated machine.
+fn run(machine: &str, tasks: &[Task]) -> Vec<Outcome> {
+    let driver = Machine::parse(machine).unwrap().driver().unwrap();
+    let select = |index| {
+        let info = &driver.devices()[index as usize];
+        Selection { index, uuid: info.uuid.clone(), pci: info.pci }
+    };
+    let bench = Bench::open(driver.as_ref(), &[select(0), select(1)], Bytes(1024 * MIB));
+    assert_eq!(bench.facts().devices.iter().filter_map(|device| device.failure.clone()).collect::<Vec<_>>(), [""; 0]);
+    let round = |task: &Task| Round { id: 0, pair: PAIR, task: task.clone(), deadline: Duration::from_secs(5) };
+    tasks.iter().map(|task| bench.run(&round(task))).collect()
+}
+
+fn row(placement: Placement, direction: Direction, path: Path) -> Task {
+    let (issuer, engine, bytes) = (Side::Source, Engine::Copy, Bytes(300 * MIB));
+    Task::Bandwidth { placement, issuer, engine, direction, path, bytes, samples: 3 }
+}
+
+/// Median rate of a row, GB/s, with the fixed cost still in it.
+fn rate(outcome: &Outcome) -> f64 {
+    let Outcome::Times { copy_ns, .. } = outcome else { panic!("{outcome:?}") };
+    assert_eq!(copy_ns.len(), 3);
+    #[allow(clippy::cast_precision_loss)]
+    let bytes = (300 * MIB) as f64;
+    bytes / statistics::median(copy_ns).unwrap()
+}
+
+#[test]
+fn a_row_reaches_what_the_machine_was_recorded_with() {
+    let outcomes = run(
+        "h200x2",
+        &[
+            row(Placement::REFERENCE, Direction::OneWay, Path::Direct),
+            row(Placement::REFERENCE, Direction::OneWay, Path::Staged),
+            row(Placement::REFERENCE, Direction::OneWay, Path::Direct),
+        ],
+    );
+    let rates: Vec<f64> = outcomes.iter().map(rate).collect();
+    assert!((390.0..400.0).contains(&rates[0]), "{rates:?}");
+    assert!((30.0..40.0).contains(&rates[1]), "{rates:?}");
+    assert!((rates[2] - rates[0]).abs() < 0.1, "direct again after staged: {rates:?}");
+}
+
+#[test]
+fn both_ways_on_default_streams_take_turns_and_on_side_streams_do_not() {
+    let on_default =
+        Placement { source: StreamKind::Default, destination: StreamKind::Default, ..Placement::REFERENCE };
+    let outcomes = run(
+        "h200x2",
+        &[
+            row(Placement::REFERENCE, Direction::BothWays, Path::Direct),
+            row(on_default, Direction::BothWays, Path::Direct),
+        ],
+    );
+    let rates: Vec<f64> = outcomes.iter().map(rate).collect();
+    assert!(rates[0] > 380.0, "{rates:?}");
+    // 176 to 178 GB/s on 8 x H200: half, and the warm-up copy of the other direction.
+    assert!((150.0..200.0).contains(&rates[1]), "{rates:?}");
+}
+
+#[test]
+fn every_cell_of_the_overlap_table_is_as_measured_with_pytorch() {
+    for bytes in [64, 1024] {
+        let cells: Vec<_> = Placement::all()
+            .flat_map(|placement| [Side::Source, Side::Destination].map(|compute_on| (placement, compute_on)))
+            .collect();
+        let tasks: Vec<_> = cells
+            .iter()
+            .map(|&(placement, compute_on)| Task::Overlap {
+                placement,
+                compute_on,
+                bytes: Bytes(bytes * MIB),
+                samples: 2,
+            })
+            .collect();
+        for (&(placement, compute_on), outcome) in cells.iter().zip(run("h200x2", &tasks)) {
+            let Outcome::Overlap { samples } = outcome else { panic!("{placement}: {outcome:?}") };
+            assert_eq!(samples.len(), 2);
+            for sample in samples {
+                let percent = 100.0 * sample.both_ns / sample.kernel_ns;
+                let expected = if placement.should_overlap(compute_on) { 95.0..=100.0 } else { 0.0..=3.0 };
+                assert!(expected.contains(&percent), "{bytes} MiB, {placement}, kernel on {compute_on}: {percent}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_host_waits_in_blocking_placements_only() {
+    let host = |outcome: &Outcome| match outcome {
+        Outcome::Overlap { samples } => samples[0].host_ns,
+        outcome => panic!("{outcome:?}"),
+    };
+    let task = |placement| Task::Overlap { placement, compute_on: Side::Source, bytes: Bytes(256 * MIB), samples: 1 };
+    let blocking = Placement { host: crate::model::placement::HostMode::Blocking, ..Placement::REFERENCE };
+    let outcomes = run("h200x2", &[task(Placement::REFERENCE), task(blocking)]);
+    assert!(host(&outcomes[0]) < 50e3 && host(&outcomes[1]) > 500e3, "{outcomes:?}");
+}
+
+#[test]
+fn verification_tells_what_became_of_the_bytes() {
+    let verify = |engine, path| Task::Verify { engine, issuer: Side::Source, path, bytes: Bytes(64 * MIB) };
+    let tasks =
+        [verify(Engine::Copy, Path::Direct), verify(Engine::Kernel, Path::Direct), verify(Engine::Copy, Path::Staged)];
+    let verdicts = |machine| -> Vec<Verified> {
+        run(machine, &tasks)
+            .into_iter()
+            .map(|outcome| match outcome {
+                Outcome::Verified { verified, .. } => verified,
+                outcome => panic!("{outcome:?}"),
+            })
+            .collect()
+    };
+    assert_eq!(verdicts("h200x2"), [Verified::Ok; 3]);
+    assert_eq!(verdicts("writes-dropped"), [Verified::Dropped, Verified::Dropped, Verified::Ok]);
+    assert_eq!(verdicts("no-kernels"), [Verified::Inconclusive; 3]);
+}
+
+#[test]
+fn a_gpu_that_cuda_does_not_show_costs_itself_only() {
+    let driver = Machine::parse("h200x2").unwrap().driver().unwrap();
+    let info = &driver.devices()[0];
+    let there = Selection { index: 0, uuid: info.uuid.clone(), pci: None };
+    let hidden = Selection { index: 1, uuid: Some("GPU-not-there".into()), pci: None };
+    let bench = Bench::open(driver.as_ref(), &[there, hidden], Bytes(64 * MIB));
+    let devices = &bench.facts().devices;
+    assert_eq!((devices[0].ordinal, devices[0].failure.as_ref()), (Some(0), None));
+    assert_eq!(devices[0].budget_bytes, Some(Bytes(60 * MIB)));
+    assert!(devices[1].failure.as_ref().unwrap().contains("CUDA does not show this GPU"));
+}

@@ -1,0 +1,138 @@
+//! A GPU as NVML and sysfs describe it.
+
+use serde::{Deserialize, Serialize};
+
+use super::nvlink::{Fabric, NvLink};
+use crate::model::reading::facts;
+use crate::model::units::{Bytes, PciAddress, PcieLink};
+
+facts! {
+    /// A GPU as NVML and sysfs describe it.
+    pub struct Gpu {
+        /// NVML's index, the one that nvidia-smi shows.
+        index: u32,
+        => readings {
+            /// PCI address.
+            pci: PciAddress,
+            /// NVML's UUID, `GPU-…`.
+            uuid: String,
+            /// Product name.
+            name: String,
+            /// Architecture, such as `Hopper`.
+            architecture: String,
+            /// Minor number of the device file, /dev/nvidiaN.
+            minor: u32,
+            /// Serial number of the board.
+            serial: String,
+            /// Memory of the device in bytes.
+            memory_total_bytes: Bytes,
+            /// Free memory in bytes.
+            memory_free_bytes: Bytes,
+            /// Size of the BAR1 window in bytes.
+            bar1_total_bytes: Bytes,
+            /// PCIe generation now; an idle GPU may show 1.
+            pcie_generation: u8,
+            /// PCIe lanes now.
+            pcie_width: u8,
+            /// Highest PCIe generation that GPU and slot allow together.
+            pcie_generation_max: u8,
+            /// Most PCIe lanes that GPU and slot allow together.
+            pcie_width_max: u8,
+            /// Highest PCIe generation of the GPU itself, whatever the slot.
+            pcie_generation_device_max: u8,
+            /// PCIe replays since the driver was loaded.
+            pcie_replays: u64,
+            /// PCIe error counts since the driver was loaded.
+            pcie_errors: PcieErrors,
+            /// Every NVLink, inactive ones included; empty for a GPU without.
+            nvlinks: Vec<NvLink>,
+            /// State of the NVSwitch fabric as this GPU sees it.
+            fabric: Fabric,
+            /// Whether the chip-to-chip link to the processor is on.
+            c2c: bool,
+            /// Whether MIG mode is on.
+            mig: bool,
+            /// Compute mode.
+            compute_mode: ComputeMode,
+            /// Whether persistence mode is on.
+            persistence: bool,
+            /// Whether ECC is on.
+            ecc: bool,
+            /// Uncorrected ECC errors since the last reboot.
+            ecc_uncorrected: u64,
+            /// Remapped memory rows.
+            remapped_rows: RemappedRows,
+            /// Why the clocks are held back now, in NVML's names; empty when nothing does.
+            throttle_reasons: Vec<String>,
+            /// Clock of the multiprocessors, MHz.
+            sm_clock_mhz: u32,
+            /// Clock of the memory, MHz.
+            memory_clock_mhz: u32,
+            /// Performance state, 0 (highest) to 15.
+            power_state: u8,
+            /// Processes that hold memory on this GPU.
+            processes: Vec<GpuProcess>,
+            /// NUMA node of the slot, from sysfs.
+            numa_node: u32,
+        }
+    }
+}
+
+impl Gpu {
+    /// The name for people: `GPU 3`.
+    pub fn label(&self) -> String {
+        format!("GPU {}", self.index)
+    }
+
+    /// The PCIe link as NVML reads it now, where both figures are known.
+    pub fn pcie_link(&self) -> Option<PcieLink> {
+        Some(PcieLink { generation: self.pcie_generation.get()?, width: self.pcie_width.get()? })
+    }
+}
+
+/// PCIe error counts of one GPU, since the driver was loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PcieErrors {
+    /// Errors that the link corrected by itself.
+    pub correctable: u64,
+    /// Errors that were not corrected, not fatal to the link.
+    pub non_fatal: u64,
+    /// Errors that took the link down.
+    pub fatal: u64,
+}
+
+/// Rows of GPU memory that were replaced by spare ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemappedRows {
+    /// Rows remapped after corrected errors.
+    pub corrected: u32,
+    /// Rows remapped after uncorrected errors.
+    pub uncorrected: u32,
+    /// A remapping waits for a GPU reset.
+    pub pending: bool,
+    /// A remapping failed.
+    pub failed: bool,
+}
+
+/// A process on a GPU.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuProcess {
+    /// Process id; in a container it may belong to the host's numbering.
+    pub pid: u32,
+    /// GPU memory it holds, where NVML tells.
+    pub memory_bytes: Option<Bytes>,
+}
+
+/// NVML's compute mode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ComputeMode {
+    /// Any number of processes.
+    Default,
+    /// One context per device (retired by NVIDIA).
+    ExclusiveThread,
+    /// No compute context at all.
+    Prohibited,
+    /// One process.
+    ExclusiveProcess,
+}

@@ -1,0 +1,74 @@
+//! NVLinks and the NVSwitch fabric, as one GPU sees them.
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::reading::facts;
+use crate::model::units::PciAddress;
+
+facts! {
+    /// One NVLink of a GPU.
+    pub struct NvLink {
+        /// Number of the link on its GPU, from 0.
+        link: u8,
+        => readings {
+            /// Whether the link is up.
+            active: bool,
+            /// NVLink version, such as `4.0`.
+            version: String,
+            /// Raw rate of the link per direction, MB/s. Lies 6.25% above the payload rate on
+            /// versions 4 and 5.
+            speed_mbps: u32,
+            /// What is at the other end.
+            remote: NvLinkRemote,
+            /// PCI address of the other end.
+            remote_pci: PciAddress,
+            /// CRC errors in flits, since the driver was loaded.
+            crc_errors: u64,
+            /// Replays.
+            replay_errors: u64,
+            /// Recoveries.
+            recovery_errors: u64,
+        }
+    }
+}
+
+/// What an NVLink leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NvLinkRemote {
+    /// Another GPU.
+    Gpu,
+    /// An NVSwitch.
+    Switch,
+    /// A processor (POWER).
+    Npu,
+}
+
+/// State of the NVSwitch fabric as one GPU sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fabric {
+    /// Progress of the registration.
+    pub state: FabricState,
+    /// NVML's return code of the registration, 0 when it succeeded.
+    pub status: u32,
+    /// Bits of the health mask, 0 when nothing is degraded. Null where the driver has none.
+    pub health_mask: Option<u32>,
+    /// Clique within the cluster: GPUs of other cliques are not reachable over NVLink.
+    pub clique_id: u32,
+    /// UUID of the cluster, in hex; all zeros on one machine by itself.
+    pub cluster_uuid: String,
+}
+
+/// Progress of a GPU's registration with the fabric manager.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FabricState {
+    /// This GPU has no NVSwitch fabric.
+    NotSupported,
+    /// Not started.
+    NotStarted,
+    /// In progress.
+    InProgress,
+    /// Completed; see the status for whether it succeeded.
+    Completed,
+}

@@ -1,0 +1,107 @@
+//! What NVML says of ordered pairs of GPUs.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::reading::facts;
+
+facts! {
+    /// What NVML says of an ordered pair of GPUs.
+    pub struct GpuPair {
+        /// Index of the GPU that data leaves.
+        source: u32,
+        /// Index of the GPU that data reaches.
+        destination: u32,
+        => readings {
+            /// Lowest PCI level that both share.
+            common_ancestor: CommonAncestor,
+            /// Whether the source may read the destination's memory.
+            p2p_read: P2pStatus,
+            /// Whether the source may write the destination's memory.
+            p2p_write: P2pStatus,
+            /// Whether they reach each other over NVLink.
+            p2p_nvlink: P2pStatus,
+            /// Whether atomics work between them.
+            p2p_atomics: P2pStatus,
+        }
+    }
+}
+
+/// NVML's topology level, nearest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CommonAncestor {
+    /// Both on one board.
+    Internal,
+    /// At most one PCIe bridge between them.
+    SingleSwitch,
+    /// Several PCIe bridges, no host bridge.
+    MultipleSwitches,
+    /// One host bridge.
+    HostBridge,
+    /// Several host bridges of one NUMA node.
+    NumaNode,
+    /// The link between sockets.
+    System,
+}
+
+/// NVML's word on peer access.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum P2pStatus {
+    /// It works, says NVML.
+    #[serde(rename = "OK")]
+    Ok,
+    /// The chipset does not support it.
+    #[serde(rename = "CNS")]
+    ChipsetNotSupported,
+    /// The GPU does not support it.
+    #[serde(rename = "GNS")]
+    GpuNotSupported,
+    /// The topology does not allow it.
+    #[serde(rename = "TNS")]
+    TopologyNotSupported,
+    /// Disabled by a registry key of the driver.
+    #[serde(rename = "DR")]
+    DisabledByRegkey,
+    /// Not supported, without a closer reason.
+    #[serde(rename = "NS")]
+    NotSupported,
+    /// NVML does not know.
+    #[serde(rename = "U")]
+    Unknown,
+}
+
+impl P2pStatus {
+    /// nvidia-smi's short word.
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::Ok => "OK",
+            Self::ChipsetNotSupported => "CNS",
+            Self::GpuNotSupported => "GNS",
+            Self::TopologyNotSupported => "TNS",
+            Self::DisabledByRegkey => "DR",
+            Self::NotSupported => "NS",
+            Self::Unknown => "U",
+        }
+    }
+
+    /// What the word means.
+    pub const fn meaning(self) -> &'static str {
+        match self {
+            Self::Ok => "supported",
+            Self::ChipsetNotSupported => "the chipset does not support it",
+            Self::GpuNotSupported => "the GPU does not support it",
+            Self::TopologyNotSupported => "the topology does not allow it",
+            Self::DisabledByRegkey => "disabled by a registry key of the driver",
+            Self::NotSupported => "not supported",
+            Self::Unknown => "unknown to NVML",
+        }
+    }
+}
+
+impl fmt::Display for P2pStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.code())
+    }
+}
