@@ -12,7 +12,7 @@ use serde_json::Value;
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// Every built-in machine. A test holds it against `peerscope machines`.
-pub const MACHINES: [&str; 12] = [
+pub const MACHINES: [&str; 14] = [
     "demo",
     "h200x8",
     "h200x2",
@@ -25,6 +25,8 @@ pub const MACHINES: [&str; 12] = [
     "gpu-lost",
     "fabric-down",
     "no-kernels",
+    "exclusive",
+    "memory-full",
 ];
 
 /// A report from 8 x H200, identifiers blanked.

@@ -8,7 +8,7 @@ const USAGE: i32 = 2;
 const UNTESTED: i32 = 3;
 
 /// Machine, `topo`, `check --profile quick`.
-const CODES: [(&str, i32, i32); 12] = [
+const CODES: [(&str, i32, i32); 14] = [
     ("demo", FAULT, FAULT),
     ("h200x8", HEALTHY, HEALTHY),
     ("h200x2", HEALTHY, HEALTHY),
@@ -22,6 +22,8 @@ const CODES: [(&str, i32, i32); 12] = [
     ("gpu-lost", FAULT, FAULT),
     ("fabric-down", HEALTHY, UNTESTED),
     ("no-kernels", HEALTHY, UNTESTED),
+    ("exclusive", HEALTHY, UNTESTED),
+    ("memory-full", HEALTHY, UNTESTED),
 ];
 
 #[test]
@@ -44,7 +46,7 @@ fn every_machine_has_its_exit_code() {
 #[test]
 fn a_test_that_is_missing_never_passes_nor_counts_as_a_fault() {
     for severity in ["info", "warning", "error"] {
-        for machine in ["none", "single", "fabric-down", "no-kernels"] {
+        for machine in ["none", "single", "fabric-down", "no-kernels", "exclusive", "memory-full"] {
             let args = with(check(machine, "quick"), &["--fail-on", severity]);
             assert_eq!(run(&args).code, Some(UNTESTED), "{args:?}");
         }

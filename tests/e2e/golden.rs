@@ -98,6 +98,8 @@ every_machine! {
     gpu_lost: "gpu-lost",
     fabric_down: "fabric-down",
     no_kernels: "no-kernels",
+    exclusive: "exclusive",
+    memory_full: "memory-full",
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod exit_codes;
 mod generated;
 mod golden;
 mod hardware_report;
+mod known_gaps;
 mod no_driver;
 mod output;
 mod selection;

@@ -56,7 +56,7 @@ fn until<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Option<T>) ->
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The worker of a run, once it has used so much processor time that it must be measuring.
-fn busy_worker(run: &Child) -> u32 {
+pub fn busy_worker(run: &Child) -> u32 {
     until("a worker that measures", PATIENCE, || {
         let worker = child_of(run.id())?;
         (process(worker)?.ticks >= 20).then_some(worker)
@@ -78,7 +78,7 @@ fn with_status<'a>(report: &'a Value, status: &'a str) -> impl Iterator<Item = &
 }
 
 /// The pairs that lack a figure.
-fn lost_pairs(report: &Value) -> BTreeSet<(u64, u64)> {
+pub fn lost_pairs(report: &Value) -> BTreeSet<(u64, u64)> {
     cells(report).filter(|cell| cell["status"] != "measured").map(pair).collect()
 }
 
