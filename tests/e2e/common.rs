@@ -192,6 +192,7 @@ pub fn codes(report: &Value) -> Vec<&str> {
 }
 
 /// A skipped test must be seen: cargo test holds back what the print macros write, not this.
+#[allow(clippy::explicit_write, reason = "eprintln! is held back")]
 pub fn skipped(why: &str) {
     writeln!(std::io::stderr(), "\n*** SKIPPED: {why} ***\n").unwrap();
 }
