@@ -146,7 +146,7 @@ fn start_gpus(telemetry: &Arc<dyn Telemetry>, depth: Depth, answers: &Sender<Ans
 fn read_gpu(telemetry: &dyn Telemetry, depth: Depth, mut gpu: Gpu, pending: &Unknown, answers: &Sender<Answer>) {
     for (&group, done) in depth.groups().iter().zip(1..) {
         telemetry.read_gpu(group, &mut gpu);
-        if done == depth.groups().len() {
+        if depth == Depth::Structure && done == depth.groups().len() {
             gpu.reword(pending, &Unknown::NotRead("the topology does not need it; 'check' reads it".into()));
         }
         if answers.send(Answer::Gpu(Box::new(gpu.clone()), done)).is_err() {

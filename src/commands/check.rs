@@ -1,9 +1,11 @@
 //! `check`: facts, probes, findings, verdict.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
+
+use clap::ValueEnum;
 
 use super::output::{self, Files};
 use super::progress::Progress;
@@ -12,10 +14,10 @@ use crate::cli::{CheckArgs, Cli};
 use crate::diagnose::{self, Evidence};
 use crate::discover::Depth;
 use crate::hardware::{Machine, Telemetry};
-use crate::measure::Selection;
 use crate::measure::assemble::assemble;
 use crate::measure::watch::Watch;
-use crate::model::measurement::{DriverFacts, Measurements};
+use crate::measure::{Outcome, Selection};
+use crate::model::measurement::{DriverFacts, Measurements, Status};
 use crate::model::report::{Report, SCHEMA, Timing, Tool};
 use crate::model::snapshot::Snapshot;
 use crate::plan::profile::Profile;
@@ -34,6 +36,8 @@ const EXIT_INTERRUPTED: u8 = 130;
 /// One sentence.
 pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, String> {
     let started = Instant::now();
+    let profile = Profile::load(args.profile)?;
+    let groups = groups(args, &profile)?;
     let files = Files::prepare(&args.out.output, &[Format::Text, Format::Json])?;
     let stop = stop_flag()?;
     let started_at = timestamp();
@@ -44,7 +48,18 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, String>
     let snapshot = select::select(snapshot, &cli.gpus).inspect_err(|_| progress.clear())?;
     let discover = started.elapsed().as_secs_f64();
 
-    let mut run = Run { args, machine, snapshot, telemetry, stop, progress, timing: Timing::default(), idle: None };
+    let mut run = Run {
+        args,
+        profile,
+        groups,
+        machine,
+        snapshot,
+        telemetry,
+        stop,
+        progress,
+        timing: Timing::default(),
+        idle: None,
+    };
     let (measurements, topology) = run.measure(worker, started)?;
     run.progress.clear();
     // It is ended once the report is out.
@@ -76,6 +91,8 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, String>
 /// Everything that measuring needs and leaves behind.
 struct Run<'a> {
     args: &'a CheckArgs,
+    profile: Profile,
+    groups: BTreeSet<Group>,
     machine: &'a Machine,
     snapshot: Snapshot,
     telemetry: Option<Arc<dyn Telemetry>>,
@@ -91,7 +108,6 @@ impl Run<'_> {
         worker: Result<Worker, String>,
         started: Instant,
     ) -> Result<(Measurements, crate::model::topology::Topology), String> {
-        let profile = Profile::load(self.args.profile)?;
         let topology = topology::build(&self.snapshot);
         let mut measurements = Measurements { profile: self.args.profile.as_str().into(), ..Measurements::default() };
         let setup = Setup {
@@ -127,19 +143,28 @@ impl Run<'_> {
             gpus: &gpus,
             driver: &facts,
             topology: &topology,
-            profile: &profile,
-            groups: &self.groups(),
+            profile: &self.profile,
+            groups: &self.groups,
             overlap_bytes: self.args.overlap_bytes,
             deadline: self.args.deadline,
         });
 
         let measuring = Instant::now();
+        let mut outcomes = HashMap::new();
+        let mut runnable = Vec::new();
+        for round in &rounds {
+            match plan::obstacle(round, &facts) {
+                Some(reason) => drop(outcomes.insert(round.id, Outcome::Lost { status: Status::Skipped, reason })),
+                None => runnable.push(round.clone()),
+            }
+        }
         let watch = self.telemetry.as_ref().map(|telemetry| Watch::start(telemetry, &gpus));
-        self.progress.measuring(rounds.len());
+        self.progress.measuring(runnable.len());
         let mut progress = |round: &plan::Round, ended| self.progress.round(round, ended);
-        let results = supervisor::run(worker, &setup, &rounds, &self.stop, &mut progress);
+        let results = supervisor::run(worker, &setup, &runnable, &self.stop, &mut progress);
         self.timing.measure = measuring.elapsed().as_secs_f64();
-        let Results { outcomes, problems, interrupted, idle } = results;
+        let Results { outcomes: run, problems, interrupted, idle } = results;
+        outcomes.extend(run);
         self.idle = idle;
         let assembled = assemble(&rounds, &outcomes, &topology);
         Ok((
@@ -156,11 +181,25 @@ impl Run<'_> {
             topology,
         ))
     }
+}
 
-    fn groups(&self) -> BTreeSet<Group> {
-        let only = |group: &Group| self.args.only.is_empty() || self.args.only.contains(group);
-        Group::ALL.into_iter().filter(only).filter(|group| !self.args.skip.contains(group)).collect()
+/// The probe groups that were asked for.
+///
+/// # Errors
+///
+/// The profile has nothing for what was asked for by name.
+fn groups(args: &CheckArgs, profile: &Profile) -> Result<BTreeSet<Group>, String> {
+    let name = args.profile.as_str();
+    if let Some(missing) = args.only.iter().find(|&&group| !profile.has(group)) {
+        let group = missing.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+        return Err(format!("--only {group}: profile {name} does not measure that; choose --profile standard"));
     }
+    let only = |group: &Group| args.only.is_empty() || args.only.contains(group);
+    let groups: BTreeSet<_> = Group::ALL.into_iter().filter(only).filter(|group| !args.skip.contains(group)).collect();
+    if args.overlap_bytes.is_some() && !(groups.contains(&Group::Overlap) && profile.has(Group::Overlap)) {
+        return Err(format!("--overlap-bytes: no overlap is measured with profile {name} and these probe groups"));
+    }
+    Ok(groups)
 }
 
 /// The GPUs that the worker is to open: those that could be identified.

@@ -6,6 +6,7 @@ use std::time::Instant;
 use super::output::{self, Files};
 use crate::cli::{Cli, DiagnoseArgs};
 use crate::diagnose::{self, Evidence};
+use crate::hardware::Machine;
 use crate::model::report::{Report, SCHEMA};
 use crate::report::Format;
 
@@ -15,6 +16,9 @@ use crate::report::Format;
 ///
 /// One sentence.
 pub fn run(cli: &Cli, args: &DiagnoseArgs) -> Result<u8, String> {
+    if cli.machine != Machine::Live.name() || !cli.gpus.is_empty() {
+        return Err("diagnose reads a saved report: --machine and --gpus have no meaning for it".into());
+    }
     let files = Files::prepare(&args.out.output, &[Format::Text, Format::Json])?;
     let mut report = load(&args.report)?;
     let judging = Instant::now();

@@ -286,7 +286,8 @@ pub trait Driver {
     /// [`ErrorKind::OutOfMemory`], or the driver's own.
     fn allocate(&self, device: Device, bytes: u64) -> Result<Buffer, HardwareError>;
 
-    /// Gives memory back.
+    /// Gives memory back. Waits for the work that uses it, and so may block like
+    /// [`Driver::synchronize`].
     ///
     /// # Errors
     ///
@@ -335,7 +336,8 @@ pub trait Driver {
     /// The driver's own.
     fn wait(&self, stream: Stream, event: Event) -> Result<(), HardwareError>;
 
-    /// Nanoseconds from one completed event to another of the same device.
+    /// Nanoseconds from one completed event to another of the same device; an error where one of
+    /// them is not completed.
     ///
     /// # Errors
     ///
@@ -364,8 +366,9 @@ pub trait Driver {
     /// The driver's own.
     fn spin(&self, stream: Stream, duration: Duration) -> Result<(), HardwareError>;
 
-    /// Closes a stream: what is enqueued on it from now on waits until [`Driver::release`]. A
-    /// closed stream opens by itself after some seconds, so that a dead host leaves no stuck GPU.
+    /// Closes a stream: what is enqueued on it from now on waits until [`Driver::release`]. Where
+    /// the GPU kernels are loaded, a closed stream opens by itself after some seconds, so that a
+    /// dead host leaves no stuck GPU.
     ///
     /// # Errors
     ///
@@ -399,7 +402,8 @@ pub trait Driver {
     /// The driver's own.
     fn fill(&self, buffer: Buffer, bytes: u64, seed: u64) -> Result<(), HardwareError>;
 
-    /// Fills the first `bytes` bytes with poison and waits.
+    /// Fills the first `bytes` bytes with poison and waits. A kernel does it, as it does
+    /// [`Driver::fill`] and [`Driver::check`].
     ///
     /// # Errors
     ///

@@ -6,6 +6,8 @@
 //! row, whose time tells what every copy costs beside its bytes (docs/measurement.md).
 
 use super::Outcome;
+use std::ops::RangeInclusive;
+
 use super::bench::Bench;
 use crate::hardware::{Buffer, Event, HardwareError, Stream};
 use crate::model::placement::{Direction, Engine, Pair, Path, Placement, Side};
@@ -47,41 +49,48 @@ impl Bench<'_> {
         if row.direction == Direction::BothWays {
             flows.push(self.flow(pair.reversed(), row)?);
         }
-        let mut host_ns = vec![0.0; flows.len()];
+        let large = row.samples as usize + 1;
+        let mut host_ns = 0.0;
         self.gated(|| {
             // The staged path is not gated: its calls hold the host until staging buffers are
             // free, which a closed gate would never let happen.
             if row.path == Path::Direct {
                 self.shut(&flows)?;
             }
-            // In three passes, since the framework's ordering ties a copy to the other device's
-            // current stream: one flow after the other, the second would wait for the first.
-            for (flow, host_ns) in flows.iter().zip(&mut host_ns) {
-                *host_ns += self.timed(|| {
+            // In passes, since the framework's ordering ties a copy to the other device's current
+            // stream: one flow after the other, the second would wait for the first. The host's
+            // time is that of the first flow's calls for the large copies.
+            for (index, flow) in flows.iter().enumerate() {
+                let ns = self.timed(|| {
                     self.driver.record(flow.ready, flow.partner)?;
                     self.driver.wait(flow.issuing, flow.ready)
                 })?;
+                host_ns += if index == 0 { ns } else { 0.0 };
             }
-            for (flow, host_ns) in flows.iter().zip(&mut host_ns) {
-                *host_ns += self.timed(|| self.enqueue_row(flow, row))?;
+            for (index, flow) in flows.iter().enumerate() {
+                let ns = self.timed(|| self.enqueue_copies(flow, row.engine, 0..=large, row.bytes))?;
+                host_ns += if index == 0 { ns } else { 0.0 };
             }
-            for (flow, host_ns) in flows.iter().zip(&mut host_ns) {
-                *host_ns += self.timed(|| {
+            for flow in &flows {
+                self.enqueue_copies(flow, row.engine, large + 1..=flow.marks.len() - 1, FIXED_COST_BYTES)?;
+            }
+            for (index, flow) in flows.iter().enumerate() {
+                let ns = self.timed(|| {
                     self.driver.record(flow.done, flow.issuing)?;
                     self.driver.wait(flow.partner, flow.done)
                 })?;
+                host_ns += if index == 0 { ns } else { 0.0 };
             }
             Ok(())
         })?;
         if is_blocking(row.placement) {
-            host_ns[0] += self.timed(|| self.driver.synchronize(flows[0].issuing))?;
+            host_ns += self.timed(|| self.driver.synchronize_event(flows[0].marks[large]))?;
         }
         for flow in &flows {
             self.driver.synchronize(flow.issuing)?;
             self.driver.synchronize(flow.partner)?;
         }
         self.gates_held()?;
-        let large = row.samples as usize + 1;
         let mut copy_ns = self.intervals(&flows[0].marks[..=large])?;
         let small_ns = self.intervals(flows[0].marks.get(large..).unwrap_or_default())?;
         if let [one, other] = flows.as_slice() {
@@ -95,9 +104,7 @@ impl Bench<'_> {
             #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
             self.pace.borrow_mut().insert(pair, pace / row.bytes as f64);
         }
-        #[allow(clippy::cast_precision_loss, reason = "a small count")]
-        let copies = flows[0].marks.len() as f64 - 1.0;
-        Ok(Outcome::Times { copy_ns, small_ns, host_ns: vec![host_ns[0] / copies] })
+        Ok(Outcome::Times { copy_ns, small_ns, host_ns: vec![host_ns / f64::from(row.samples + 1)] })
     }
 
     /// How much longer both directions took together than the first by itself: 1 where they ran at
@@ -156,17 +163,21 @@ impl Bench<'_> {
         Ok(())
     }
 
-    fn enqueue_row(&self, flow: &Flow, row: &Row) -> Result<(), HardwareError> {
-        for (index, mark) in flow.marks.iter().enumerate() {
-            if index > 0 {
-                let large = index <= row.samples as usize + 1;
-                let bytes = if large { row.bytes } else { FIXED_COST_BYTES };
-                match row.engine {
-                    Engine::Copy => self.driver.copy(flow.issuing, flow.to, flow.from, bytes)?,
-                    Engine::Kernel => self.driver.kernel_copy(flow.issuing, flow.to, flow.from, bytes)?,
-                }
+    /// Enqueues the copies that end at these marks, each with its mark; mark 0 ends none.
+    fn enqueue_copies(
+        &self,
+        flow: &Flow,
+        engine: Engine,
+        marks: RangeInclusive<usize>,
+        bytes: u64,
+    ) -> Result<(), HardwareError> {
+        for index in marks {
+            match engine {
+                _ if index == 0 => {}
+                Engine::Copy => self.driver.copy(flow.issuing, flow.to, flow.from, bytes)?,
+                Engine::Kernel => self.driver.kernel_copy(flow.issuing, flow.to, flow.from, bytes)?,
             }
-            self.driver.record(*mark, flow.issuing)?;
+            self.driver.record(flow.marks[index], flow.issuing)?;
         }
         Ok(())
     }

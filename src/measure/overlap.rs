@@ -11,7 +11,8 @@ use std::time::Duration;
 use super::bench::Bench;
 use super::{Outcome, OverlapSample};
 use crate::hardware::{ErrorKind, HardwareError, Stream};
-use crate::model::placement::{Pair, Path, Placement, Side};
+use crate::model::placement::{Direction, Engine, Pair, Path, Placement, Side};
+use crate::model::units::MIB;
 use crate::plan::is_blocking;
 
 /// Length of the spacer before the kernel, as a share of the copy's time.
@@ -20,6 +21,8 @@ const SPACER_SHARE: f64 = 0.2;
 const KERNEL_SHARE: f64 = 0.5;
 /// Copies timed to learn the pair's pace where no bandwidth was measured before.
 const PACE_SAMPLES: u32 = 2;
+/// Their size.
+const PACE_BYTES: u64 = 64 * MIB;
 
 impl Bench<'_> {
     pub(super) fn overlap(
@@ -51,10 +54,12 @@ impl Bench<'_> {
                 &super::bandwidth::Row {
                     placement: Placement::REFERENCE,
                     issuer: Side::Source,
-                    engine: crate::model::placement::Engine::Copy,
-                    direction: crate::model::placement::Direction::OneWay,
+                    engine: Engine::Copy,
+                    direction: Direction::OneWay,
                     path: Path::Direct,
-                    bytes: self.seat(pair.source)?.send.bytes.min(64 * crate::model::units::MIB),
+                    bytes: PACE_BYTES
+                        .min(self.seat(pair.source)?.send.bytes)
+                        .min(self.seat(pair.destination)?.receive.bytes),
                     samples: PACE_SAMPLES,
                 },
             )?;
@@ -98,9 +103,10 @@ impl Bench<'_> {
                 driver.record(ready, to)?;
                 driver.wait(from, ready)?;
                 driver.record(copy_start, from)?;
-                let mut left = bytes;
+                // A copy larger than the buffers is made of several, one right after the other.
+                let (mut left, most) = (bytes, source.send.bytes.min(destination.receive.bytes));
                 while left > 0 {
-                    let part = left.min(source.send.bytes);
+                    let part = left.min(most);
                     driver.copy(from, destination.receive, source.send, part)?;
                     left -= part;
                 }

@@ -81,7 +81,8 @@ pub struct Verdict {
 pub struct Timing {
     /// Reading the facts.
     pub discover: f64,
-    /// Starting the worker until its first round could run.
+    /// From the start of the program until the worker could run its first round; reading the facts
+    /// lies within it.
     pub driver_start: f64,
     /// Measuring.
     pub measure: f64,

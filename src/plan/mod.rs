@@ -134,6 +134,13 @@ impl Task {
     }
 }
 
+impl Task {
+    /// Whether the opposite direction is busy too, so that its fate is this one's.
+    pub const fn is_both_ways(&self) -> bool {
+        matches!(self, Self::Bandwidth { direction: Direction::BothWays, .. })
+    }
+}
+
 /// What the plan is made from.
 #[derive(Debug)]
 pub struct Request<'a> {
@@ -154,9 +161,10 @@ pub struct Request<'a> {
 }
 
 /// The rounds for a request: pair by pair in rows, staged before direct so that peer access is
-/// switched twice per pair and not at every round.
+/// switched twice per pair and not at every round. Copies both ways come after everything else: a
+/// direction that hangs is found by itself then, and is not blamed on the pair it is joined with.
 pub fn rounds(request: &Request<'_>) -> Vec<Round> {
-    let mut rounds = Vec::new();
+    let mut planned = Vec::new();
     for pair in Pair::ordered(request.gpus) {
         let Some(budget) = budget(request.driver, pair) else { continue };
         let direct = is_direct(request.driver, pair);
@@ -169,13 +177,29 @@ pub fn rounds(request: &Request<'_>) -> Vec<Round> {
             overlap(request, &mut tasks);
             latency(request, Path::Direct, &mut tasks);
         }
-        for task in tasks {
-            let deadline = request.deadline.unwrap_or_else(|| deadline(&task));
-            let id = u32::try_from(rounds.len()).unwrap_or(u32::MAX);
-            rounds.push(Round { id, pair, task, deadline });
-        }
+        planned.extend(tasks.into_iter().map(|task| (pair, task)));
     }
-    rounds
+    let (both_ways, first): (Vec<_>, Vec<_>) = planned.into_iter().partition(|(_, task)| task.is_both_ways());
+    first
+        .into_iter()
+        .chain(both_ways)
+        .zip(0..)
+        .map(|((pair, task), id)| {
+            let deadline = request.deadline.unwrap_or_else(|| deadline(&task));
+            Round { id, pair, task, deadline }
+        })
+        .collect()
+}
+
+/// Why a round cannot be run with this driver, if so.
+pub fn obstacle(round: &Round, driver: &DriverFacts) -> Option<String> {
+    let why = driver.kernels_failure.as_ref()?;
+    let needs_kernels = match &round.task {
+        Task::Verify { engine, .. } | Task::Bandwidth { engine, .. } => *engine == Engine::Kernel,
+        Task::Overlap { .. } => true,
+        Task::Latency { .. } => false,
+    };
+    needs_kernels.then(|| format!("the GPU kernels could not be loaded: {why}"))
 }
 
 /// Whether CUDA lets both ends of a pair reach each other.
@@ -211,13 +235,12 @@ fn direct_peers(request: &Request<'_>, pair: Pair, buffer: u64, tasks: &mut Vec<
         (Side::Destination, Some(rate)) => copy_bytes(rate.0, 2.0 * DIRECT_COPY_MS, buffer),
         (_, None) => (UNKNOWN_ROUTE_MIB * MIB).min(buffer),
     };
-    let kernels = request.driver.kernels_failure.is_none();
     let issuers = [(Side::Source, Extent::EveryPlacement), (Side::Destination, peers.issued_by_destination)];
     let engines = [(Engine::Copy, Extent::EveryPlacement), (Engine::Kernel, peers.kernel)];
     let directions = [(Direction::OneWay, Extent::EveryPlacement), (Direction::BothWays, peers.both_ways)];
 
     for (engine, by_engine) in engines {
-        if by_engine == Extent::None || (engine == Engine::Kernel && !kernels) {
+        if by_engine == Extent::None {
             continue;
         }
         tasks.push(Task::Verify { engine, issuer: Side::Source, path: Path::Direct, bytes: Bytes(buffer) });
@@ -283,7 +306,7 @@ fn staged(request: &Request<'_>, pair: Pair, buffer: u64, tasks: &mut Vec<Task>)
 
 fn overlap(request: &Request<'_>, tasks: &mut Vec<Task>) {
     let profile = &request.profile.overlap;
-    if !request.groups.contains(&Group::Overlap) || profile.samples == 0 || request.driver.kernels_failure.is_some() {
+    if !request.groups.contains(&Group::Overlap) || profile.samples == 0 {
         return;
     }
     let bytes = request.overlap_bytes.unwrap_or(profile.bytes);

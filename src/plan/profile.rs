@@ -4,6 +4,7 @@ use std::str::FromStr;
 
 use serde::Deserialize;
 
+use super::Group;
 use crate::model::units::{Bytes, MIB};
 
 /// A profile's name.
@@ -115,6 +116,15 @@ fn bytes<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Bytes, D::Error> {
 }
 
 impl Profile {
+    /// Whether this profile has anything for a probe group.
+    pub const fn has(&self, group: Group) -> bool {
+        match group {
+            Group::Peers => self.peers.samples > 0,
+            Group::Overlap => self.overlap.samples > 0,
+            Group::Latency => self.latency.samples > 0,
+        }
+    }
+
     /// The built-in profile of this name.
     ///
     /// # Errors

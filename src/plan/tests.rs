@@ -110,15 +110,26 @@ fn groups_choose_probes() {
 }
 
 #[test]
-fn without_kernels_copy_engines_are_still_measured() {
+fn without_kernels_copy_engines_are_still_measured_and_the_rest_has_its_reason() {
     let driver = DriverFacts { kernels_failure: Some("refused".into()), ..driver() };
     let rounds = plan(Name::Full, &driver, &Group::ALL);
+    for round in &rounds {
+        let needs_kernels = matches!(
+            round.task,
+            Task::Overlap { .. }
+                | Task::Bandwidth { engine: Engine::Kernel, .. }
+                | Task::Verify { engine: Engine::Kernel, .. }
+        );
+        assert_eq!(obstacle(round, &driver).is_some(), needs_kernels, "{:?}", round.task);
+    }
     assert!(rounds.iter().any(|round| is_reference_set(&round.task, Path::Direct)));
-    let needs_kernels = |task: &Task| {
-        matches!(task, Task::Overlap { .. } | Task::Bandwidth { engine: Engine::Kernel, .. })
-            || matches!(task, Task::Verify { engine: Engine::Kernel, .. })
-    };
-    assert!(!rounds.iter().any(|round| needs_kernels(&round.task)));
+}
+
+#[test]
+fn a_direction_is_tried_by_itself_before_it_is_joined_with_the_other() {
+    let rounds = plan(Name::Standard, &driver(), &Group::ALL);
+    let first_joined = rounds.iter().position(|round| round.task.is_both_ways()).unwrap();
+    assert!(rounds[first_joined..].iter().all(|round| round.task.is_both_ways()));
 }
 
 #[test]

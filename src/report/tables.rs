@@ -36,15 +36,21 @@ pub(super) fn placements(page: &mut Page, measurements: &Measurements) {
     let overlap = "share of a kernel, on the source or the destination, that ran beside the copy; where a stream is \
                    the default one the two may have to take turns: CUDA's order and no fault";
     page.item(2, 11, "overlap", Paint::Strong, overlap);
-    page.item(2, 11, "host", Paint::Strong, "time that the host spent in the call that starts the copy");
+    page.item(
+        2,
+        11,
+        "host",
+        Paint::Strong,
+        "time that the host spent in the calls for one copy; where they block, until it had ended",
+    );
 }
 
-/// Time that the host spent in the copy call: from the overlap probe, else from the bandwidth one.
+/// Time that the host spent in the copy call: from the bandwidth probe, else from the overlap one.
 fn host_blocked(measurements: &Measurements, setup: Setup) -> Option<f64> {
     let overlap = measurements.overlap.iter().filter(|overlap| overlap.placement == setup.placement);
     let overlap = overlap.filter(|overlap| overlap.status == Status::Measured);
-    Spread::of(overlap.filter_map(|overlap| overlap.host_blocked_us))
-        .or_else(|| Spread::of(measured(setup, measurements).filter_map(|peer| peer.host_blocked_us)))
+    Spread::of(measured(setup, measurements).filter_map(|peer| peer.host_blocked_us))
+        .or_else(|| Spread::of(overlap.filter_map(|overlap| overlap.host_blocked_us)))
         .map(|spread| spread.median)
 }
 

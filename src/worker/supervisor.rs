@@ -269,10 +269,13 @@ pub fn run(
                 results.problems.push(format!("{}: {reason}; the worker was replaced", round.pair));
                 // One replacement per pair at most, or a broken driver would be restarted for ever.
                 pairs_lost.insert(round.pair);
-                let why = format!("not run, since {} of this pair went wrong: {reason}", describe(&round.task));
+                let why = format!("not run, since {} of {} went wrong: {reason}", describe(&round.task), round.pair);
                 results.outcomes.insert(round.id, Outcome::Lost { status, reason });
-                let (lost, kept): (VecDeque<_>, VecDeque<_>) =
-                    waiting.drain(..).partition(|waiting| pairs_lost.contains(&waiting.pair));
+                let is_lost = |waiting: &&Round| {
+                    pairs_lost.contains(&waiting.pair)
+                        || (waiting.task.is_both_ways() && pairs_lost.contains(&waiting.pair.reversed()))
+                };
+                let (lost, kept): (VecDeque<_>, VecDeque<_>) = waiting.drain(..).partition(is_lost);
                 waiting = kept;
                 lose(&mut results, lost, Status::Skipped, &why);
             }

@@ -52,7 +52,7 @@ impl Rule for NothingMeasured {
         let problems = || words::distinct(evidence.snapshot.problems.iter().map(String::as_str));
         let Some(why) = why_nothing(evidence) else { return Vec::new() };
         let mut why = why;
-        if evidence.snapshot.gpus.is_empty() && !why.contains(&problems()) {
+        if evidence.snapshot.gpus.is_empty() && !problems().is_empty() && !problems().contains(&why) {
             why = format!("{why} ({})", problems());
         }
         let coverage = evidence.measurements.map(coverage).unwrap_or_default();

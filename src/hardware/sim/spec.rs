@@ -27,8 +27,6 @@ pub struct MachineSpec {
     pub peers: PeerSpec,
     /// How much of the theoretical rates is reached, and what calls cost.
     pub speeds: Speeds,
-    /// Seconds that `cuInit` and the contexts report to have taken. Nothing waits for them.
-    pub driver_start_seconds: f64,
     /// What is wrong.
     #[serde(default)]
     pub faults: Faults,

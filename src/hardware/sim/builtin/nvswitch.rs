@@ -85,7 +85,6 @@ pub fn machine(gpus: u8) -> MachineSpec {
         peers: PeerSpec { rule: GRANTED, exceptions: Vec::new(), limit: None },
         speeds: SPEEDS,
         // cuInit 2.6 s and eight contexts 0.98 s; with two GPUs 0.4 and 0.23 s.
-        driver_start_seconds: if gpus > 2 { 3.6 } else { 0.6 },
         faults: Faults::default(),
     }
 }

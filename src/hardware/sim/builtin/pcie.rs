@@ -94,7 +94,6 @@ pub fn machine(shape: Shape) -> MachineSpec {
         adapters: tree.adapters,
         peers: PeerSpec { rule: GRANTED, exceptions: Vec::new(), limit: Some(8) },
         speeds: SPEEDS,
-        driver_start_seconds: 1.2,
         faults: Faults::default(),
     }
 }
