@@ -52,9 +52,6 @@ fn a_test_that_is_missing_never_passes_nor_counts_as_a_fault() {
         }
         assert_eq!(run(&with(check("h200x8", "quick"), &["--fail-on", severity])).code, Some(HEALTHY));
     }
-    // A group that this profile has no measurement for.
-    let nothing = run(&with(check("h200x2", "quick"), &["--only", "latency"]));
-    assert_eq!(nothing.code, Some(UNTESTED), "{nothing:?}");
     let everything_skipped = run(&with(check("h200x2", "standard"), &["--skip", "peers,overlap,latency"]));
     assert_eq!(everything_skipped.code, Some(UNTESTED), "{everything_skipped:?}");
 }
@@ -116,6 +113,7 @@ fn wrong_usage_is_named() {
     // And these are peerscope's own.
     assert_one_line(&["topo", "--machine", "nosuch"], "'nosuch'");
     assert_one_line(&["check", "--machine", "nosuch"], "demo");
+    assert_one_line(&["check", "--machine", "demo", "--profile", "quick", "--only", "latency"], "--profile standard");
     assert_one_line(&["explain", "no-such-code"], "'no-such-code'");
     assert_one_line(&["explain", "no-such-code"], "pcie-narrow");
     for gpu in ["77", "nonsense", "GPU-12345678-0000-0000-0000-000000000000", "0000:99:00.0", "-"] {
