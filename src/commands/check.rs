@@ -17,7 +17,7 @@ use crate::hardware::{Machine, Telemetry};
 use crate::measure::assemble::assemble;
 use crate::measure::watch::Watch;
 use crate::measure::{Outcome, Selection};
-use crate::model::measurement::{DriverFacts, Measurements, Status};
+use crate::model::measurement::{CudaDevice, DriverFacts, Measurements, Status};
 use crate::model::report::{Report, SCHEMA, Timing, Tool};
 use crate::model::snapshot::Snapshot;
 use crate::plan::profile::Profile;
@@ -137,6 +137,7 @@ impl Run<'_> {
             }
         };
         self.timing.driver_floor = floor;
+        let facts = DriverFacts { devices: with_unidentified(facts.devices, &self.snapshot), ..facts };
         let topology = topology::with_cuda(topology, &facts);
         let gpus: Vec<u32> = self.snapshot.gpus.iter().map(|gpu| gpu.index).collect();
         let rounds = plan::rounds(&plan::Request {
@@ -158,7 +159,9 @@ impl Run<'_> {
                 None => runnable.push(round.clone()),
             }
         }
-        let watch = self.telemetry.as_ref().map(|telemetry| Watch::start(telemetry, &gpus));
+        // Without a copy, a link is not under load.
+        let watched = self.telemetry.as_ref().filter(|_| !runnable.is_empty());
+        let watch = watched.map(|telemetry| Watch::start(telemetry, &gpus));
         self.progress.measuring(runnable.len());
         let mut progress = |round: &plan::Round, ended| self.progress.round(round, ended);
         let results = supervisor::run(worker, &setup, &runnable, &self.stop, &mut progress);
@@ -210,6 +213,19 @@ fn selections(snapshot: &Snapshot) -> Vec<Selection> {
         pci: gpu.pci.get(),
     });
     identified.filter(|selection| selection.uuid.is_some() || selection.pci.is_some()).collect()
+}
+
+/// The devices that CUDA was asked for, and those that could not even be asked for.
+fn with_unidentified(mut devices: Vec<CudaDevice>, snapshot: &Snapshot) -> Vec<CudaDevice> {
+    for gpu in &snapshot.gpus {
+        if devices.iter().all(|device| device.index != gpu.index) {
+            let why = gpu.uuid.unknown().map(ToString::to_string).unwrap_or_default();
+            let failure = Some(format!("it could not be identified ({why})"));
+            devices.push(CudaDevice { index: gpu.index, ordinal: None, failure, budget_bytes: None });
+        }
+    }
+    devices.sort_by_key(|device| device.index);
+    devices
 }
 
 /// A flag that Ctrl-C, SIGTERM and SIGHUP set; the second time they end the program.

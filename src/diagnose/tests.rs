@@ -1,7 +1,9 @@
 use super::testing::{cell, exit, findings, is, measured, only, touches};
 use super::{exit_code, explain, registry, verdict};
 use crate::model::finding::{Severity, Subject};
-use crate::model::measurement::{CudaDevice, DriverFacts, LinkUnderLoad, Measurements, Overlap, Status, Verified};
+use crate::model::measurement::{
+    CudaDevice, DriverFacts, LinkUnderLoad, Measurements, Overlap, PeerBandwidth, Status, Verified,
+};
 use crate::model::placement::{HostMode, Pair, Path, Placement, Side, StreamKind};
 use crate::model::reading::{Reading, Unknown};
 use crate::model::report::Conclusion;
@@ -24,6 +26,7 @@ const CODES: &[&str] = &[
     "nothing-measured",
     "placement-serialises",
     "gpu-unreachable",
+    "peer-copy-uneven",
 ];
 
 #[test]
@@ -352,7 +355,28 @@ fn a_placement_that_should_overlap_and_does_not_is_a_warning() {
     assert_eq!(findings(&machine, Some(&measurements)), []);
     measurements.overlap.extend([overlap(Placement::REFERENCE, 1.0), overlap(Placement::REFERENCE, 0.0)]);
     let found = only(&findings(&machine, Some(&measurements)), "placement-serialises", Severity::Warning);
-    assert!(found.message.contains("side/side/non-blocking, kernel on the source: 1%"), "{}", found.message);
+    assert!(
+        found.message.contains("side/side/non-blocking, kernel on the source: 2 of 3 pairs, down to 0%"),
+        "{}",
+        found.message
+    );
+}
+
+#[test]
+fn a_way_of_copying_that_is_far_slower_than_the_reference_is_told() {
+    let machine = h200_vm(3);
+    let mut measurements = measured(&machine, 0.88);
+    let reference = measurements.peer.clone();
+    let slower = |cell: &PeerBandwidth, share: f64| PeerBandwidth {
+        placement: Placement { source: StreamKind::Default, ..cell.placement },
+        achieved_gbps: cell.achieved_gbps.map(|rate| GbPerSecond(rate.0 * share)),
+        ..cell.clone()
+    };
+    measurements.peer.extend(reference.iter().map(|cell| slower(cell, 0.97)));
+    assert_eq!(findings(&machine, Some(&measurements)), []);
+    measurements.peer.push(slower(&reference[0], 0.5));
+    let found = only(&findings(&machine, Some(&measurements)), "peer-copy-uneven", Severity::Warning);
+    assert!(found.message.contains("default/side/non-blocking: 1 of 6 pairs, down to 198.0 GB/s, 50%"), "{found:?}");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::model::units::{Bytes, MIB, PciAddress};
 use crate::plan::{Round, Task, stream_of};
 
 /// Device memory left to others, and to the driver's own needs, when buffers are sized.
-const MEMORY_MARGIN: u64 = 128 * MIB;
+const MEMORY_MARGIN: u64 = 64 * MIB;
 /// With less than this for all buffers of a device together, nothing is measured on it.
 const LEAST_BUDGET: u64 = 64 * MIB;
 /// Memory that is taken beside the two large buffers, rounded up: small allocations take whole

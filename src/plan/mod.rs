@@ -22,8 +22,8 @@ const DIRECT_COPY_MS: f64 = 0.7;
 const STAGED_COPY_MS: f64 = 4.0;
 /// Size of the copies whose time tells the fixed cost of a row's copies.
 pub const FIXED_COST_BYTES: u64 = MIB;
-/// How many of them follow a row; the first is not counted.
-pub const FIXED_COST_COPIES: usize = 4;
+/// How many of them follow a row; the first is not counted, and the fastest of the others counts.
+pub const FIXED_COST_COPIES: usize = 8;
 /// Copies of a direct route whose rate is not known, MiB.
 const UNKNOWN_ROUTE_MIB: u64 = 256;
 /// No measured copy is smaller than this, MiB.

@@ -80,8 +80,9 @@ impl Worker {
     ///
     /// The program cannot be started again.
     pub fn spawn(machine: &Machine) -> Result<Self, String> {
-        let program = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
-        let mut child = Command::new(program)
+        // Not by its path, which an update may have taken away or given to another version.
+        let mut child = Command::new("/proc/self/exe")
+            .arg0(env!("CARGO_PKG_NAME"))
             .args(["--machine", machine.name(), SUBCOMMAND])
             // A kernel that is loaded lazily while a gate is shut would wait for the gate.
             .env("CUDA_MODULE_LOADING", "EAGER")

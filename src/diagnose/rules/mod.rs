@@ -10,6 +10,7 @@ mod peer_bandwidth_low;
 mod peer_copy;
 mod peer_copy_failed;
 mod peer_copy_hung;
+mod peer_copy_uneven;
 mod peer_data_wrong;
 mod placement_serialises;
 
@@ -31,4 +32,5 @@ pub const ALL: &[&dyn Rule] = &[
     &nothing_measured::NothingMeasured,
     &placement_serialises::PlacementSerialises,
     &gpu_unreachable::GpuUnreachable,
+    &peer_copy_uneven::PeerCopyUneven,
 ];

@@ -5,8 +5,8 @@
 //! # How it is detected
 //!
 //! For every stream placement that lets a copy run beside a kernel (source on a side stream, and
-//! the kernel on the source GPU or the destination on a side stream too), the median over all pairs
-//! of the share of the kernel's time during which the copy ran lies below 50%.
+//! the kernel on the source GPU or the destination on a side stream too), the share of the kernel's
+//! time during which the copy ran (median of the samples) lies below 50% on some pair.
 //!
 //! # Why it matters
 //!
@@ -29,10 +29,12 @@ use std::collections::BTreeMap;
 use serde_json::json;
 
 use crate::diagnose::rule::{Evidence, Rule, finding};
+use crate::diagnose::words;
 use crate::model::finding::{Finding, Severity, Subject};
 use crate::model::measurement::Status;
+use crate::model::placement::Pair;
 
-/// Median overlap, per cent, below which a placement is taken not to overlap. It lies halfway
+/// Overlap, per cent, below which a placement is taken not to overlap on a pair. It lies halfway
 /// between the 100 of those that should and the 0 to 1 of those that should not, measured on H200.
 const LEAST_OVERLAP_PERCENT: f64 = 50.0;
 
@@ -54,34 +56,40 @@ impl Rule for PlacementSerialises {
 
     fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
         let Some(measurements) = evidence.measurements else { return Vec::new() };
-        let mut shares: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+        let mut cells: BTreeMap<String, Vec<(Pair, f64)>> = BTreeMap::new();
         for cell in &measurements.overlap {
             let should = cell.status == Status::Measured && cell.placement.should_overlap(cell.compute_on);
             if let Some(share) = cell.overlap_percent.filter(|_| should) {
                 let name = format!("{}, kernel on the {}", cell.placement, cell.compute_on);
-                shares.entry(name).or_default().push(share);
+                cells.entry(name).or_default().push((cell.pair, share));
             }
         }
-        let medians = shares.into_iter().filter_map(|(name, shares)| Some((name, median(shares)?)));
-        let low: BTreeMap<_, _> = medians.filter(|(_, median)| *median < LEAST_OVERLAP_PERCENT).collect();
-        if low.is_empty() {
+        let is_low = |(_, share): &&(Pair, f64)| *share < LEAST_OVERLAP_PERCENT;
+        let mut list = Vec::new();
+        let mut pairs = Vec::new();
+        for (name, cells) in &cells {
+            let low: Vec<_> = cells.iter().filter(is_low).collect();
+            if let Some(lowest) = low.iter().map(|(_, share)| *share).reduce(f64::min) {
+                list.push(format!("{name}: {} of {} pairs, down to {lowest:.0}%", low.len(), cells.len()));
+                pairs.extend(low.iter().map(|(pair, _)| *pair));
+            }
+        }
+        if list.is_empty() {
             return Vec::new();
         }
-        let list: Vec<_> = low.iter().map(|(name, median)| format!("{name}: {median:.0}%")).collect();
+        pairs.sort_unstable();
+        pairs.dedup();
         vec![finding(
             self,
             Subject::Machine,
-            format!("Copies that should run beside a kernel wait for it or hold it up ({})", list.join("; ")),
-            [("overlap_percent", json!(low)), ("floor_percent", json!(LEAST_OVERLAP_PERCENT))],
+            format!(
+                "Copies that should run beside a kernel wait for it or hold it up ({}); pairs: {}",
+                list.join("; "),
+                words::pairs(&pairs)
+            ),
+            [("pairs", json!(pairs.len())), ("floor_percent", json!(LEAST_OVERLAP_PERCENT))],
             "Look for CUDA_LAUNCH_BLOCKING and CUDA_DEVICE_MAX_CONNECTIONS in the environment, for an attached \
              profiler, and for other work on the GPUs; then check again",
         )]
     }
-}
-
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    let upper = values.get(values.len() / 2)?;
-    let lower = values.get(values.len().checked_sub(1)? / 2)?;
-    Some(f64::midpoint(*lower, *upper))
 }

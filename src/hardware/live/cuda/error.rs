@@ -33,6 +33,7 @@ pub mod code {
 /// The way out, for codes that have one.
 fn advice(code: u32) -> Option<&'static str> {
     Some(match code {
+        code::OUT_OF_MEMORY => "end the processes that hold the GPU's memory (nvidia-smi lists them)",
         code::STUB_LIBRARY => {
             "a CUDA toolkit's stub library was loaded instead of the driver's: remove the toolkit's 'stubs' folder \
              from LD_LIBRARY_PATH, or install the NVIDIA driver"
@@ -99,7 +100,7 @@ impl Table {
             code if is_sticky(code) => ErrorKind::Sticky,
             _ => ErrorKind::Other,
         };
-        let name = self.text(self.get_error_name, code).unwrap_or_else(|| "a code the driver does not name".into());
+        let name = self.text(self.get_error_name, code).unwrap_or_else(|| "CUDA error".into());
         let words = self.text(self.get_error_string, code);
         let mut message = match words {
             Some(words) => format!("{call}: {words} ({name}, {code})"),

@@ -113,7 +113,10 @@ impl Table {
             // made for being loaded so.
             match unsafe { Library::new(name) } {
                 Ok(library) => return Self::resolve(library),
-                Err(error) if reason.is_empty() => reason = error.to_string(),
+                Err(error) if reason.is_empty() => {
+                    // The loader's own words stand behind libloading's "dlopen failed".
+                    reason = std::error::Error::source(&error).unwrap_or(&error).to_string();
+                }
                 Err(_) => {}
             }
         }

@@ -1,0 +1,125 @@
+//! # What it means
+//!
+//! Between the same two GPUs, one way of copying is far slower than another: copies from a default
+//! stream, copies that the destination issues, or copies by kernel.
+//!
+//! # How it is detected
+//!
+//! Each direct one-way figure is compared with the reference figure of its own pair (copy engine,
+//! issued by the source, side streams, host not waiting): below 75% of it for copy engines, below
+//! 50% for kernel copies. Pairs whose reference figure is low are left to `peer-bandwidth-low`,
+//! those whose bytes arrived wrong to `peer-data-wrong`.
+//!
+//! # Why it matters
+//!
+//! Programs choose their streams and engines without asking: the slow way may be the one that
+//! yours takes, and the usual tools measure only the fast one.
+//!
+//! # What to do
+//!
+//! Stop other work on the GPUs and check again. If it stays, compare with another machine of the
+//! kind: kernel copies alone point to the GPU's own clocks (`nvidia-smi -q -d PERFORMANCE`), one
+//! placement alone to the driver version.
+//!
+//! # Sources
+//!
+//! Measured on 8 x H200: all placements and both issuers within 3% of each other, kernel copies at
+//! 93% of the copy engine (docs/measurement.md). No published figure of another machine lies below
+//! these floors.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+
+use crate::diagnose::rule::{Evidence, Rule, finding};
+use crate::diagnose::words;
+use crate::model::finding::{Finding, Severity, Subject};
+use crate::model::measurement::{PeerBandwidth, Status, Verified};
+use crate::model::placement::{Direction, Engine, Pair, Path};
+
+/// Least share of the pair's reference figure for copy engines, per cent. Measured: 97 and more.
+const FLOOR_COPY_PERCENT: f64 = 75.0;
+
+/// The same for kernel copies. Measured: 93 on H200; kernels depend on more than the link.
+const FLOOR_KERNEL_PERCENT: f64 = 50.0;
+
+/// See the module's documentation.
+pub struct PeerCopyUneven;
+
+/// One way of copying, over the pairs on which it is slow.
+#[derive(Default)]
+struct Slow {
+    pairs: Vec<Pair>,
+    lowest_gbps: f64,
+    lowest_percent: f64,
+}
+
+impl Rule for PeerCopyUneven {
+    fn code(&self) -> &'static str {
+        "peer-copy-uneven"
+    }
+
+    fn severity(&self) -> Severity {
+        Severity::Warning
+    }
+
+    fn source(&self) -> &'static str {
+        include_str!("peer_copy_uneven.rs")
+    }
+
+    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        let reference = evidence.reference(Path::Direct);
+        let mut ways: BTreeMap<String, Slow> = BTreeMap::new();
+        for cell in evidence.measurements.map_or(&[][..], |measurements| &measurements.peer) {
+            let is_compared = cell.status == Status::Measured
+                && cell.path == Path::Direct
+                && cell.direction == Direction::OneWay
+                && !matches!(cell.verified, Verified::Dropped | Verified::Corrupt);
+            let rates = reference.get(&cell.pair).and_then(|reference| reference.achieved_gbps).zip(cell.achieved_gbps);
+            let Some((normal, achieved)) = rates.filter(|_| is_compared) else { continue };
+            let floor = if cell.engine == Engine::Kernel { FLOOR_KERNEL_PERCENT } else { FLOOR_COPY_PERCENT };
+            let percent = achieved.percent_of(normal);
+            if percent < floor {
+                let slow = ways.entry(way(cell)).or_default();
+                if slow.pairs.is_empty() || percent < slow.lowest_percent {
+                    (slow.lowest_gbps, slow.lowest_percent) = (achieved.0, percent);
+                }
+                slow.pairs.push(cell.pair);
+            }
+        }
+        if ways.is_empty() {
+            return Vec::new();
+        }
+        let all = reference.len();
+        let list: Vec<_> = ways
+            .iter()
+            .map(|(way, slow)| {
+                let Slow { pairs, lowest_gbps, lowest_percent } = slow;
+                format!("{way}: {} of {all} pairs, down to {lowest_gbps:.1} GB/s, {lowest_percent:.0}%", pairs.len())
+            })
+            .collect();
+        let mut pairs: Vec<_> = ways.values().flat_map(|slow| slow.pairs.iter().copied()).collect();
+        pairs.sort_unstable();
+        pairs.dedup();
+        vec![finding(
+            self,
+            Subject::Machine,
+            format!(
+                "Some ways to copy are far slower than the reference between the same GPUs ({}); pairs: {}",
+                list.join("; "),
+                words::pairs(&pairs)
+            ),
+            [
+                ("floor_percent", json!(FLOOR_COPY_PERCENT)),
+                ("floor_kernel_percent", json!(FLOOR_KERNEL_PERCENT)),
+                ("pairs", json!(pairs.len())),
+            ],
+            "Stop other work on the GPUs and check again. If it stays, compare with another machine of the kind and \
+             driver; for kernel copies, look at what holds the clocks back (nvidia-smi -q -d PERFORMANCE)",
+        )]
+    }
+}
+
+fn way(cell: &PeerBandwidth) -> String {
+    format!("{}, issued by {}, {}", cell.engine, cell.issuer, cell.placement)
+}
