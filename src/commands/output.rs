@@ -57,6 +57,10 @@ impl Files {
             if path.is_dir() {
                 return Err(format!("cannot write {}: it is a folder", path.display()));
             }
+            let folder = folder_of(path);
+            if !folder.is_dir() {
+                return Err(format!("cannot write {}: there is no folder {}", path.display(), folder.display()));
+            }
             temporary_beside(path).map_err(|error| cannot_write(path, &error))?;
             files.push((path.clone(), format));
         }
@@ -100,14 +104,18 @@ fn write_whole(path: &Path, contents: &[u8]) -> std::io::Result<()> {
 /// A file in the same folder, so that it can be renamed into place; it vanishes if it is not.
 fn temporary_beside(path: &Path) -> std::io::Result<tempfile::NamedTempFile> {
     use std::os::unix::fs::PermissionsExt;
-    let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
     tempfile::Builder::new()
         .prefix(".peerscope-")
         // The umask takes away what it takes away from every new file.
         .permissions(std::fs::Permissions::from_mode(0o666))
-        .tempfile_in(folder)
+        .tempfile_in(folder_of(path))
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."))
 }
 
 fn cannot_write(path: &Path, error: &std::io::Error) -> String {
-    format!("cannot write {}: {error}; choose another place with -o", path.display())
+    // Its kind alone: the whole error would name the temporary file, which means nothing to the user.
+    format!("cannot write {}: {}; choose another place with -o", path.display(), error.kind())
 }

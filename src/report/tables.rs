@@ -18,8 +18,9 @@ pub(super) fn placements(page: &mut Page, measurements: &Measurements) {
     let mut table = Table::new(1, align);
     table.captions(["streams of source and", "", "GB/s", "", "overlap %", "overlap %", "host"]);
     table.captions(["destination, host", "min", "median", "max", "source", "dest.", "us"]);
+    let path = path_of_placements(measurements);
     for placement in Placement::all() {
-        let setup = Setup::REFERENCE.with_placement(placement);
+        let setup = Setup::REFERENCE.with_path(path).with_placement(placement);
         let mut cells = vec![Cell::from(placement.to_string())];
         cells.extend(spread_cells(Spread::of(figures(setup, measurements).map(|(rate, _)| rate))));
         for side in [Side::Source, Side::Destination] {
@@ -32,7 +33,8 @@ pub(super) fn placements(page: &mut Page, measurements: &Measurements) {
         table.row(cells);
     }
     page.table(&table);
-    page.note(Paint::Faint, "copy engine, issued by source, one way, direct; overlap and host are medians");
+    let note = format!("copy engine, issued by source, one way, {path}; overlap and host are medians");
+    page.note(Paint::Faint, &note);
     let overlap = "share of a kernel, on the source or the destination, that ran beside the copy; where a stream is \
                    the default one the two may have to take turns: CUDA's order and no fault";
     page.item(2, 11, "overlap", Paint::Strong, overlap);
@@ -43,6 +45,12 @@ pub(super) fn placements(page: &mut Page, measurements: &Measurements) {
         Paint::Strong,
         "time that the host spent in the calls for one copy; where they block, until it had ended",
     );
+}
+
+/// Where no pair has a direct path, the staged one is what the pairs have.
+fn path_of_placements(measurements: &Measurements) -> Path {
+    let has_direct = measurements.peer.iter().any(|peer| peer.path == Path::Direct);
+    if has_direct || measurements.peer.is_empty() { Path::Direct } else { Path::Staged }
 }
 
 /// Time that the host spent in the copy call: from the bandwidth probe, else from the overlap one.
@@ -56,7 +64,8 @@ fn host_blocked(measurements: &Measurements, setup: Setup) -> Option<f64> {
 
 /// One row for each configuration beside the placements.
 pub(super) fn others(page: &mut Page, measurements: &Measurements) {
-    let is_placement = |setup: &Setup| *setup == Setup::REFERENCE.with_placement(setup.placement);
+    let path = path_of_placements(measurements);
+    let is_placement = |setup: &Setup| *setup == Setup::REFERENCE.with_path(path).with_placement(setup.placement);
     let setups: Vec<_> = Setup::all(measurements).into_iter().filter(|setup| !is_placement(setup)).collect();
     if setups.is_empty() {
         return;
