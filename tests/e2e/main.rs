@@ -12,6 +12,7 @@ mod contract;
 mod exit_codes;
 mod generated;
 mod golden;
+mod hardware_faults;
 mod hardware_report;
 mod no_driver;
 mod output;
