@@ -13,13 +13,18 @@ use std::time::{Duration, Instant};
 
 use crate::hardware::{ErrorKind, GpuGroup, HardwareError, Machine, PciTree, Telemetry};
 use crate::model::reading::{Reading, Unknown};
-use crate::model::snapshot::{Gpu, GpuPair, Host, Snapshot};
+use crate::model::snapshot::{Gpu, GpuPair, Host, PciFunction, PciKind, Snapshot};
+
+/// PCI vendor id of NVIDIA.
+const NVIDIA: u16 = 0x10de;
+/// First byte of the PCI class of display controllers: 0x0300 with, 0x0302 without a screen.
+const DISPLAY_CLASS: u32 = 0x03;
 
 /// Opens the telemetry of a machine, which may block too.
 ///
 /// # Errors
 ///
-/// NVML is missing, does not start, or does not do so within `limit`.
+/// It does not open within `limit`.
 pub fn open(machine: &Machine, limit: Duration) -> Result<Arc<dyn Telemetry>, HardwareError> {
     let machine = machine.clone();
     let (answer, inbox) = mpsc::channel();
@@ -222,7 +227,8 @@ impl Collected {
         let count = match self.count {
             Some(Ok(count)) => count,
             Some(Err(error)) => {
-                problems.push(error.message);
+                // The one that matters most.
+                problems.insert(0, error.message);
                 0
             }
             None => {
@@ -230,6 +236,7 @@ impl Collected {
                 0
             }
         };
+        problems.extend((count == 0).then(|| on_the_bus(&tree.functions)).flatten());
         let mut gpus = Vec::new();
         for index in 0..count {
             let (gpu, done) = self.gpus.remove(&index).unwrap_or_else(|| (Box::new(Gpu::unread(index, pending)), 0));
@@ -260,6 +267,22 @@ impl Collected {
             problems,
         }
     }
+}
+
+/// What the kernel says where NVML shows no GPU: whether there are any to be shown.
+fn on_the_bus(functions: &[PciFunction]) -> Option<String> {
+    let is_gpu = |function: &&PciFunction| {
+        function.kind == PciKind::Endpoint
+            && function.vendor.get() == Some(NVIDIA)
+            && function.class.get().is_some_and(|class| class >> 16 == DISPLAY_CLASS)
+    };
+    let found: Vec<_> = functions.iter().filter(is_gpu).map(|function| function.address.to_string()).collect();
+    let (number, them) = match found.len() {
+        0 => return None,
+        1 => ("1 NVIDIA GPU is".to_owned(), "it"),
+        number => (format!("{number} NVIDIA GPUs are"), "them"),
+    };
+    Some(format!("{number} on the PCI bus ({}), and no driver shows {them}", found.join(", ")))
 }
 
 /// What is wrong with the reading of a GPU as a whole, of which these groups were not read.

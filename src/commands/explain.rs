@@ -19,7 +19,10 @@ pub fn run(args: &ExplainArgs) -> Result<u8, String> {
             output::print(&format!("{}\n", page.trim_end()))?;
         }
         None => {
-            let lines = diagnose::registry().iter().map(|rule| format!("{:<24} {}\n", rule.code(), rule.severity()));
+            let lines = diagnose::registry().iter().map(|rule| {
+                let (code, severity, summary) = (rule.code(), rule.severity(), rule.summary());
+                format!("{code:<22} {severity:<8} {summary}\n")
+            });
             output::print(&lines.collect::<String>())?;
         }
     }

@@ -60,6 +60,15 @@ pub trait Rule: Sync {
     /// What it finds.
     fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding>;
 
+    /// What it means, in one sentence: the first of its manual page.
+    fn summary(&self) -> String {
+        let page = self.page();
+        let text: Vec<_> = page.lines().skip_while(|line| line.starts_with('#') || line.is_empty()).collect();
+        let paragraph: Vec<_> = text.into_iter().take_while(|line| !line.is_empty()).collect();
+        let paragraph = paragraph.join(" ");
+        paragraph.split_once(". ").map_or(paragraph.clone(), |(sentence, _)| format!("{sentence}."))
+    }
+
     /// Its manual page, in Markdown.
     fn page(&self) -> String {
         let doc = self.source().lines().map_while(|line| line.strip_prefix("//!"));

@@ -164,7 +164,7 @@ fn gpus_that_cannot_be_counted_are_a_problem() {
     let fake = Fake { gpus, stuck: Stuck::Nowhere, gate: Arc::default() };
     let snapshot = discover(Arc::new(fake), Depth::Everything, LIMIT);
     assert!(snapshot.gpus.is_empty() && snapshot.pairs.is_empty());
-    assert_eq!(snapshot.problems[1], "NVML does not count its GPUs: failed: timeout");
+    assert_eq!(snapshot.problems[0], "NVML does not count its GPUs: failed: timeout");
 }
 
 #[test]
@@ -181,4 +181,23 @@ fn without_telemetry_the_reason_stands_everywhere() {
     assert_eq!(snapshot.problems, ["no NVIDIA driver"]);
     assert_eq!(snapshot.host.driver_version, Reading::failed("no NVIDIA driver"));
     assert!(snapshot.gpus.is_empty());
+}
+
+#[test]
+fn gpus_that_only_the_bus_shows_are_named() {
+    let function = |address: &str, vendor, class| {
+        let address = address.parse().unwrap();
+        let mut function =
+            PciFunction::unread(address, None, "pci0000:00".into(), PciKind::Endpoint, &Unknown::Unsupported);
+        function.vendor = Reading::Known(vendor);
+        function.class = Reading::Known(class);
+        function
+    };
+    let network = function("0000:05:00.0", 0x15b3, 0x02_0000);
+    assert_eq!(on_the_bus(std::slice::from_ref(&network)), None);
+    let gpus = [network, function("0000:03:00.0", 0x10de, 0x03_0200), function("0000:04:00.0", 0x10de, 0x03_0000)];
+    assert_eq!(
+        on_the_bus(&gpus).unwrap(),
+        "2 NVIDIA GPUs are on the PCI bus (0000:03:00.0, 0000:04:00.0), and no driver shows them"
+    );
 }

@@ -52,10 +52,10 @@ impl Machine {
     ///
     /// # Errors
     ///
-    /// NVML is missing or does not start.
+    /// There is no such simulated machine.
     pub fn telemetry(&self) -> Result<Arc<dyn Telemetry>, HardwareError> {
         match self {
-            Self::Live => live::telemetry(),
+            Self::Live => Ok(live::telemetry()),
             Self::Simulated(name) => sim::telemetry(name),
         }
     }

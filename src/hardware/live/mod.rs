@@ -6,18 +6,19 @@ mod cuda;
 mod nvml;
 mod sysfs;
 mod telemetry;
+mod without_nvml;
 
 use std::sync::Arc;
 
 use super::{Driver, HardwareError, Telemetry};
 
-/// Opens NVML and sysfs.
-///
-/// # Errors
-///
-/// NVML is missing or does not start.
-pub fn telemetry() -> Result<Arc<dyn Telemetry>, HardwareError> {
-    Ok(Arc::new(telemetry::LiveTelemetry::open()?))
+/// Opens NVML and sysfs; sysfs alone where NVML is missing or does not start, which is told when
+/// GPUs are counted.
+pub fn telemetry() -> Arc<dyn Telemetry> {
+    match telemetry::LiveTelemetry::open() {
+        Ok(telemetry) => Arc::new(telemetry),
+        Err(why) => Arc::new(without_nvml::WithoutNvml::new(why)),
+    }
 }
 
 /// Opens the CUDA driver.

@@ -34,12 +34,7 @@ impl LiveTelemetry {
 
 impl Telemetry for LiveTelemetry {
     fn host(&self) -> Host {
-        let mut host = Host::unread(&Unknown::Unsupported);
-        host.kernel_version = self.sysfs.kernel_version();
-        host.hostname = self.sysfs.hostname();
-        host.cpu = self.sysfs.cpu();
-        host.virtual_machine = self.sysfs.virtual_machine();
-        host.iommu_translating = self.sysfs.iommu_translating();
+        let mut host = self.sysfs.host(&Unknown::Unsupported);
         self.nvml.read_host(&mut host);
         host
     }

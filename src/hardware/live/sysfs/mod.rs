@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use self::read::{names, number, odd, reading, text};
 use crate::hardware::PciTree;
 use crate::model::reading::{Reading, Unknown};
-use crate::model::snapshot::NumaNode;
+use crate::model::snapshot::{Host, NumaNode};
 use crate::model::units::{Bytes, KIB, PciAddress};
 
 /// Makers and products that only virtual machines have, as their firmware says. Looked at where
@@ -98,6 +98,17 @@ impl Sysfs {
             }
         }
         unread.map_or(Reading::Known(false), Reading::Unknown)
+    }
+
+    /// What the kernel tells of the host; the rest is unknown for this reason.
+    pub fn host(&self, rest: &Unknown) -> Host {
+        let mut host = Host::unread(rest);
+        host.kernel_version = self.kernel_version();
+        host.hostname = self.hostname();
+        host.cpu = self.cpu();
+        host.virtual_machine = self.virtual_machine();
+        host.iommu_translating = self.iommu_translating();
+        host
     }
 
     /// NUMA node of a PCI function. Where the kernel knows none (-1), as in virtual machines, it is
