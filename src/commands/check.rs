@@ -117,8 +117,9 @@ impl Run<'_> {
         };
         if setup.selections.is_empty() {
             // The snapshot says why there is no GPU; the driver would only say so again.
-            measurements.driver =
-                DriverFacts { failure: self.snapshot.problems.first().cloned(), ..DriverFacts::default() };
+            let failure = self.snapshot.problems.first().cloned();
+            let devices = with_unidentified(Vec::new(), &self.snapshot);
+            measurements.driver = DriverFacts { failure, devices, ..DriverFacts::default() };
             return Ok((measurements, topology));
         }
         let opened = worker

@@ -13,6 +13,9 @@ use crate::hardware::{Buffer, Event, HardwareError, Stream};
 use crate::model::placement::{Direction, Engine, Pair, Path, Placement, Side};
 use crate::plan::{FIXED_COST_BYTES, FIXED_COST_COPIES, is_blocking};
 
+/// How far a copy may stick out of the time of both directions, as a share of its length.
+const SLACK_SHARE: f64 = 0.1;
+
 /// What to time.
 pub(super) struct Row {
     pub placement: Placement,
@@ -94,8 +97,7 @@ impl Bench<'_> {
         let mut copy_ns = self.intervals(&flows[0].marks[..=large])?;
         let small_ns = self.intervals(flows[0].marks.get(large..).unwrap_or_default())?;
         if let [one, other] = flows.as_slice() {
-            let stretch = self.stretch(one, other, large)?;
-            copy_ns.iter_mut().for_each(|ns| *ns *= stretch);
+            copy_ns = while_both(&self.mark_times(one, large)?, &self.mark_times(other, large)?);
         }
         if row.path == Path::Direct
             && row.engine == Engine::Copy
@@ -107,16 +109,10 @@ impl Bench<'_> {
         Ok(Outcome::Times { copy_ns, small_ns, host_ns: vec![host_ns / f64::from(row.samples + 1)] })
     }
 
-    /// How much longer both directions took together than the first by itself: 1 where they ran at
-    /// the same time, 2 where one waited for the other, as placements on default streams do.
-    fn stretch(&self, one: &Flow, other: &Flow, large: usize) -> Result<f64, HardwareError> {
-        let span = |flow: &Flow| -> Result<(f64, f64), HardwareError> {
-            let opened = self.seat(flow.issuer_index)?.opened;
-            let at = |mark: usize| self.driver.elapsed_ns(opened, flow.marks[mark]);
-            Ok((at(1)?, at(large)?))
-        };
-        let (one, other) = (span(one)?, span(other)?);
-        Ok((one.1.max(other.1) - one.0.min(other.0)) / (one.1 - one.0))
+    /// When the counted copies of a flow began and ended, nanoseconds after its gate opened.
+    fn mark_times(&self, flow: &Flow, large: usize) -> Result<Vec<f64>, HardwareError> {
+        let opened = self.seat(flow.issuer_index)?.opened;
+        flow.marks[1..=large].iter().map(|mark| self.driver.elapsed_ns(opened, *mark)).collect()
     }
 
     fn flow(&self, pair: Pair, row: &Row) -> Result<Flow, HardwareError> {
@@ -196,6 +192,55 @@ impl Bench<'_> {
     }
 }
 
+/// Nanoseconds per copy of one direction while the other was busy too, from when the copies of both
+/// began and ended.
+///
+/// Where the directions run at the same time, the copies that lie within the time of both count as
+/// they are: one direction may start a copy later than the other. Where they do not, they take
+/// turns, as placements on default streams do: then every copy takes as long as its own turn and
+/// the other's.
+fn while_both(one: &[f64], other: &[f64]) -> Vec<f64> {
+    let copies = |times: &[f64]| -> Vec<f64> { times.windows(2).map(|ends| ends[1] - ends[0]).collect() };
+    let all = copies(one);
+    let ends = |times: &[f64]| Some((*times.first()?, *times.last()?));
+    let (Some((start, end)), Some((other_start, other_end))) = (ends(one), ends(other)) else { return all };
+    // Two devices' clocks agree to some microseconds, and neither direction starts exactly when the
+    // other does.
+    let slack = SLACK_SHARE * super::statistics::median(&all).unwrap_or(0.0);
+    let (from, to) = (start.max(other_start) - slack, end.min(other_end) + slack);
+    let within: Vec<f64> =
+        one.windows(2).filter(|ends| ends[0] >= from && ends[1] <= to).map(|ends| ends[1] - ends[0]).collect();
+    if 2 * within.len() >= all.len() {
+        return within;
+    }
+    let own = end - start;
+    let together =
+        if to < from { own + (other_end - other_start) } else { end.max(other_end) - start.min(other_start) };
+    all.iter().map(|ns| ns * together / own).collect()
+}
+
 fn no_events() -> HardwareError {
     HardwareError::new(crate::hardware::ErrorKind::Other, "no events")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::while_both;
+
+    #[test]
+    fn directions_at_the_same_time_count_as_they_are() {
+        assert_eq!(while_both(&[0.0, 10.0, 20.0, 30.0], &[0.5, 10.5, 20.5, 30.5]), [10.0; 3]);
+    }
+
+    #[test]
+    fn a_direction_that_starts_a_copy_later_is_not_slower() {
+        assert_eq!(while_both(&[0.0, 10.0, 20.0, 30.0], &[10.0, 20.0, 30.0, 40.0]), [10.0; 2]);
+        assert_eq!(while_both(&[10.0, 20.0, 30.0, 40.0], &[0.0, 10.0, 20.0, 30.0]), [10.0; 2]);
+    }
+
+    #[test]
+    fn directions_that_take_turns_have_half_each() {
+        assert_eq!(while_both(&[0.0, 10.0, 20.0, 30.0], &[50.0, 60.0, 70.0, 80.0]), [20.0; 3]);
+        assert_eq!(while_both(&[50.0, 60.0, 70.0, 80.0], &[0.0, 10.0, 20.0, 30.0]), [20.0; 3]);
+    }
 }

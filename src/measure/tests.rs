@@ -64,8 +64,7 @@ fn both_ways_on_default_streams_take_turns_and_on_side_streams_do_not() {
     );
     let rates: Vec<f64> = outcomes.iter().map(rate).collect();
     assert!(rates[0] > 380.0, "{rates:?}");
-    // 176 to 178 GB/s on 8 x H200: half, and the warm-up copy of the other direction.
-    assert!((150.0..200.0).contains(&rates[1]), "{rates:?}");
+    assert!((190.0..200.0).contains(&rates[1]), "half each: {rates:?}");
 }
 
 #[test]

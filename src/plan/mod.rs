@@ -228,7 +228,7 @@ fn direct_peers(request: &Request<'_>, pair: Pair, buffer: u64, tasks: &mut Vec<
     }
     let peers = &request.profile.peers;
     let rate = request.topology.route(pair).and_then(|route| route.theoretical_gbps);
-    // Issued by the destination, a copy's fixed cost differs from copy to copy (10 to 27 µs on H200)
+    // Issued by the destination, a copy's fixed cost differs from copy to copy (8 to 27 µs on H200)
     // and cannot all be taken out: the larger the copy, the less that matters.
     let bytes_issued_by = |issuer| match (issuer, rate) {
         (Side::Source, Some(rate)) => copy_bytes(rate.0, DIRECT_COPY_MS, buffer),
