@@ -193,13 +193,26 @@ pub fn rounds(request: &Request<'_>) -> Vec<Round> {
 
 /// Why a round cannot be run with this driver, if so.
 pub fn obstacle(round: &Round, driver: &DriverFacts) -> Option<String> {
-    let why = driver.kernels_failure.as_ref()?;
     let needs_kernels = match &round.task {
         Task::Verify { engine, .. } | Task::Bandwidth { engine, .. } => *engine == Engine::Kernel,
         Task::Overlap { .. } => true,
         Task::Latency { .. } => false,
     };
-    needs_kernels.then(|| format!("the GPU kernels could not be loaded: {why}"))
+    if let Some(why) = driver.kernels_failure.as_ref().filter(|_| needs_kernels) {
+        return Some(format!("the GPU kernels could not be loaded: {why}"));
+    }
+    // Access is granted per direction. Without it a copy engine would go through the host all the
+    // same, and a kernel would break its context.
+    let needs_reverse = match &round.task {
+        Task::Verify { issuer, path: Path::Direct, .. } => *issuer == Side::Destination,
+        Task::Bandwidth { issuer, direction, path: Path::Direct, .. } => {
+            *issuer == Side::Destination || *direction == Direction::BothWays
+        }
+        _ => false,
+    };
+    let Pair { source, destination } = round.pair;
+    (needs_reverse && !is_direct(driver, round.pair.reversed()))
+        .then(|| format!("GPU {destination} may not reach the memory of GPU {source}, which this needs"))
 }
 
 /// Whether CUDA lets both ends of a pair reach each other.

@@ -126,6 +126,25 @@ fn without_kernels_copy_engines_are_still_measured_and_the_rest_has_its_reason()
 }
 
 #[test]
+fn access_granted_one_way_only_is_used_one_way_only() {
+    let mut driver = driver();
+    let refused = driver.peer_access.iter_mut().find(|access| access.pair == Pair { source: 1, destination: 0 });
+    refused.unwrap().possible = Some(false);
+    for round in plan(Name::Full, &driver, &[Group::Peers]).iter().filter(|round| round.pair.destination == 1) {
+        let needs_reverse = round.pair.source == 0
+            && match &round.task {
+                Task::Bandwidth { path: Path::Staged, .. } | Task::Verify { path: Path::Staged, .. } => false,
+                Task::Bandwidth { issuer, direction, .. } => {
+                    *issuer == Side::Destination || *direction == Direction::BothWays
+                }
+                Task::Verify { issuer, .. } => *issuer == Side::Destination,
+                _ => false,
+            };
+        assert_eq!(obstacle(round, &driver).is_some(), needs_reverse, "{round:?}");
+    }
+}
+
+#[test]
 fn a_direction_is_tried_by_itself_before_it_is_joined_with_the_other() {
     let rounds = plan(Name::Standard, &driver(), &Group::ALL);
     let first_joined = rounds.iter().position(|round| round.task.is_both_ways()).unwrap();

@@ -26,6 +26,8 @@ const START_LIMIT: Duration = Duration::from_secs(120);
 const DEATH_LIMIT: Duration = Duration::from_secs(2);
 /// Rounds sent ahead, so that the worker never waits for the pipe.
 const ROUNDS_AHEAD: usize = 8;
+/// How long to wait before a worker that could not be started is tried once more.
+const RESTART_PAUSE: Duration = Duration::from_secs(1);
 /// How often an interruption is looked for while waiting.
 const POLL: Duration = Duration::from_millis(50);
 /// How much of a worker's last words is kept, bytes.
@@ -289,9 +291,19 @@ pub fn run(
 }
 
 fn restart(setup: &Setup, stop: &AtomicBool) -> Result<Worker, StartError> {
-    let mut worker = Worker::spawn(&setup.machine).map_err(StartError::Failed)?;
-    worker.open(setup, stop)?;
-    Ok(worker)
+    let start = || {
+        let mut worker = Worker::spawn(&setup.machine).map_err(StartError::Failed)?;
+        worker.open(setup, stop)?;
+        Ok(worker)
+    };
+    // What the last worker left behind may take a moment to go.
+    start().or_else(|error| match error {
+        StartError::Interrupted => Err(error),
+        StartError::Failed(_) => {
+            std::thread::sleep(RESTART_PAUSE);
+            start()
+        }
+    })
 }
 
 fn lose<'r>(results: &mut Results, rounds: impl IntoIterator<Item = &'r Round>, status: Status, reason: &str) {
