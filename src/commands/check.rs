@@ -9,16 +9,15 @@ use clap::ValueEnum;
 
 use super::output::{self, Files};
 use super::progress::Progress;
-use super::{select, snapshot, timestamp};
+use super::{Observed, select, snapshot, timestamp};
 use crate::cli::{CheckArgs, Cli};
-use crate::diagnose::{self, Evidence};
 use crate::discover::Depth;
 use crate::hardware::{Machine, Telemetry};
 use crate::measure::assemble::assemble;
 use crate::measure::watch::Watch;
 use crate::measure::{Outcome, Selection};
 use crate::model::measurement::{CudaDevice, DriverFacts, Measurements, Status};
-use crate::model::report::{Report, SCHEMA, Timing, Tool};
+use crate::model::report::Timing;
 use crate::model::snapshot::Snapshot;
 use crate::plan::profile::Profile;
 use crate::plan::{self, Group};
@@ -65,26 +64,11 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, String>
     // It is ended once the report is out.
     let _idle = run.idle.take();
 
-    let judging = Instant::now();
-    let Run { snapshot, mut timing, .. } = run;
-    let evidence = Evidence { snapshot: &snapshot, topology: &topology, measurements: Some(&measurements) };
-    let findings = diagnose::judge(&evidence);
-    let verdict = diagnose::verdict(&findings, Some(&measurements), args.out.fail_on.into());
-    timing.discover = discover;
-    timing.diagnose = judging.elapsed().as_secs_f64();
-    timing.total = started.elapsed().as_secs_f64();
-    let report = Report {
-        schema: SCHEMA.into(),
-        tool: Tool::this(),
-        started_at,
-        machine: machine.name().into(),
-        snapshot,
-        topology,
-        measurements: Some(measurements),
-        findings,
-        verdict,
-        timing,
-    };
+    let Run { snapshot, timing, .. } = run;
+    let timing = Timing { discover, ..timing };
+    let (machine, measurements) = (machine.name().to_owned(), Some(measurements));
+    let observed = Observed { started, started_at, machine, snapshot, topology, measurements, timing };
+    let report = observed.conclude(args.out.fail_on.into());
     output::publish(&report, args.out.format.into(), &output::style(cli.color, args.out.verbose), &files)
 }
 

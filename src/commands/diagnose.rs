@@ -1,11 +1,9 @@
 //! `diagnose`: the rules again, over a saved report.
 
 use std::path::Path;
-use std::time::Instant;
 
 use super::output::{self, Files};
 use crate::cli::{Cli, DiagnoseArgs};
-use crate::diagnose::{self, Evidence};
 use crate::hardware::Machine;
 use crate::model::report::{Report, SCHEMA};
 use crate::report::Format;
@@ -21,13 +19,7 @@ pub fn run(cli: &Cli, args: &DiagnoseArgs) -> Result<u8, String> {
     }
     let files = Files::prepare(&args.out.output, &[Format::Text, Format::Json])?;
     let mut report = load(&args.report)?;
-    let judging = Instant::now();
-    let evidence =
-        Evidence { snapshot: &report.snapshot, topology: &report.topology, measurements: report.measurements.as_ref() };
-    let findings = diagnose::judge(&evidence);
-    report.verdict = diagnose::verdict(&findings, report.measurements.as_ref(), args.out.fail_on.into());
-    report.findings = findings;
-    report.timing.diagnose = judging.elapsed().as_secs_f64();
+    super::judge(&mut report, args.out.fail_on.into());
     output::publish(&report, args.out.format.into(), &output::style(cli.color, args.out.verbose), &files)
 }
 

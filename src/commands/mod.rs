@@ -11,15 +11,20 @@ mod topo;
 
 use std::io::Write;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::cli::{Cli, Command};
+use crate::diagnose::Evidence;
 use crate::discover::{self, Depth};
 use crate::hardware::{Machine, Telemetry};
+use crate::model::finding::Severity;
+use crate::model::measurement::Measurements;
+use crate::model::report::{Report, SCHEMA, Timing, Tool, Verdict};
 use crate::model::snapshot::Snapshot;
+use crate::model::topology::Topology;
 use crate::worker;
 
 /// How long discovery may take. NVML answers within a second on healthy machines and can block for
@@ -50,6 +55,50 @@ pub fn run(cli: &Cli) -> Result<u8, String> {
 pub fn complain(sentence: &str) {
     // eprintln! would panic where stderr cannot be written, and a panic hides the exit code.
     let _ = writeln!(std::io::stderr(), "peerscope: {sentence}");
+}
+
+/// What a run has seen, before it is judged.
+struct Observed {
+    started: Instant,
+    started_at: String,
+    machine: String,
+    snapshot: Snapshot,
+    topology: Topology,
+    measurements: Option<Measurements>,
+    timing: Timing,
+}
+
+impl Observed {
+    /// The report: what was seen, what the rules find in it, and the verdict.
+    fn conclude(self, fail_on: Severity) -> Report {
+        let Self { started, started_at, machine, snapshot, topology, measurements, timing } = self;
+        let mut report = Report {
+            schema: SCHEMA.into(),
+            tool: Tool::this(),
+            started_at,
+            machine,
+            snapshot,
+            topology,
+            measurements,
+            findings: Vec::new(),
+            verdict: Verdict::default(),
+            timing,
+        };
+        judge(&mut report, fail_on);
+        report.timing.total = started.elapsed().as_secs_f64();
+        report
+    }
+}
+
+/// Applies the rules to a report, and concludes.
+fn judge(report: &mut Report, fail_on: Severity) {
+    let began = Instant::now();
+    let measurements = report.measurements.as_ref();
+    let evidence = Evidence { snapshot: &report.snapshot, topology: &report.topology, measurements };
+    let findings = crate::diagnose::judge(&evidence);
+    report.verdict = crate::diagnose::verdict(&findings, measurements, fail_on);
+    report.findings = findings;
+    report.timing.diagnose = began.elapsed().as_secs_f64();
 }
 
 /// Now, in RFC 3339, UTC.

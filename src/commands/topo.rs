@@ -3,13 +3,12 @@
 use std::time::Instant;
 
 use super::output::{self, Files};
-use super::{select, snapshot, timestamp};
+use super::{Observed, select, snapshot, timestamp};
 use crate::cli::{Cli, TopoArgs, TopoFormat};
-use crate::diagnose::{self, Evidence};
 use crate::discover::Depth;
 use crate::hardware::Machine;
 use crate::model::finding::Severity;
-use crate::model::report::{Report, SCHEMA, Timing, Tool};
+use crate::model::report::Timing;
 use crate::report::Format;
 use crate::topology;
 
@@ -29,27 +28,9 @@ pub fn run(cli: &Cli, machine: &Machine, args: &TopoArgs) -> Result<u8, String> 
     let snapshot = select::select(snapshot, &cli.gpus)?;
     let discover = started.elapsed().as_secs_f64();
     let topology = topology::build(&snapshot);
-    let judging = Instant::now();
-    let evidence = Evidence { snapshot: &snapshot, topology: &topology, measurements: None };
-    let findings = diagnose::judge(&evidence);
-    let verdict = diagnose::verdict(&findings, None, Severity::Error);
-    let timing = Timing {
-        discover,
-        diagnose: judging.elapsed().as_secs_f64(),
-        total: started.elapsed().as_secs_f64(),
-        ..Timing::default()
-    };
-    let report = Report {
-        schema: SCHEMA.into(),
-        tool: Tool::this(),
-        started_at,
-        machine: machine.name().into(),
-        snapshot,
-        topology,
-        measurements: None,
-        findings,
-        verdict,
-        timing,
-    };
+    let timing = Timing { discover, ..Timing::default() };
+    let machine = machine.name().to_owned();
+    let observed = Observed { started, started_at, machine, snapshot, topology, measurements: None, timing };
+    let report = observed.conclude(Severity::Error);
     output::publish(&report, args.format.into(), &output::style(cli.color, args.verbose), &files)
 }

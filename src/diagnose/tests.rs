@@ -363,6 +363,47 @@ fn a_placement_that_should_overlap_and_does_not_is_a_warning() {
 }
 
 #[test]
+fn an_error_about_peer_access_is_a_fault_and_no_denial() {
+    let machine = h200_vm(3);
+    let why = || Some("cuCtxEnablePeerAccess: CUDA error (919)".to_owned());
+    // CUDA cannot answer the question; or says yes, and enabling fails.
+    for possible in [None, Some(true)] {
+        let mut measurements = measured(&machine, 0.88);
+        let only_staged = |cell: &mut PeerBandwidth| cell.path = Path::Staged;
+        measurements.peer.iter_mut().for_each(only_staged);
+        for access in &mut measurements.driver.peer_access {
+            (access.possible, access.failure) = (possible, why());
+        }
+        let found = findings(&machine, Some(&measurements));
+        let finding = only(&found, "peer-access-missing", Severity::Error);
+        assert!(finding.message.contains("919"), "{}", finding.message);
+        assert!(!finding.message.contains("other pairs like it"), "{}", finding.message);
+        assert_eq!(exit(&found, Some(&measurements)), exit_code::FAULT);
+    }
+}
+
+#[test]
+fn a_generation_is_judged_only_where_copies_used_the_link() {
+    let machine = h200_vm(3);
+    let mut measurements = measured(&machine, 0.88);
+    let idle = |index| LinkUnderLoad {
+        index,
+        readings: 10,
+        generation: Some([1, 1]),
+        width: Some([16, 16]),
+        replays_added: Some(0),
+        throttle_reasons: Vec::new(),
+        reason: None,
+    };
+    measurements.links = (0..3).map(idle).collect();
+    assert_eq!(findings(&machine, Some(&measurements)), [], "NVLink copies leave the PCIe link idle");
+    measurements.peer.push(cell(Pair { source: 0, destination: 1 }, Path::Staged, 3.0));
+    let found = findings(&machine, Some(&measurements));
+    let subjects: Vec<_> = found.iter().map(|finding| (finding.code.as_str(), finding.subject.to_string())).collect();
+    assert_eq!(subjects, [("pcie-narrow", "GPU 0".to_owned()), ("pcie-narrow", "GPU 1".to_owned())]);
+}
+
+#[test]
 fn a_way_of_copying_that_is_far_slower_than_the_reference_is_told() {
     let machine = h200_vm(3);
     let mut measurements = measured(&machine, 0.88);

@@ -26,6 +26,13 @@ pub fn gpus(indices: &[u32]) -> String {
     }
 }
 
+/// The pairs in order, each once.
+pub fn unique(mut pairs: Vec<Pair>) -> Vec<Pair> {
+    pairs.sort_unstable();
+    pairs.dedup();
+    pairs
+}
+
 /// The pairs, the first few of them where there are many.
 pub fn pairs(pairs: &[Pair]) -> String {
     let names: Vec<_> = pairs.iter().take(SPELT_OUT).map(ToString::to_string).collect();

@@ -52,19 +52,21 @@ impl Tool {
 }
 
 /// The conclusion in one word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Conclusion {
     /// Everything that was asked for was tested, and nothing is at fault.
     Healthy,
     /// Something is at fault.
     Faulty,
-    /// Nothing at fault was seen, but not everything asked for could be tested.
+    /// Nothing at fault was seen, but not everything asked for could be tested. What is not judged
+    /// yet is no better.
+    #[default]
     Inconclusive,
 }
 
 /// The conclusion, with what it rests on.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verdict {
     /// In one word.
     pub verdict: Conclusion,

@@ -13,16 +13,18 @@ pub(super) fn placements(page: &mut Page, measurements: &Measurements) {
         return;
     }
     page.heading("Stream placements, over all pairs");
-    let mut align = vec![Align::Right; 7];
+    let mut align = vec![Align::Right; 8];
     align[0] = Align::Left;
     let mut table = Table::new(1, align);
-    table.captions(["streams of source and", "", "GB/s", "", "overlap %", "overlap %", "host"]);
-    table.captions(["destination, host", "min", "median", "max", "source", "dest.", "us"]);
+    table.captions(["streams of source and", "", "GB/s", "", "% of", "overlap", "overlap", "host"]);
+    table.captions(["destination, host", "min", "median", "max", "theory", "source %", "dest. %", "us"]);
     let path = path_of_placements(measurements);
     for placement in Placement::all() {
         let setup = Setup::REFERENCE.with_path(path).with_placement(placement);
         let mut cells = vec![Cell::from(placement.to_string())];
         cells.extend(spread_cells(Spread::of(figures(setup, measurements).map(|(rate, _)| rate))));
+        let percent = Spread::of(figures(setup, measurements).filter_map(|(_, percent)| percent));
+        cells.push(or_dash(percent.map(|spread| format!("{:.0}", spread.median))));
         for side in [Side::Source, Side::Destination] {
             let overlap = measurements.overlap.iter().filter(|overlap| overlap.placement == placement);
             let overlap = overlap.filter(|overlap| overlap.compute_on == side && overlap.status == Status::Measured);
@@ -33,7 +35,7 @@ pub(super) fn placements(page: &mut Page, measurements: &Measurements) {
         table.row(cells);
     }
     page.table(&table);
-    let note = format!("copy engine, issued by source, one way, {path}; overlap and host are medians");
+    let note = format!("copy engine, issued by source, one way, {path}; per cent, overlap and host are medians");
     page.note(Paint::Faint, &note);
     let overlap = "share of a kernel, on the source or the destination, that ran beside the copy; where a stream is \
                    the default one the two may have to take turns: CUDA's order and no fault";

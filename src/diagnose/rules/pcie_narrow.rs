@@ -9,7 +9,8 @@
 //! device below it can do together. Every link on the way from a GPU to its root is looked at, and
 //! each is reported once, however many GPUs share it. An idle GPU lowers its generation and not its
 //! lanes, so the generation of a GPU's link is judged only by the highest one that was seen while
-//! copies ran, and the lanes too where they were read then. A link that is narrow because one end
+//! copies ran over PCIe (copies over NVLink leave the link idle), and the lanes too where they were
+//! read then. A link that is narrow because one end
 //! can do no more (a x8 board, a x4 slot) is no fault. In a virtual machine that does not show the
 //! port, it is a warning.
 //!
@@ -38,6 +39,8 @@ use crate::diagnose::rule::{Evidence, Rule, finding};
 use crate::diagnose::words;
 use crate::model::finding::{Finding, Severity, Subject};
 use crate::model::measurement::LinkUnderLoad;
+use crate::model::placement::Path;
+use crate::model::topology::LinkClass;
 use crate::model::units::PcieLink;
 use crate::topology::capacity;
 use crate::topology::pcie::{self, Connection};
@@ -73,7 +76,8 @@ impl PcieNarrow {
         let load = link.gpu.and_then(|gpu| under_load(evidence, gpu));
         // What was seen under load outranks what an idle link showed.
         let width = load.and_then(|load| capacity::sound_width(load.width?[1])).or(link.now.width);
-        let loaded_generation = load.and_then(|load| capacity::sound_generation(load.generation?[1]));
+        let over_pcie = load.filter(|load| used_pcie(evidence, load.index));
+        let loaded_generation = over_pcie.and_then(|load| capacity::sound_generation(load.generation?[1]));
         let below = |is: Option<u8>, could: Option<u8>, known: bool| {
             known && is.zip(could).is_some_and(|(is, could)| is < could)
         };
@@ -151,6 +155,17 @@ fn under_load<'a>(evidence: &Evidence<'a>, gpu: u32) -> Option<&'a LinkUnderLoad
     let worked = coverage::cells(measurements)
         .any(|cell| cell.tested() && (cell.pair.source == gpu || cell.pair.destination == gpu));
     measurements.links.iter().find(|link| worked && link.index == gpu && link.readings >= READINGS_TO_BELIEVE)
+}
+
+/// Whether something was copied over the PCIe link of this GPU: copies over NVLink leave it idle,
+/// and an idle link may lower its generation.
+fn used_pcie(evidence: &Evidence<'_>, gpu: u32) -> bool {
+    let nvlink = |pair| matches!(evidence.topology.route(pair).map(|route| route.class), Some(LinkClass::NvLink(_)));
+    evidence.measurements.is_some_and(|measurements| {
+        coverage::cells(measurements)
+            .filter(|cell| cell.tested() && (cell.pair.source == gpu || cell.pair.destination == gpu))
+            .any(|cell| cell.path == Some(Path::Staged) || !nvlink(cell.pair))
+    })
 }
 
 /// What the finding is about, its name, and the name of the two ends.

@@ -8,8 +8,9 @@
 //! CUDA's word decides where CUDA was asked, else NVML's. The message shows both, since they
 //! differ on machines with patched drivers, and the rate of the staged copies beside them. It is an
 //! error where another pair of the same GPU models, at the same distance or farther, or over the
-//! same NVSwitch, has access, and for one direction where the other has it. Otherwise, and with
-//! MIG, it is how this machine is made, and one warning tells all pairs.
+//! same NVSwitch, has access, and for one direction where the other has it; and wherever CUDA gave
+//! an error instead of an answer, or said yes and then did not grant it, whatever other pairs do.
+//! Otherwise, and with MIG, it is how this machine is made, and one warning tells all pairs.
 //!
 //! # Why it matters
 //!
@@ -22,7 +23,8 @@
 //! to repair. In a virtual machine `CNS` is the emulated chipset: the host must pass the GPUs
 //! through with peer-to-peer on. Error 711: more than eight peers of one GPU without NVSwitch. One
 //! GPU or pair of several alike: check that it hangs on the same switch or processor as its like,
-//! that ACS and IOMMU settings are the same everywhere, and that its BAR1 window is as large.
+//! that ACS and IOMMU settings are the same everywhere, and that its BAR1 window is as large. An
+//! error of CUDA is the driver's trouble and no policy: look for its messages in dmesg (NVRM, Xid).
 //!
 //! # Sources
 //!
@@ -60,17 +62,22 @@ impl Rule for PeerAccessMissing {
 
     fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
         let routes = &evidence.topology.pairs;
-        let missing: Vec<_> = routes.iter().filter(|route| access(&route.peer_access) == Some(false)).collect();
+        let missing: Vec<_> = routes.iter().filter(|route| access(evidence, route) == Some(false)).collect();
+        let (broken, refused): (Vec<&PairRoute>, Vec<_>) =
+            missing.into_iter().partition(|route| errored(evidence, route.pair));
         let (odd, usual): (Vec<&PairRoute>, Vec<_>) =
-            missing.into_iter().partition(|route| !in_mig(evidence, route.pair) && like_pair_has_it(evidence, route));
+            refused.into_iter().partition(|route| !in_mig(evidence, route.pair) && like_pair_has_it(evidence, route));
 
         let seen: Vec<_> =
-            routes.iter().filter(|route| access(&route.peer_access).is_some()).map(|route| route.pair).collect();
-        let bad: Vec<_> = odd.iter().map(|route| route.pair).collect();
-        let groups = cluster::groups(&bad, &seen, evidence.topology);
-        let mut findings: Vec<_> = groups.iter().map(|group| self.fault(evidence, group)).collect();
+            routes.iter().filter(|route| access(evidence, route).is_some()).map(|route| route.pair).collect();
+        let groups = |routes: &[&PairRoute]| {
+            let bad: Vec<_> = routes.iter().map(|route| route.pair).collect();
+            cluster::groups(&bad, &seen, evidence.topology)
+        };
+        let mut findings: Vec<_> = groups(&odd).iter().map(|group| self.fault(evidence, group)).collect();
+        findings.extend(groups(&broken).iter().map(|group| self.driver_trouble(evidence, group)));
         if !usual.is_empty() {
-            let known = if odd.is_empty() { seen.len() } else { 0 };
+            let known = if odd.is_empty() && broken.is_empty() { seen.len() } else { 0 };
             findings.push(self.as_made(evidence, &usual, known));
         }
         findings
@@ -101,6 +108,17 @@ impl PeerAccessMissing {
                 .into(),
         };
         self.finding(evidence, group.subject(), format!("No peer access {place}"), &routes, next_step)
+    }
+
+    /// CUDA gave an error, which is neither a yes nor a no.
+    fn driver_trouble(&self, evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
+        let routes: Vec<_> = group.pairs.iter().filter_map(|pair| evidence.topology.route(*pair)).collect();
+        let message =
+            format!("Peer access {} could not be had, for an error of the driver", group.place(evidence.snapshot));
+        let next_step = "Look for the driver's messages (dmesg | grep -iE 'nvrm|xid'); reload the driver or reboot, and \
+             check again. If it stays, compare with the same driver version on another machine, and with patches to \
+             the driver that force peer access";
+        self.finding(evidence, group.subject(), message, &routes, next_step.into())
     }
 
     /// One warning for all pairs that no like pair shows to be out of the ordinary.
@@ -170,16 +188,25 @@ impl PeerAccessMissing {
     }
 }
 
-/// Whether the source reaches the destination's memory: CUDA's word, or else NVML's.
-fn access(said: &PeerAccess) -> Option<bool> {
-    match (said.cuda, &said.cuda_failure) {
-        (Some(possible), failure) => Some(possible && failure.is_none()),
-        (None, _) => {
-            let words = [said.nvml_read, said.nvml_write].map(|word| word.filter(|word| *word != P2pStatus::Unknown));
-            let refused = words.iter().flatten().any(|word| *word != P2pStatus::Ok);
-            words.iter().any(Option::is_some).then_some(!refused)
-        }
+/// Whether the source reaches the destination's memory: CUDA's word where it was asked, or else
+/// NVML's. An error of CUDA's is no access.
+fn access(evidence: &Evidence<'_>, route: &PairRoute) -> Option<bool> {
+    if errored(evidence, route.pair) {
+        return Some(false);
     }
+    let said = &route.peer_access;
+    said.cuda.or_else(|| {
+        let words = [said.nvml_read, said.nvml_write].map(|word| word.filter(|word| *word != P2pStatus::Unknown));
+        let refused = words.iter().flatten().any(|word| *word != P2pStatus::Ok);
+        words.iter().any(Option::is_some).then_some(!refused)
+    })
+}
+
+/// Whether CUDA was asked about this pair and gave an error. A GPU that could not be opened was not
+/// asked: that is told by other rules.
+fn errored(evidence: &Evidence<'_>, pair: Pair) -> bool {
+    let said = evidence.measurements.map_or(&[][..], |measurements| &measurements.driver.peer_access);
+    said.iter().any(|said| said.pair == pair && said.failure.is_some())
 }
 
 fn nvml_word(said: &PeerAccess) -> String {
@@ -240,7 +267,7 @@ fn like_pair_has_it(evidence: &Evidence<'_>, route: &PairRoute) -> bool {
         if one < other { (one, other) } else { (other, one) }
     };
     evidence.topology.pairs.iter().any(|other| {
-        access(&other.peer_access) == Some(true)
+        access(evidence, other) == Some(true)
             && models(other.pair) == models(route.pair)
             && (distance(other.class) >= distance(route.class) || passes_nvswitch(other))
     })

@@ -98,9 +98,7 @@ impl Rule for PeerCopyUneven {
                 format!("{way}: {} of {all} pairs, down to {lowest_gbps:.1} GB/s, {lowest_percent:.0}%", pairs.len())
             })
             .collect();
-        let mut pairs: Vec<_> = ways.values().flat_map(|slow| slow.pairs.iter().copied()).collect();
-        pairs.sort_unstable();
-        pairs.dedup();
+        let pairs = words::unique(ways.values().flat_map(|slow| slow.pairs.iter().copied()).collect());
         vec![finding(
             self,
             Subject::Machine,

@@ -77,8 +77,7 @@ impl Rule for PlacementSerialises {
         if list.is_empty() {
             return Vec::new();
         }
-        pairs.sort_unstable();
-        pairs.dedup();
+        let pairs = words::unique(pairs);
         vec![finding(
             self,
             Subject::Machine,
