@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::Outcome;
 use super::statistics::{median, spread_percent};
+use crate::hardware::ErrorKind;
 use crate::model::measurement::{Latency, Overlap, PeerBandwidth, Status, Verified};
 use crate::model::placement::{Direction, Engine, Pair, Path, Side};
 use crate::model::topology::Topology;
@@ -54,6 +55,10 @@ pub fn assemble(rounds: &[Round], outcomes: &HashMap<u32, Outcome>, topology: &T
 /// Status and reason of an outcome without figures.
 fn without_figures(outcome: &Outcome) -> (Status, Option<String>) {
     match outcome {
+        // What this driver cannot do is no fault of the path.
+        Outcome::Failed { error } if error.kind == ErrorKind::Unsupported => {
+            (Status::Skipped, Some(error.message.clone()))
+        }
         Outcome::Failed { error } => (Status::Failed, Some(error.message.clone())),
         Outcome::Lost { status, reason } => (*status, Some(reason.clone())),
         Outcome::Times { .. } | Outcome::Overlap { .. } | Outcome::Verified { .. } => {

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::hardware::Machine;
+use crate::hardware::{Driver, ErrorKind, Machine, sim};
 use crate::model::placement::{Direction, Engine, Pair, Path, Placement, Side, StreamKind};
 use crate::model::units::{Bytes, MIB};
 use crate::plan::{Round, Task};
@@ -10,7 +10,10 @@ const PAIR: Pair = Pair { source: 0, destination: 1 };
 
 /// Runs tasks on the first two GPUs of a simulated machine.
 fn run(machine: &str, tasks: &[Task]) -> Vec<Outcome> {
-    let driver = Machine::parse(machine).unwrap().driver().unwrap();
+    run_on(Machine::parse(machine).unwrap().driver().unwrap(), tasks)
+}
+
+fn run_on(driver: Box<dyn Driver>, tasks: &[Task]) -> Vec<Outcome> {
     let select = |index| {
         let info = &driver.devices()[index as usize];
         Selection { index, uuid: info.uuid.clone(), pci: info.pci }
@@ -136,4 +139,21 @@ fn a_gpu_that_cuda_does_not_show_costs_itself_only() {
     assert_eq!((devices[0].ordinal, devices[0].failure.as_ref()), (Some(0), None));
     assert_eq!(devices[0].budget_bytes, Some(Bytes(60 * MIB)));
     assert!(devices[1].failure.as_ref().unwrap().contains("CUDA does not show this GPU"));
+}
+
+#[test]
+fn where_streams_cannot_be_held_copies_are_measured_and_the_rest_is_not_supported() {
+    let mut spec = sim::builtin::get("h200x2").unwrap();
+    spec.faults.kernels = Some("no PTX compiler".into());
+    spec.faults.no_hold = true;
+    let tasks = [
+        row(Placement::REFERENCE, Direction::OneWay, Path::Direct),
+        row(Placement::REFERENCE, Direction::BothWays, Path::Direct),
+        Task::Latency { path: Path::Direct, samples: 1 },
+    ];
+    let outcomes = run_on(sim::driver_of(spec).unwrap(), &tasks);
+    assert!((390.0..400.0).contains(&rate(&outcomes[0])), "{outcomes:?}");
+    for outcome in &outcomes[1..] {
+        assert!(matches!(outcome, Outcome::Failed { error } if error.kind == ErrorKind::Unsupported), "{outcome:?}");
+    }
 }

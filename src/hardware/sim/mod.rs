@@ -33,6 +33,16 @@ pub fn driver(name: &str) -> Result<Box<dyn Driver>, HardwareError> {
     Ok(Box::new(driver::SimDriver::new(builtin(name)?)?))
 }
 
+/// The driver of a machine that is made for a test.
+///
+/// # Errors
+///
+/// As [`driver`].
+#[cfg(test)]
+pub fn driver_of(spec: MachineSpec) -> Result<Box<dyn Driver>, HardwareError> {
+    Ok(Box::new(driver::SimDriver::new(spec)?))
+}
+
 fn builtin(name: &str) -> Result<MachineSpec, HardwareError> {
     let missing = || HardwareError::new(ErrorKind::NoDriver, format!("there is no simulated machine '{name}'"));
     builtin::get(name).ok_or_else(missing)

@@ -274,6 +274,8 @@ pub struct Faults {
     pub contexts: Vec<ContextFault>,
     /// The sentence with which loading the GPU kernels fails.
     pub kernels: Option<String>,
+    /// Streams cannot be held either.
+    pub no_hold: bool,
 }
 
 /// A GPU whose context cannot be created.

@@ -228,6 +228,9 @@ impl Driver for SimDriver {
     fn hold(&self, stream: Stream) -> Result<(), HardwareError> {
         let mut state = self.state.borrow_mut();
         state.usable_device(stream.device)?;
+        if state.spec.faults.no_hold {
+            return Err(HardwareError::new(ErrorKind::Unsupported, "streams cannot be held"));
+        }
         state.enqueue(stream, Vec::new(), None, Work::Gate(HOLD_LIMIT_NS)).map(drop)
     }
 
