@@ -21,7 +21,8 @@ pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
 
-    /// Machine to look at: live, or a simulated one (see 'peerscope machines').
+    /// Machine to look at: live, or a simulated one: a name (see 'peerscope machines') or a file
+    /// that describes it (.toml).
     #[arg(long, global = true, default_value = "live", value_name = "NAME")]
     pub machine: String,
 
@@ -45,8 +46,8 @@ pub enum Command {
     Diagnose(DiagnoseArgs),
     /// Say what a finding means and what to do; without a code, list all.
     Explain(ExplainArgs),
-    /// List the built-in simulated machines.
-    Machines,
+    /// List the built-in simulated machines, or show one as a start for your own.
+    Machines(MachinesArgs),
     /// The process that opens CUDA; started by 'check'.
     #[command(hide = true, name = crate::worker::protocol::SUBCOMMAND)]
     Worker,
@@ -130,6 +131,14 @@ pub struct DiagnoseArgs {
     /// What to do with the report.
     #[command(flatten)]
     pub out: ReportArgs,
+}
+
+/// Options of `machines`.
+#[derive(Debug, Args)]
+pub struct MachinesArgs {
+    /// Print the description of this one (TOML, see docs/machines.md): a start for your own.
+    #[arg(long, value_name = "NAME")]
+    pub show: Option<String>,
 }
 
 /// Options of `explain`.

@@ -32,7 +32,7 @@ pub fn open(machine: &Machine, limit: Duration) -> Result<Arc<dyn Telemetry>, Ha
         let _ = answer.send(machine.telemetry());
     });
     started.map_err(|why| HardwareError::new(ErrorKind::Other, why))?;
-    inbox.recv_timeout(limit).unwrap_or_else(|why| {
+    inbox.recv_timeout(limit).map_err(|why| {
         let why = match why {
             RecvTimeoutError::Timeout => format!(
                 "NVML did not start within {}: the driver is stuck; see dmesg for lines with NVRM or Xid",
@@ -40,7 +40,7 @@ pub fn open(machine: &Machine, limit: Duration) -> Result<Arc<dyn Telemetry>, Ha
             ),
             RecvTimeoutError::Disconnected => "starting NVML broke off".to_owned(),
         };
-        Err(HardwareError::new(ErrorKind::NoDriver, why))
+        HardwareError::new(ErrorKind::NoDriver, why)
     })
 }
 

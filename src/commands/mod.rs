@@ -46,7 +46,7 @@ pub fn run(cli: &Cli) -> Result<u8, String> {
         Command::Check(args) => check::run(cli, &machine, args),
         Command::Diagnose(args) => diagnose::run(cli, args),
         Command::Explain(args) => explain::run(args),
-        Command::Machines => machines::run(),
+        Command::Machines(args) => machines::run(args),
         Command::Worker => worker::child::serve(&machine, std::io::stdout()).map(|()| 0),
     }
 }

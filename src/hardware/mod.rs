@@ -15,12 +15,12 @@ use crate::model::snapshot::{Adapter, Gpu, GpuPair, Host, NumaNode, PciFunction}
 use crate::model::units::PciAddress;
 
 /// Which machine to look at.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Machine {
     /// This one.
     Live,
-    /// A simulated one, by its built-in name.
-    Simulated(String),
+    /// A simulated one.
+    Simulated(Arc<sim::Simulated>),
 }
 
 impl Machine {
@@ -28,35 +28,25 @@ impl Machine {
     ///
     /// # Errors
     ///
-    /// A sentence that names the machine and lists those that exist.
+    /// A sentence that names the machine and lists those that exist, or that names the file, line
+    /// and key that are wrong.
     pub fn parse(name: &str) -> Result<Self, String> {
-        if name == "live" {
-            return Ok(Self::Live);
-        }
-        if sim::builtin::names().any(|builtin| builtin == name) {
-            return Ok(Self::Simulated(name.to_owned()));
-        }
-        let known: Vec<_> = sim::builtin::names().collect();
-        Err(format!("there is no machine '{name}': choose live or a simulated one ({})", known.join(", ")))
+        if name == "live" { Ok(Self::Live) } else { sim::Simulated::find(name).map(Arc::new).map(Self::Simulated) }
     }
 
     /// `live`, or the simulated machine's name.
     pub fn name(&self) -> &str {
         match self {
             Self::Live => "live",
-            Self::Simulated(name) => name,
+            Self::Simulated(machine) => &machine.name,
         }
     }
 
     /// Opens the facts and counters of this machine.
-    ///
-    /// # Errors
-    ///
-    /// There is no such simulated machine.
-    pub fn telemetry(&self) -> Result<Arc<dyn Telemetry>, HardwareError> {
+    pub fn telemetry(&self) -> Arc<dyn Telemetry> {
         match self {
-            Self::Live => Ok(live::telemetry()),
-            Self::Simulated(name) => sim::telemetry(name),
+            Self::Live => live::telemetry(),
+            Self::Simulated(machine) => sim::telemetry(machine.spec.clone()),
         }
     }
 
@@ -68,7 +58,7 @@ impl Machine {
     pub fn driver(&self) -> Result<Box<dyn Driver>, HardwareError> {
         match self {
             Self::Live => live::driver(),
-            Self::Simulated(name) => sim::driver(name),
+            Self::Simulated(machine) => sim::driver(machine.spec.clone()),
         }
     }
 }

@@ -151,7 +151,7 @@ fn where_streams_cannot_be_held_copies_are_measured_and_the_rest_is_not_supporte
         row(Placement::REFERENCE, Direction::BothWays, Path::Direct),
         Task::Latency { path: Path::Direct, samples: 1 },
     ];
-    let outcomes = run_on(sim::driver_of(spec).unwrap(), &tasks);
+    let outcomes = run_on(sim::driver(spec).unwrap(), &tasks);
     assert!((390.0..400.0).contains(&rate(&outcomes[0])), "{outcomes:?}");
     for outcome in &outcomes[1..] {
         assert!(matches!(outcome, Outcome::Failed { error } if error.kind == ErrorKind::Unsupported), "{outcome:?}");

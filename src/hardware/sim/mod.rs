@@ -4,6 +4,7 @@
 pub mod builtin;
 mod driver;
 mod engine;
+mod load;
 mod memory;
 mod routes;
 mod sharing;
@@ -12,38 +13,30 @@ mod telemetry;
 
 use std::sync::Arc;
 
-use super::{Driver, ErrorKind, HardwareError, Telemetry};
+use super::{Driver, HardwareError, Telemetry};
 use spec::MachineSpec;
 
-/// Opens the facts of a built-in machine.
-///
-/// # Errors
-///
-/// There is no such machine.
-pub fn telemetry(name: &str) -> Result<Arc<dyn Telemetry>, HardwareError> {
-    Ok(Arc::new(telemetry::SimTelemetry::new(builtin(name)?)))
+pub use load::LoadError;
+
+/// A simulated machine with the name under which reports know it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Simulated {
+    /// The built-in name, or the path of the description as it was given.
+    pub name: String,
+    /// What it is like.
+    pub spec: MachineSpec,
 }
 
-/// Opens the driver of a built-in machine.
-///
-/// # Errors
-///
-/// There is no such machine, it has no GPU, or its driver does not start.
-pub fn driver(name: &str) -> Result<Box<dyn Driver>, HardwareError> {
-    Ok(Box::new(driver::SimDriver::new(builtin(name)?)?))
+/// The facts of a machine.
+pub fn telemetry(spec: MachineSpec) -> Arc<dyn Telemetry> {
+    Arc::new(telemetry::SimTelemetry::new(spec))
 }
 
-/// The driver of a machine that is made for a test.
+/// The driver of a machine.
 ///
 /// # Errors
 ///
-/// As [`driver`].
-#[cfg(test)]
-pub fn driver_of(spec: MachineSpec) -> Result<Box<dyn Driver>, HardwareError> {
+/// It has no GPU, or its driver does not start.
+pub fn driver(spec: MachineSpec) -> Result<Box<dyn Driver>, HardwareError> {
     Ok(Box::new(driver::SimDriver::new(spec)?))
-}
-
-fn builtin(name: &str) -> Result<MachineSpec, HardwareError> {
-    let missing = || HardwareError::new(ErrorKind::NoDriver, format!("there is no simulated machine '{name}'"));
-    builtin::get(name).ok_or_else(missing)
 }

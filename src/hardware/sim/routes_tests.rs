@@ -43,8 +43,14 @@ fn between_sockets_every_link_up_and_down_is_passed() {
 fn links_between_two_gpus_serve_these_two_only() {
     let mut spec = builtin::get("pair-hangs").unwrap();
     for (gpu, peer) in [(0, 1), (1, 0)] {
-        let bridge =
-            |count, active| NvLinkSpec { count, active, version: "3.0".into(), remote: NvLinkTarget::Gpu(peer) };
+        let bridge = |count, active| NvLinkSpec {
+            count,
+            active,
+            version: "3.0".into(),
+            remote: NvLinkTarget::Gpu(peer),
+            link_gbps: None,
+            errors: crate::hardware::sim::spec::NvLinkErrors::default(),
+        };
         spec.gpus[gpu].nvlinks = vec![bridge(4, true), bridge(8, false)];
     }
     let route = spec.direct_route(0, 1);

@@ -91,7 +91,7 @@ impl Gpu {
 }
 
 /// PCIe error counts of one GPU, since the driver was loaded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PcieErrors {
     /// Errors that the link corrected by itself.
     pub correctable: u64,

@@ -7,7 +7,9 @@ mod pcie;
 use crate::model::snapshot::{ComputeMode, P2pStatus};
 use crate::model::units::{Bytes, MIB, PcieLink};
 
-use super::spec::{ContextFault, CopyFault, CudaPeerRule, MachineSpec, PairFault, Pairs, PeerException, PeerRule};
+use super::spec::{
+    ContextFault, CopyFault, CudaPeerRule, InitFault, MachineSpec, PairFault, Pairs, PeerException, PeerRule,
+};
 
 /// A name and how to make the machine.
 type Entry = (&'static str, fn() -> MachineSpec);
@@ -31,7 +33,7 @@ const MACHINES: [Entry; 14] = [
 ];
 
 /// Peer access that works.
-const GRANTED: PeerRule = PeerRule { nvml: P2pStatus::Ok, cuda: CudaPeerRule::Granted };
+const GRANTED: PeerRule = PeerRule { nvml: P2pStatus::Ok, nvml_write: None, cuda: CudaPeerRule::Granted };
 
 /// The names of the built-in machines.
 pub fn names() -> impl Iterator<Item = &'static str> {
@@ -50,7 +52,7 @@ fn demo() -> MachineSpec {
         let link = spec.pci.iter_mut().filter(|function| function.address == address);
         link.for_each(|function| function.trained = Some(PcieLink { generation: 4, width: 4 }));
     }
-    let rule = PeerRule { nvml: P2pStatus::ChipsetNotSupported, cuda: CudaPeerRule::Refused };
+    let rule = PeerRule { nvml: P2pStatus::ChipsetNotSupported, nvml_write: None, cuda: CudaPeerRule::Refused };
     spec.peers.exceptions.push(PeerException { pairs: Pairs::Both(1, 6), rule });
     spec
 }
@@ -89,7 +91,7 @@ fn four() -> MachineSpec {
 fn with_fault(summary: &str, pairs: Pairs, fault: CopyFault) -> MachineSpec {
     let mut spec = four();
     spec.summary = summary.into();
-    spec.faults.pairs.push(PairFault { pairs, fault });
+    spec.faults.pairs.push(PairFault { pairs, fault, engine: None });
     spec
 }
 
@@ -122,7 +124,7 @@ fn gpu_lost() -> MachineSpec {
 fn fabric_down() -> MachineSpec {
     let mut spec = nvswitch::machine(8);
     spec.summary = "8 x H200 whose fabric manager is not running: NVML works, CUDA does not start".into();
-    spec.faults.cuda_init = Some((802, "system not yet initialized".into()));
+    spec.faults.cuda_init = Some(InitFault { code: 802, meaning: "system not yet initialized".into() });
     spec
 }
 

@@ -2,10 +2,10 @@
 //! so made up: processor, kernel release and memory of the host.
 
 use crate::hardware::sim::spec::{
-    AdapterSpec, Faults, FunctionSpec, GpuSpec, HostSpec, MachineSpec, NumaNodeSpec, NvLinkSpec, NvLinkTarget,
-    PathSpeed, PeerSpec, Speeds,
+    AdapterSpec, Faults, FunctionSpec, GpuSpec, GpuState, HostSpec, MachineSpec, Noise, NumaNodeSpec, NvLinkErrors,
+    NvLinkSpec, NvLinkTarget, PathSpeed, PeerSpec, Speeds,
 };
-use crate::model::snapshot::{AdapterKind, PciKind};
+use crate::model::snapshot::{AdapterKind, PciKind, PcieErrors};
 use crate::model::units::{Bytes, GIB, MIB, PciAddress, PcieLink};
 
 use super::GRANTED;
@@ -82,6 +82,9 @@ pub fn machine(gpus: u8) -> MachineSpec {
         pci,
         gpus: (0..gpus).map(h200).collect(),
         adapters: vec![AdapterSpec { name: "eth0".into(), kind: AdapterKind::Ethernet, pci: address(3) }],
+        uplinks: Vec::new(),
+        visible_devices: None,
+        noise: Noise::default(),
         peers: PeerSpec { rule: GRANTED, exceptions: Vec::new(), limit: None },
         speeds: SPEEDS,
         // cuInit 2.6 s and eight contexts 0.98 s; with two GPUs 0.4 and 0.23 s.
@@ -105,13 +108,22 @@ fn function(device: u8, id: (u16, u16), class: u32, max: Option<PcieLink>) -> Fu
         numa_node: None,
         max,
         trained: None,
+        idle: None,
+        errors: PcieErrors::default(),
         slot: None,
         acs_redirect: false,
     }
 }
 
 fn h200(gpu: u8) -> GpuSpec {
-    let links = NvLinkSpec { count: 18, active: true, version: "4.0".into(), remote: NvLinkTarget::Switch };
+    let links = NvLinkSpec {
+        count: 18,
+        active: true,
+        version: "4.0".into(),
+        remote: NvLinkTarget::Switch,
+        link_gbps: None,
+        errors: NvLinkErrors::default(),
+    };
     GpuSpec {
         name: "NVIDIA H200".into(),
         architecture: "Hopper".into(),
@@ -123,5 +135,7 @@ fn h200(gpu: u8) -> GpuSpec {
         copy_engines: 3,
         nvlinks: vec![links],
         clocks_mhz: (1980, 3201),
+        fabric: None,
+        state: GpuState { mig: Some(false), ..GpuState::default() },
     }
 }

@@ -2,9 +2,10 @@
 //! two-socket EPYC servers for GPUs.
 
 use crate::hardware::sim::spec::{
-    AdapterSpec, Faults, FunctionSpec, GpuSpec, HostSpec, MachineSpec, NumaNodeSpec, PathSpeed, PeerSpec, Speeds,
+    AdapterSpec, Faults, FunctionSpec, GpuSpec, GpuState, HostSpec, MachineSpec, Noise, NumaNodeSpec, PathSpeed,
+    PeerSpec, Speeds,
 };
-use crate::model::snapshot::{AdapterKind, PciKind};
+use crate::model::snapshot::{AdapterKind, PciKind, PcieErrors};
 use crate::model::units::{Bytes, GIB, MIB, PciAddress, PcieLink};
 
 use super::GRANTED;
@@ -92,6 +93,9 @@ pub fn machine(shape: Shape) -> MachineSpec {
         pci: tree.pci,
         gpus: tree.gpus,
         adapters: tree.adapters,
+        uplinks: Vec::new(),
+        visible_devices: None,
+        noise: Noise::default(),
         peers: PeerSpec { rule: GRANTED, exceptions: Vec::new(), limit: Some(8) },
         speeds: SPEEDS,
         faults: Faults::default(),
@@ -124,6 +128,8 @@ impl Tree {
             numa_node: Some(u32::from(socket)),
             max: Some(GEN4_X16),
             trained: None,
+            idle: None,
+            errors: PcieErrors::default(),
             slot: None,
             acs_redirect: false,
         };
@@ -159,5 +165,7 @@ fn l40s(pci: PciAddress) -> GpuSpec {
         copy_engines: 2,
         nvlinks: Vec::new(),
         clocks_mhz: (2520, 9001),
+        fabric: None,
+        state: GpuState::default(),
     }
 }

@@ -73,6 +73,15 @@ impl State {
                 None => (flow, moved(0)),
                 Some(CopyFault::Dropped) => (flow, None),
                 Some(CopyFault::Corrupt { words }) => (flow, moved(words)),
+                Some(
+                    CopyFault::WrongSource
+                    | CopyFault::Shifted { .. }
+                    | CopyFault::FlippedBit { .. }
+                    | CopyFault::MissingTail { .. }
+                    | CopyFault::Stale
+                    | CopyFault::Slow { .. }
+                    | CopyFault::Unstable { .. },
+                ) => return Err(HardwareError::new(ErrorKind::Unsupported, "this fault is not simulated yet")),
                 Some(CopyFault::Hangs) => (Work::Never, None),
                 Some(CopyFault::Crashes) => std::process::abort(),
             }

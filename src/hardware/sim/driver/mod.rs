@@ -40,8 +40,8 @@ impl SimDriver {
     ///
     /// The machine's `cuInit` fails, or there is no GPU.
     pub fn new(spec: MachineSpec) -> Result<Self, HardwareError> {
-        if let Some((code, meaning)) = &spec.faults.cuda_init {
-            return Err(failed(ErrorKind::NoDriver, "cuInit", meaning, *code));
+        if let Some(fault) = &spec.faults.cuda_init {
+            return Err(failed(ErrorKind::NoDriver, "cuInit", &fault.meaning, fault.code));
         }
         // A GPU that fell off the bus is not among CUDA's, so ordinals shift against NVML's.
         let shown = spec.gpus.iter().zip(0..).filter(|(_, gpu)| !spec.lost(*gpu));

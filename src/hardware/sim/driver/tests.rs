@@ -307,7 +307,11 @@ fn bytes_arrive_or_do_not_as_the_machine_says() {
     assert_eq!(verify(&dropping, 0, 1, bytes), dropped);
 
     let mut spec = builtin::get("h200x2").unwrap();
-    spec.faults.pairs.push(PairFault { pairs: Pairs::Ordered(0, 1), fault: CopyFault::Corrupt { words: 5 } });
+    spec.faults.pairs.push(PairFault {
+        pairs: Pairs::Ordered(0, 1),
+        fault: CopyFault::Corrupt { words: 5 },
+        engine: None,
+    });
     let corrupting = open_spec(spec);
     enable(&corrupting, 0, 1);
     let check = verify(&corrupting, 0, 1, bytes);
@@ -341,7 +345,7 @@ fn peer_access_has_its_limits() {
     driver.set_peer_access(Device(0), Device(9), true).unwrap();
 
     let mut spec = builtin::get("h200x2").unwrap();
-    let rule = PeerRule { nvml: P2pStatus::Ok, cuda: CudaPeerRule::RefusedOnEnabling };
+    let rule = PeerRule { nvml: P2pStatus::Ok, nvml_write: None, cuda: CudaPeerRule::RefusedOnEnabling };
     spec.peers.exceptions.push(PeerException { pairs: Pairs::All, rule });
     let patched = open_spec(spec);
     assert!(patched.can_access_peer(Device(0), Device(1)).unwrap());

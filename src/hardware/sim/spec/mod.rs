@@ -2,13 +2,21 @@
 //! hardware; faults stand by themselves, so that a broken machine reads as a healthy one plus
 //! what is wrong with it.
 
+mod faults;
+mod gpu;
+mod text;
+
 use serde::{Deserialize, Serialize};
 
-use crate::model::snapshot::{AdapterKind, ComputeMode, P2pStatus, PciKind};
+use crate::model::snapshot::{AdapterKind, P2pStatus, PciKind, PcieErrors};
 use crate::model::units::{Bytes, PciAddress, PcieLink};
+
+pub use faults::{ContextFault, CopyFault, Faults, InitFault, LinkFault, NvLinkFault, PairFault};
+pub use gpu::{FabricSpec, GpuSpec, GpuState, NvLinkErrors, NvLinkSpec, NvLinkTarget};
 
 /// A whole machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct MachineSpec {
     /// One line for lists.
     pub summary: String,
@@ -23,10 +31,20 @@ pub struct MachineSpec {
     /// Network adapters.
     #[serde(default)]
     pub adapters: Vec<AdapterSpec>,
+    /// What several root ports share on the way to the processor and no file shows.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub uplinks: Vec<UplinkSpec>,
     /// Peer access.
     pub peers: PeerSpec,
+    /// What CUDA shows, by NVML index and in its order, as `CUDA_VISIBLE_DEVICES` would have it;
+    /// all of them in NVML's order where it is not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub visible_devices: Option<Vec<u32>>,
     /// How much of the theoretical rates is reached, and what calls cost.
     pub speeds: Speeds,
+    /// How far one measurement is from the next.
+    #[serde(default)]
+    pub noise: Noise,
     /// What is wrong.
     #[serde(default)]
     pub faults: Faults,
@@ -34,6 +52,7 @@ pub struct MachineSpec {
 
 /// Facts of the host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct HostSpec {
     /// NVIDIA kernel driver.
     pub driver_version: String,
@@ -51,16 +70,19 @@ pub struct HostSpec {
 
 /// A NUMA node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct NumaNodeSpec {
     /// Processors in the kernel's list form.
     pub cpus: String,
     /// Memory.
+    #[serde(with = "text::size")]
     pub memory: Bytes,
 }
 
 /// A PCI function and its end of the link towards the root (of the link below, for root and
 /// downstream ports).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct FunctionSpec {
     /// Address.
     pub address: PciAddress,
@@ -70,9 +92,11 @@ pub struct FunctionSpec {
     pub host_bridge: String,
     /// What it is.
     pub kind: PciKind,
-    /// Vendor and device id.
+    /// Vendor and device id, written `10de:2335`.
+    #[serde(with = "text::pci_id")]
     pub id: (u16, u16),
-    /// Class code, 24 bits.
+    /// Class code, 24 bits, written `030200`.
+    #[serde(with = "text::class")]
     pub class: u32,
     /// NUMA node; none when the firmware does not tell.
     pub numa_node: Option<u32>,
@@ -81,6 +105,12 @@ pub struct FunctionSpec {
     /// What the link trained to, at its lower end. Without it the best that both ends allow.
     #[serde(default)]
     pub trained: Option<PcieLink>,
+    /// What the link falls back to while nothing runs over it. Without it, it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle: Option<PcieLink>,
+    /// Errors that were counted before the tool looked.
+    #[serde(default, skip_serializing_if = "no_errors")]
+    pub errors: PcieErrors,
     /// Label of the physical slot.
     #[serde(default)]
     pub slot: Option<String>,
@@ -89,57 +119,20 @@ pub struct FunctionSpec {
     pub acs_redirect: bool,
 }
 
-/// A GPU.
+/// A link above several root ports that no file shows, such as the one from a chipset to its
+/// processor.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct GpuSpec {
-    /// Product name.
-    pub name: String,
-    /// Architecture.
-    pub architecture: String,
-    /// Its PCI function.
-    pub pci: PciAddress,
-    /// Memory in all.
-    pub memory: Bytes,
-    /// Memory that is free before the tool takes any.
-    pub memory_free: Bytes,
-    /// BAR1 window.
-    pub bar1: Bytes,
-    /// Rate of copies within the GPU, GB/s.
-    pub local_gbps: f64,
-    /// Copies that may run at once in each direction.
-    pub copy_engines: u32,
-    /// NVLinks in the order of their numbers.
-    #[serde(default)]
-    pub nvlinks: Vec<NvLinkSpec>,
-    /// Clocks of multiprocessors and memory, MHz.
-    pub clocks_mhz: (u32, u32),
-}
-
-/// Some NVLinks of a GPU that are alike.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct NvLinkSpec {
-    /// How many.
-    pub count: u8,
-    /// Whether they are up.
-    pub active: bool,
-    /// Version, such as `4.0`.
-    pub version: String,
-    /// Where they lead.
-    pub remote: NvLinkTarget,
-}
-
-/// Where an NVLink leads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum NvLinkTarget {
-    /// To the NVSwitches.
-    Switch,
-    /// To this GPU.
-    Gpu(u32),
+#[serde(deny_unknown_fields)]
+pub struct UplinkSpec {
+    /// The root ports that share it.
+    pub ports: Vec<PciAddress>,
+    /// Its rate per direction, GB/s.
+    pub gbps: f64,
 }
 
 /// A network adapter.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct AdapterSpec {
     /// The kernel's name.
     pub name: String,
@@ -151,6 +144,7 @@ pub struct AdapterSpec {
 
 /// Peer access: a rule for every pair, and exceptions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct PeerSpec {
     /// The rule.
     pub rule: PeerRule,
@@ -163,16 +157,20 @@ pub struct PeerSpec {
 
 /// What is said of peer access, which need not be the same everywhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct PeerRule {
-    /// NVML's word on reading and writing.
+    /// NVML's word on reading, and on writing too where nothing else is given.
     pub nvml: P2pStatus,
+    /// NVML's word on writing, where it differs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nvml_write: Option<P2pStatus>,
     /// CUDA's word.
     pub cuda: CudaPeerRule,
 }
 
 /// CUDA's word on peer access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum CudaPeerRule {
     /// It can be had.
     Granted,
@@ -184,6 +182,7 @@ pub enum CudaPeerRule {
 
 /// Peer access of some pairs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct PeerException {
     /// Which.
     pub pairs: Pairs,
@@ -193,7 +192,7 @@ pub struct PeerException {
 
 /// Pairs of GPUs by NVML index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Pairs {
     /// Every ordered pair.
     All,
@@ -216,6 +215,7 @@ impl Pairs {
 
 /// How much of the theoretical rates is reached, and what calls cost.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Speeds {
     /// Between GPUs over NVLink.
     pub nvlink: PathSpeed,
@@ -241,8 +241,20 @@ pub struct Speeds {
     pub staged_call_us_per_mib: f64,
 }
 
+/// How far one measurement is from the next: every copy takes longer by a share that is drawn
+/// evenly between nothing and this much.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Noise {
+    /// The most, per cent.
+    pub percent: f64,
+    /// Where the draw starts: the same seed gives the same figures.
+    pub seed: u64,
+}
+
 /// What copies of one path reach.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct PathSpeed {
     /// Share of the narrowest hop's rate that a copy engine reaches.
     pub copy: f64,
@@ -258,63 +270,6 @@ pub struct PathSpeed {
     pub first_us: f64,
     /// Cost of every copy besides that the destination issues, microseconds.
     pub from_destination_us: f64,
-}
-
-/// What is wrong with a machine.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Faults {
-    /// Pairs whose direct copies go wrong. Copies through host memory are not touched.
-    pub pairs: Vec<PairFault>,
-    /// GPUs that fell off the bus: NVML counts them and cannot open them, CUDA does not show them.
-    pub lost_gpus: Vec<u32>,
-    /// The code and sentence with which `cuInit` fails.
-    pub cuda_init: Option<(u32, String)>,
-    /// GPUs whose context cannot be created.
-    pub contexts: Vec<ContextFault>,
-    /// The sentence with which loading the GPU kernels fails.
-    pub kernels: Option<String>,
-    /// Streams cannot be held either.
-    pub no_hold: bool,
-}
-
-/// A GPU whose context cannot be created.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ContextFault {
-    /// NVML's index.
-    pub gpu: u32,
-    /// The code that `cuDevicePrimaryCtxRetain` gives.
-    pub code: u32,
-    /// What it means.
-    pub meaning: String,
-    /// The compute mode that NVML shows with it.
-    pub compute_mode: ComputeMode,
-}
-
-/// Pairs whose direct copies go wrong, and how.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PairFault {
-    /// Which.
-    pub pairs: Pairs,
-    /// How.
-    pub fault: CopyFault,
-}
-
-/// How a copy goes wrong.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum CopyFault {
-    /// It takes its time and no byte arrives.
-    Dropped,
-    /// This many 8-byte words, spread evenly, arrive wrong.
-    Corrupt {
-        /// How many.
-        words: u64,
-    },
-    /// It never ends.
-    Hangs,
-    /// It ends the process.
-    Crashes,
 }
 
 impl MachineSpec {
@@ -343,4 +298,10 @@ impl MachineSpec {
 /// The UUID of a simulated GPU, as NVML writes it.
 pub fn uuid(gpu: u32) -> String {
     format!("GPU-00000000-0000-0000-0000-{gpu:012x}")
+}
+
+/// Whether nothing was counted.
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's form")]
+fn no_errors(errors: &PcieErrors) -> bool {
+    *errors == PcieErrors::default()
 }

@@ -1,0 +1,143 @@
+//! What is wrong with a simulated machine.
+
+use serde::{Deserialize, Serialize};
+
+use super::{NvLinkErrors, Pairs};
+use crate::model::placement::Engine;
+use crate::model::snapshot::{ComputeMode, PcieErrors};
+use crate::model::units::{PciAddress, PcieLink};
+
+/// What is wrong with a machine.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Faults {
+    /// Pairs whose direct copies go wrong; the first that fits a copy holds. Copies through host
+    /// memory are not touched.
+    pub pairs: Vec<PairFault>,
+    /// PCIe links that do something while copies run.
+    pub links: Vec<LinkFault>,
+    /// NVLinks that count errors while copies run.
+    pub nvlinks: Vec<NvLinkFault>,
+    /// GPUs that fell off the bus: NVML counts them and cannot open them, CUDA does not show them.
+    pub lost_gpus: Vec<u32>,
+    /// How `cuInit` fails.
+    pub cuda_init: Option<InitFault>,
+    /// GPUs whose context cannot be created.
+    pub contexts: Vec<ContextFault>,
+    /// The sentence with which loading the GPU kernels fails.
+    pub kernels: Option<String>,
+    /// Streams cannot be held either.
+    pub no_hold: bool,
+}
+
+/// A GPU whose context cannot be created.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ContextFault {
+    /// NVML's index.
+    pub gpu: u32,
+    /// The code that `cuDevicePrimaryCtxRetain` gives.
+    pub code: u32,
+    /// What it means.
+    pub meaning: String,
+    /// The compute mode that NVML shows with it.
+    pub compute_mode: ComputeMode,
+}
+
+/// Pairs whose direct copies go wrong, and how.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PairFault {
+    /// Which.
+    pub pairs: Pairs,
+    /// How.
+    pub fault: CopyFault,
+    /// Copies of this engine alone; both where it is not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub engine: Option<Engine>,
+}
+
+/// How a copy goes wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum CopyFault {
+    /// It takes its time and no byte arrives.
+    Dropped,
+    /// This many 8-byte words, spread evenly, arrive wrong.
+    Corrupt {
+        /// How many.
+        words: u64,
+    },
+    /// The bytes come from the buffer of another GPU, at the same place.
+    WrongSource,
+    /// The bytes arrive this much further on, those at the end at the beginning.
+    Shifted {
+        /// How far.
+        bytes: u64,
+    },
+    /// One bit arrives flipped.
+    FlippedBit {
+        /// Which, counted from the beginning; from the beginning again where the copy is shorter.
+        bit: u64,
+    },
+    /// The last bytes do not arrive.
+    MissingTail {
+        /// How many.
+        bytes: u64,
+    },
+    /// What the last copy to the same GPU brought arrives again.
+    Stale,
+    /// It reaches this share of the rate that it should.
+    Slow {
+        /// From 0 to 1.
+        share: f64,
+    },
+    /// Every copy takes longer by a share drawn evenly between nothing and this much.
+    Unstable {
+        /// The most, per cent.
+        percent: f64,
+    },
+    /// It never ends.
+    Hangs,
+    /// It ends the process.
+    Crashes,
+}
+
+/// How `cuInit` fails.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InitFault {
+    /// CUDA's code.
+    pub code: u32,
+    /// What it means.
+    pub meaning: String,
+}
+
+/// What a PCIe link does while copies run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkFault {
+    /// The function at its lower end.
+    pub function: PciAddress,
+    /// What it trains down to, after it was seen at what it should be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trains_down_to: Option<PcieLink>,
+    /// Replays that are counted.
+    #[serde(default)]
+    pub replays: u64,
+    /// Errors that are counted.
+    #[serde(default)]
+    pub errors: PcieErrors,
+}
+
+/// Errors that an NVLink counts while copies run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NvLinkFault {
+    /// NVML's index.
+    pub gpu: u32,
+    /// The number of the link.
+    pub link: u32,
+    /// What is counted.
+    pub errors: NvLinkErrors,
+}

@@ -1,0 +1,162 @@
+//! A GPU of a simulated machine.
+
+use serde::{Deserialize, Serialize};
+
+use super::text;
+use crate::model::snapshot::{ComputeMode, FabricState, GpuProcess};
+use crate::model::units::{Bytes, PciAddress};
+
+/// A GPU.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GpuSpec {
+    /// Product name.
+    pub name: String,
+    /// Architecture.
+    pub architecture: String,
+    /// Its PCI function.
+    pub pci: PciAddress,
+    /// Memory in all.
+    #[serde(with = "text::size")]
+    pub memory: Bytes,
+    /// Memory that is free before the tool takes any.
+    #[serde(with = "text::size")]
+    pub memory_free: Bytes,
+    /// BAR1 window.
+    #[serde(with = "text::size")]
+    pub bar1: Bytes,
+    /// Rate of copies within the GPU, GB/s.
+    pub local_gbps: f64,
+    /// Copies that may run at once in each direction.
+    pub copy_engines: u32,
+    /// Clocks of multiprocessors and memory, MHz.
+    pub clocks_mhz: (u32, u32),
+    /// NVLinks in the order of their numbers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nvlinks: Vec<NvLinkSpec>,
+    /// What the NVSwitch fabric says, on a GPU with links to switches; by default that all is well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fabric: Option<FabricSpec>,
+    /// Modes, errors, and who else is there.
+    #[serde(default)]
+    pub state: GpuState,
+}
+
+/// Some NVLinks of a GPU that are alike.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NvLinkSpec {
+    /// How many.
+    pub count: u8,
+    /// Whether they are up.
+    pub active: bool,
+    /// Version, such as `4.0`.
+    pub version: String,
+    /// Where they lead.
+    pub remote: NvLinkTarget,
+    /// Payload rate of each per direction, GB/s, where it is not the usual one of the version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link_gbps: Option<f64>,
+    /// Errors that each had counted before the tool looked.
+    #[serde(default, skip_serializing_if = "NvLinkErrors::are_none")]
+    pub errors: NvLinkErrors,
+}
+
+/// Errors of an NVLink.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct NvLinkErrors {
+    /// Checksums that failed.
+    pub crc: u64,
+    /// Packets sent again.
+    pub replay: u64,
+    /// Times that the link was trained again.
+    pub recovery: u64,
+}
+
+impl NvLinkErrors {
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's form")]
+    fn are_none(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Where an NVLink leads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NvLinkTarget {
+    /// To the NVSwitches.
+    Switch,
+    /// To this GPU.
+    Gpu(u32),
+}
+
+/// What the NVSwitch fabric says of a GPU.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FabricSpec {
+    /// How far registration is.
+    pub state: FabricState,
+    /// NVML's return code of the registration.
+    #[serde(default)]
+    pub status: u32,
+    /// Health bits; none where the driver does not tell.
+    #[serde(default)]
+    pub health_mask: Option<u32>,
+    /// Partition within the cluster.
+    #[serde(default)]
+    pub clique_id: u32,
+    /// The cluster, 32 hexadecimal digits.
+    #[serde(default = "no_cluster")]
+    pub cluster_uuid: String,
+}
+
+fn no_cluster() -> String {
+    "0".repeat(32)
+}
+
+/// Modes, errors, and who else is there.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct GpuState {
+    /// Persistence mode.
+    pub persistence: bool,
+    /// ECC; none where the GPU has none.
+    pub ecc: Option<bool>,
+    /// Uncorrected ECC errors since the last reboot.
+    pub ecc_uncorrected: u64,
+    /// A remapping of memory rows waits for a reset.
+    pub remapping_pending: bool,
+    /// A remapping of memory rows failed.
+    pub remapping_failed: bool,
+    /// Why the clocks are held back while nothing runs, in NVML's names.
+    pub throttle_reasons: Vec<String>,
+    /// The same while copies run.
+    pub throttle_under_load: Vec<String>,
+    /// MIG; none where the GPU has none.
+    pub mig: Option<bool>,
+    /// Compute mode.
+    pub compute_mode: ComputeMode,
+    /// Processes of others.
+    pub processes: Vec<GpuProcess>,
+    /// Version of the video BIOS.
+    pub vbios: String,
+}
+
+impl Default for GpuState {
+    fn default() -> Self {
+        Self {
+            persistence: true,
+            ecc: Some(true),
+            ecc_uncorrected: 0,
+            remapping_pending: false,
+            remapping_failed: false,
+            throttle_reasons: Vec::new(),
+            throttle_under_load: Vec::new(),
+            mig: None,
+            compute_mode: ComputeMode::Default,
+            processes: Vec::new(),
+            vbios: "00.00.00.00.01".into(),
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Values that read better as text than as numbers.
+
+/// Sizes: `143771MiB`, or a number of bytes.
+pub mod size {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use crate::model::units::{Bytes, GIB, KIB, MIB};
+
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "a size such as \"64MiB\", or a number of bytes")]
+    enum Either {
+        Number(u64),
+        Text(String),
+    }
+
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's form")]
+    pub fn serialize<S: Serializer>(bytes: &Bytes, serializer: S) -> Result<S::Ok, S::Error> {
+        for (unit, name) in [(GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")] {
+            if bytes.0 != 0 && bytes.0.is_multiple_of(unit) {
+                return serializer.collect_str(&format_args!("{}{name}", bytes.0 / unit));
+            }
+        }
+        serializer.collect_str(&bytes.0)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Bytes, D::Error> {
+        match Either::deserialize(deserializer)? {
+            Either::Number(number) => Ok(Bytes(number)),
+            Either::Text(text) => text.parse().map_err(serde::de::Error::custom),
+        }
+    }
+}
+
+/// Vendor and device id: `10de:2335`.
+pub mod pci_id {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>((vendor, device): &(u16, u16), serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{vendor:04x}:{device:04x}"))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<(u16, u16), D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let number = |text| u16::from_str_radix(text, 16).ok();
+        let id = text.split_once(':').and_then(|(vendor, device)| Some((number(vendor)?, number(device)?)));
+        id.ok_or_else(|| {
+            serde::de::Error::custom(format_args!("'{text}' is not a vendor and device id such as \"10de:2335\""))
+        })
+    }
+}
+
+/// Class code: `030200`.
+pub mod class {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's form")]
+    pub fn serialize<S: Serializer>(class: &u32, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{class:06x}"))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let class = u32::from_str_radix(&text, 16).ok().filter(|class| *class <= 0xff_ffff);
+        class.ok_or_else(|| serde::de::Error::custom(format_args!("'{text}' is not a class code such as \"030200\"")))
+    }
+}
