@@ -30,6 +30,11 @@ pub struct Cli {
     #[arg(long, global = true, value_delimiter = ',', value_name = "LIST")]
     pub gpus: Vec<String>,
 
+    /// Longest time that the driver may take to answer, in seconds [default: 15 for NVML's facts, 120
+    /// for CUDA's start].
+    #[arg(long, global = true, value_name = "SECONDS", value_parser = parse_seconds)]
+    pub driver_deadline: Option<Duration>,
+
     /// When to use colour; NO_COLOR is honoured.
     #[arg(long, global = true, value_enum, default_value_t = Color::Auto, value_name = "WHEN")]
     pub color: Color,
@@ -44,13 +49,15 @@ pub enum Command {
     Check(CheckArgs),
     /// Judge a saved report (JSON) again.
     Diagnose(DiagnoseArgs),
+    /// Make a report of the journal that a run left behind which was cut off (killed, say).
+    Recover(RecoverArgs),
     /// Say what a finding means and what to do; without a code, list all.
     Explain(ExplainArgs),
     /// List the built-in simulated machines, or show one as a start for your own.
     Machines(MachinesArgs),
     /// The process that opens CUDA; started by 'check'.
     #[command(hide = true, name = crate::worker::protocol::SUBCOMMAND)]
-    Worker,
+    Worker(WorkerArgs),
 }
 
 /// Options of `topo`.
@@ -97,6 +104,16 @@ pub struct CheckArgs {
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub deadline: Option<Duration>,
 
+    /// Keep the journal of this run in FILE, which must not exist [default: in the folder for state,
+    /// ~/.local/state/peerscope]. A run that is cut off leaves it to 'peerscope recover'; every other
+    /// run removes it at its end.
+    #[arg(long, value_name = "FILE")]
+    pub journal: Option<PathBuf>,
+
+    /// Keep no journal: if this run is killed, what it measured is lost.
+    #[arg(long, conflicts_with = "journal")]
+    pub no_journal: bool,
+
     /// What to do with the report.
     #[command(flatten)]
     pub out: ReportArgs,
@@ -131,6 +148,26 @@ pub struct DiagnoseArgs {
     /// What to do with the report.
     #[command(flatten)]
     pub out: ReportArgs,
+}
+
+/// Options of `recover`.
+#[derive(Debug, Args)]
+pub struct RecoverArgs {
+    /// The journal [default: the newest that was left behind on this machine; it is removed once a
+    /// .json file is written of it].
+    pub journal: Option<PathBuf>,
+
+    /// What to do with the report.
+    #[command(flatten)]
+    pub out: ReportArgs,
+}
+
+/// Options of the worker process.
+#[derive(Debug, Args)]
+pub struct WorkerArgs {
+    /// The process that started it, with which it is to die.
+    #[arg(long)]
+    pub parent: Option<u32>,
 }
 
 /// Options of `machines`.

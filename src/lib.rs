@@ -25,6 +25,8 @@ pub mod plan;
 pub mod measure;
 pub mod worker;
 
+pub mod journal;
+
 pub mod diagnose;
 pub mod report;
 

@@ -6,6 +6,7 @@ mod explain;
 mod machines;
 mod output;
 mod progress;
+mod recover;
 mod select;
 mod topo;
 
@@ -19,7 +20,7 @@ use time::format_description::well_known::Rfc3339;
 use crate::cli::{Cli, Command};
 use crate::diagnose::Evidence;
 use crate::discover::{self, Depth};
-use crate::hardware::{Machine, Telemetry};
+use crate::hardware::{DRIVER_START_LIMIT, Machine, Telemetry};
 use crate::model::finding::Severity;
 use crate::model::measurement::Measurements;
 use crate::model::report::{Report, SCHEMA, Timing, Tool, Verdict};
@@ -27,7 +28,7 @@ use crate::model::snapshot::Snapshot;
 use crate::model::topology::Topology;
 use crate::worker;
 
-/// How long discovery may take. NVML answers within a second on healthy machines and can block for
+/// How long discovery may take, unless told otherwise. NVML answers within a second on healthy machines and can block for
 /// minutes on sick ones.
 const DISCOVERY_LIMIT: Duration = Duration::from_secs(15);
 
@@ -45,14 +46,24 @@ pub fn run(cli: &Cli) -> Result<u8, String> {
         Command::Topo(args) => topo::run(cli, &machine, args),
         Command::Check(args) => check::run(cli, &machine, args),
         Command::Diagnose(args) => diagnose::run(cli, args),
+        Command::Recover(args) => recover::run(cli, args),
         Command::Explain(args) => explain::run(args),
         Command::Machines(args) => machines::run(args),
-        Command::Worker => worker::child::serve(&machine, std::io::stdout()).map(|()| 0),
+        Command::Worker(args) => {
+            args.parent.map_or(Ok(()), worker::child::die_with)?;
+            let limit = cli.driver_deadline.unwrap_or(DRIVER_START_LIMIT);
+            worker::child::serve(&machine, limit, std::io::stdout()).map(|()| 0)
+        }
     }
 }
 
 /// Prints a failure, as `peerscope: sentence`.
 pub fn complain(sentence: &str) {
+    tell(sentence);
+}
+
+/// Prints a remark that changes nothing, in the same way.
+fn tell(sentence: &str) {
     // eprintln! would panic where stderr cannot be written, and a panic hides the exit code.
     let _ = writeln!(std::io::stderr(), "peerscope: {sentence}");
 }
@@ -109,9 +120,10 @@ fn timestamp() -> String {
 
 /// Facts of the machine, and the telemetry to watch it further with. A machine without NVML gives
 /// a snapshot without GPUs that says why.
-fn snapshot(machine: &Machine, depth: Depth) -> (Snapshot, Option<Arc<dyn Telemetry>>) {
-    match discover::open(machine, DISCOVERY_LIMIT) {
-        Ok(telemetry) => (discover::discover(Arc::clone(&telemetry), depth, DISCOVERY_LIMIT), Some(telemetry)),
+fn snapshot(machine: &Machine, depth: Depth, limit: Option<Duration>) -> (Snapshot, Option<Arc<dyn Telemetry>>) {
+    let limit = limit.unwrap_or(DISCOVERY_LIMIT);
+    match discover::open(machine, limit) {
+        Ok(telemetry) => (discover::discover(Arc::clone(&telemetry), depth, limit), Some(telemetry)),
         Err(error) => (discover::without_telemetry(&error), None),
     }
 }

@@ -36,6 +36,11 @@ impl Progress {
         self.0.set_message(format!("{}: {}", round.pair, describe(&round.task)));
     }
 
+    /// Does something that writes to stderr too.
+    pub fn aside(&self, write: impl FnOnce()) {
+        self.0.suspend(write);
+    }
+
     /// Takes the bar away.
     pub fn clear(&self) {
         self.0.finish_and_clear();

@@ -24,7 +24,7 @@ pub fn run(cli: &Cli, machine: &Machine, args: &TopoArgs) -> Result<u8, String> 
     // A person waits for the text; a file or JSON is for keeping, and has everything.
     let kept = args.verbose || args.format == TopoFormat::Json || !args.output.is_empty();
     let depth = if kept { Depth::Everything } else { Depth::Structure };
-    let (snapshot, _) = snapshot(machine, depth);
+    let (snapshot, _) = snapshot(machine, depth, cli.driver_deadline);
     let snapshot = select::select(snapshot, &cli.gpus)?;
     let discover = started.elapsed().as_secs_f64();
     let topology = topology::build(&snapshot);

@@ -23,8 +23,8 @@ pub mod exit_code {
 /// Concludes from what the rules found and how much was tested.
 ///
 /// A fault that was found outranks tests that are missing; an interrupted run exits as interrupted
-/// whatever it had found by then, and its verdict still says `faulty` where it had. Without
-/// measurements (`topo`) the facts alone are judged.
+/// whatever it had found by then, and its verdict still says `faulty` where it had. A run that was cut
+/// off is never healthy. Without measurements (`topo`) the facts alone are judged.
 pub fn verdict(findings: &[Finding], measurements: Option<&Measurements>, fail_on: Severity) -> Verdict {
     // That something was not tested has an exit code of its own and is no fault of the machine,
     // whatever severity it is shown with.
@@ -32,9 +32,11 @@ pub fn verdict(findings: &[Finding], measurements: Option<&Measurements>, fail_o
     let fault = findings.iter().any(|finding| finding.severity >= fail_on && !is_gap(finding));
     let coverage = measurements.map(coverage).unwrap_or_default();
     let interrupted = measurements.is_some_and(|measurements| measurements.interrupted);
+    let cut_off = measurements.is_some_and(|measurements| measurements.cut_off);
     let incomplete = findings.iter().any(is_gap)
         || coverage.untested > 0
         || interrupted
+        || cut_off
         || (measurements.is_some() && coverage.tested == 0);
 
     let (verdict, code) = match (fault, incomplete) {

@@ -14,6 +14,11 @@ use serde::{Deserialize, Serialize};
 use crate::model::snapshot::{Adapter, Gpu, GpuPair, Host, NumaNode, PciFunction};
 use crate::model::units::PciAddress;
 
+/// How long the driver may take to start, unless told otherwise. cuInit took 2.6 s on an 8 x H200
+/// server; machines with many GPUs and without persistence mode have been seen to need over half a
+/// minute.
+pub const DRIVER_START_LIMIT: Duration = Duration::from_secs(120);
+
 /// Which machine to look at.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Machine {
@@ -56,8 +61,17 @@ impl Machine {
     ///
     /// The library is missing, is a stub, or does not initialise.
     pub fn driver(&self) -> Result<Box<dyn Driver>, HardwareError> {
+        self.driver_within(DRIVER_START_LIMIT)
+    }
+
+    /// The same, where a device whose start takes most of `limit` counts as one that failed.
+    ///
+    /// # Errors
+    ///
+    /// As [`Machine::driver`].
+    pub fn driver_within(&self, limit: Duration) -> Result<Box<dyn Driver>, HardwareError> {
         match self {
-            Self::Live => live::driver(),
+            Self::Live => live::driver(limit),
             Self::Simulated(machine) => sim::driver(machine.spec.clone()),
         }
     }

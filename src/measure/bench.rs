@@ -61,9 +61,30 @@ impl<'a> Bench<'a> {
     /// Opens the devices, takes memory, and asks who may reach whom. What fails stands in
     /// [`Bench::facts`]; a device that fails costs itself only.
     pub fn open(driver: &'a dyn Driver, selections: &[Selection], memory_limit: Bytes) -> Self {
+        Self::open_telling(driver, selections, memory_limit, false, &mut |_| ())
+    }
+
+    /// The same, where `opening` hears of each GPU, by NVML index, before the driver is asked for
+    /// something that concerns it alone. All contexts are created at once unless `one_by_one`.
+    pub fn open_telling(
+        driver: &'a dyn Driver,
+        selections: &[Selection],
+        memory_limit: Bytes,
+        one_by_one: bool,
+        opening: &mut dyn FnMut(u32),
+    ) -> Self {
         let found: Vec<_> = selections.iter().map(|wanted| find(driver.devices(), wanted)).collect();
         let devices: Vec<Device> = found.iter().flatten().map(|info| info.device).collect();
-        let mut opened: HashMap<Device, _> = devices.iter().copied().zip(driver.open(&devices)).collect();
+        let mut opened: HashMap<Device, _> = HashMap::new();
+        if one_by_one {
+            for (wanted, info) in selections.iter().zip(&found) {
+                let Some(info) = info else { continue };
+                opening(wanted.index);
+                opened.extend([info.device].into_iter().zip(driver.open(&[info.device])));
+            }
+        } else {
+            opened.extend(devices.iter().copied().zip(driver.open(&devices)));
+        }
         let mut bench = Self {
             driver,
             seats: HashMap::new(),
@@ -73,6 +94,7 @@ impl<'a> Bench<'a> {
             pace: RefCell::default(),
         };
         for (wanted, info) in selections.iter().zip(found) {
+            opening(wanted.index);
             let seat = match info {
                 None => Err(HardwareError::new(ErrorKind::Other, hidden())),
                 Some(info) => opened
@@ -91,7 +113,7 @@ impl<'a> Bench<'a> {
             }
         }
         bench.facts.kernels_failure = driver.kernels_failure().map(|error| error.to_string());
-        bench.facts.peer_access = bench.ask_peer_access(selections);
+        bench.facts.peer_access = bench.ask_peer_access(selections, opening);
         bench
     }
 
@@ -149,10 +171,14 @@ impl<'a> Bench<'a> {
         })
     }
 
-    fn ask_peer_access(&self, selections: &[Selection]) -> Vec<CudaPeerAccess> {
+    fn ask_peer_access(&self, selections: &[Selection], opening: &mut dyn FnMut(u32)) -> Vec<CudaPeerAccess> {
         let indices: Vec<u32> = selections.iter().map(|wanted| wanted.index).collect();
+        let mut last = None;
         let ask = |pair: Pair| -> Option<CudaPeerAccess> {
             let (source, destination) = (self.seats.get(&pair.source)?, self.seats.get(&pair.destination)?);
+            if last.replace(pair.source) != Some(pair.source) {
+                opening(pair.source);
+            }
             let answer = self.driver.can_access_peer(source.device, destination.device);
             let mut access = CudaPeerAccess {
                 pair,

@@ -31,6 +31,10 @@ pub struct Measurements {
     pub problems: Vec<String>,
     /// Whether the run was interrupted.
     pub interrupted: bool,
+    /// Whether the run was cut off (killed, say) and this was recovered from its journal: readings of
+    /// links under load are missing, and what else would have come at its end.
+    #[serde(default)]
+    pub cut_off: bool,
 }
 
 /// What the CUDA driver said when it was opened.

@@ -40,6 +40,10 @@ pub(super) fn interrupted(page: &mut Page, report: &Report) {
         page.line(Paint::Warning, "INTERRUPTED: this report is partial and holds what was measured until then");
         page.blank();
     }
+    if report.measurements.as_ref().is_some_and(|measurements| measurements.cut_off) {
+        page.line(Paint::Warning, "RECOVERED: the run was cut off, and this report holds what its journal has");
+        page.blank();
+    }
 }
 
 /// Every finding, the worst first.

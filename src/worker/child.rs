@@ -2,29 +2,36 @@
 
 use std::io::{BufRead, Write};
 use std::sync::mpsc;
+use std::time::Duration;
+
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
 use super::protocol::{Reply, Request};
 use crate::hardware::{Driver, ErrorKind, Machine};
 use crate::measure::{Bench, Outcome};
 
-/// Serves rounds until the parent closes the pipe, or a context is broken.
+/// Serves rounds until the parent closes the pipe, or a context is broken. The driver is to start
+/// within `start_limit`.
 ///
 /// # Errors
 ///
 /// The parent cannot be answered any more, or speaks another language.
-pub fn serve(machine: &Machine, mut to_parent: impl Write) -> Result<(), String> {
+pub fn serve(machine: &Machine, start_limit: Duration, mut to_parent: impl Write) -> Result<(), String> {
     let requests = read_requests();
     // Before the first request, so that the driver starts while the parent still reads facts.
-    let driver = match machine.driver() {
+    let driver = match machine.driver_within(start_limit) {
         Ok(driver) => driver,
         Err(error) => return say(&mut to_parent, &Reply::NoDriver { error }),
     };
     let driver: &dyn Driver = driver.as_ref();
     let Some(first) = requests.recv().ok().transpose()? else { return Ok(()) };
-    let Request::Open { selections, memory_limit } = first else {
+    let Request::Open { selections, memory_limit, one_by_one } = first else {
         return Err("the first request must open GPUs".into());
     };
-    let bench = Bench::open(driver, &selections, memory_limit);
+    let mut gone = Ok(());
+    let mut opening = |gpu| gone = gone.clone().and(say(&mut to_parent, &Reply::Opening { gpu }));
+    let bench = Bench::open_telling(driver, &selections, memory_limit, one_by_one, &mut opening);
+    gone?;
     say(&mut to_parent, &Reply::Ready { facts: bench.facts().clone(), floor_seconds: driver.floor_seconds() })?;
     while let Some(request) = requests.recv().ok().transpose()? {
         let Request::Run { round } = request else { return Err("GPUs are open already".into()) };
@@ -36,6 +43,19 @@ pub fn serve(machine: &Machine, mut to_parent: impl Write) -> Result<(), String>
         }
     }
     Ok(())
+}
+
+/// Has the kernel end this process when its parent ends, whatever either is doing.
+///
+/// # Errors
+///
+/// The parent has ended already.
+pub fn die_with(parent: u32) -> Result<(), String> {
+    // Without it there is still the pipe that closes, see below.
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    // A parent that ended before that call sends no signal any more.
+    let still_there = getppid().is_some_and(|pid| u32::try_from(pid.as_raw_nonzero().get()) == Ok(parent));
+    if still_there { Ok(()) } else { Err(format!("the parent, process {parent}, is gone")) }
 }
 
 fn say(to_parent: &mut impl Write, reply: &Reply) -> Result<(), String> {

@@ -3,5 +3,16 @@
 //! parent ends the child and starts another.
 
 pub mod child;
+mod handle;
+mod hangs;
+mod process;
 pub mod protocol;
+pub mod start;
 pub mod supervisor;
+
+pub use handle::Worker;
+
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;

@@ -21,6 +21,9 @@ pub enum Request {
         selections: Vec<Selection>,
         /// Most memory to take on each.
         memory_limit: Bytes,
+        /// One after the other, so that a driver that crashes on one of them tells which. Slow.
+        #[serde(default)]
+        one_by_one: bool,
     },
     /// Run a round.
     Run {
@@ -37,6 +40,12 @@ pub enum Reply {
     NoDriver {
         /// Why.
         error: HardwareError,
+    },
+    /// What follows concerns this GPU, by NVML index: if it hangs or crashes, the others can be
+    /// opened without it.
+    Opening {
+        /// The GPU.
+        gpu: u32,
     },
     /// The GPUs are open, as far as they could be.
     Ready {

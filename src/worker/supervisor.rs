@@ -1,47 +1,36 @@
-//! The parent's side of the pipe: starts workers, watches their deadlines, replaces those that hang
-//! or crash, and keeps every outcome.
+//! Runs rounds on workers: watches their deadlines, replaces those that hang or crash, and keeps
+//! every outcome.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::protocol::{Reply, Request, SUBCOMMAND};
-use crate::hardware::{ErrorKind, Machine};
+use super::handle::{Received, Worker};
+use super::hangs::{Hangs, batch_of};
+use super::protocol::{Reply, Request};
+use super::start::{LeftOut, Setup, StartError, start, stuck};
+use crate::hardware::ErrorKind;
+use crate::measure::Outcome;
 use crate::measure::assemble::describe;
-use crate::measure::{Outcome, Selection};
-use crate::model::measurement::{DriverFacts, Status};
-use crate::model::units::Bytes;
+use crate::model::measurement::Status;
+use crate::model::placement::Pair;
 use crate::plan::Round;
 
-/// How long the driver may take to start. cuInit took 2.6 s on an 8 x H200 server; machines with
-/// many GPUs and without persistence mode have been seen to need over half a minute.
-const START_LIMIT: Duration = Duration::from_secs(120);
-/// How long a killed worker may take to die before it is left behind: one that is stuck in the
-/// kernel driver dies when that lets go of it, or never.
-const DEATH_LIMIT: Duration = Duration::from_secs(2);
 /// Rounds sent ahead, so that the worker never waits for the pipe.
 const ROUNDS_AHEAD: usize = 8;
 /// How long to wait before a worker that could not be started is tried once more.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
-/// How often an interruption is looked for while waiting.
-const POLL: Duration = Duration::from_millis(50);
-/// How much of a worker's last words is kept, bytes.
-const LAST_WORDS: usize = 2000;
 
-/// What a session needs to start workers.
-#[derive(Debug, Clone)]
-pub struct Setup {
-    /// The machine.
-    pub machine: Machine,
-    /// The GPUs.
-    pub selections: Vec<Selection>,
-    /// Most memory to take on each.
-    pub memory_limit: Bytes,
+/// Hears what happens as it happens.
+pub trait Listener {
+    /// A round is waited for; so many have ended.
+    fn begins(&mut self, round: &Round, ended: usize);
+
+    /// A round has an outcome.
+    fn ends(&mut self, id: u32, outcome: &Outcome);
+
+    /// Something went wrong beside single rounds.
+    fn problem(&mut self, problem: &str);
 }
 
 /// What came of the rounds.
@@ -58,258 +47,47 @@ pub struct Results {
     pub idle: Option<Worker>,
 }
 
-/// Why a worker could not be made ready.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum StartError {
-    /// A sentence for the user.
-    Failed(String),
-    /// The user stopped it.
-    Interrupted,
+/// Runs all rounds, replacing the worker as often as needed.
+pub fn run(worker: Worker, setup: &Setup, rounds: &[Round], stop: &AtomicBool, listener: &mut dyn Listener) -> Results {
+    let mut spawn = || Worker::spawn(&setup.machine, setup.start_limit);
+    run_with(worker, setup.clone(), rounds, stop, listener, &mut spawn)
 }
 
-/// A worker process. Its driver starts at once; [`Worker::open`] waits for it.
-pub struct Worker {
-    child: Child,
-    requests: Option<ChildStdin>,
-    replies: Receiver<Reply>,
-    last_words: Arc<Mutex<String>>,
-}
-
-impl Worker {
-    /// Starts a worker.
-    ///
-    /// # Errors
-    ///
-    /// The program cannot be started again.
-    pub fn spawn(machine: &Machine) -> Result<Self, String> {
-        // Not by its path, which an update may have taken away or given to another version.
-        let mut child = Command::new("/proc/self/exe")
-            .arg0(env!("CARGO_PKG_NAME"))
-            .args(["--machine", machine.name(), SUBCOMMAND])
-            // A kernel that is loaded lazily while a gate is shut would wait for the gate.
-            .env("CUDA_MODULE_LOADING", "EAGER")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            // Ctrl-C reaches the whole foreground group; the parent decides what it means.
-            .process_group(0)
-            .spawn()
-            .map_err(|error| format!("cannot start a worker process: {error}"))?;
-        let requests = child.stdin.take();
-        let (sender, replies) = mpsc::channel();
-        if let Some(stdout) = child.stdout.take() {
-            std::thread::spawn(move || {
-                for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                    let Ok(reply) = serde_json::from_str(&line) else { return };
-                    if sender.send(reply).is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-        let last_words = Arc::new(Mutex::new(String::new()));
-        if let Some(stderr) = child.stderr.take() {
-            let kept = Arc::clone(&last_words);
-            std::thread::spawn(move || keep_last_words(stderr, &kept));
-        }
-        Ok(Self { child, requests, replies, last_words })
-    }
-
-    /// Opens the GPUs and waits until the worker is ready.
-    ///
-    /// # Errors
-    ///
-    /// The driver does not start, or not in time.
-    pub fn open(&mut self, setup: &Setup, stop: &AtomicBool) -> Result<(DriverFacts, f64), StartError> {
-        // A worker without a driver may be gone before it reads this; it has said why then.
-        let sent = self.send(&Request::Open { selections: setup.selections.clone(), memory_limit: setup.memory_limit });
-        match self.receive(Instant::now() + START_LIMIT, stop) {
-            Received::Reply(Reply::Ready { facts, floor_seconds }) => Ok((facts, floor_seconds)),
-            Received::Reply(Reply::NoDriver { error }) => Err(StartError::Failed(error.message)),
-            Received::Reply(Reply::Done { .. }) => {
-                Err(StartError::Failed("the worker answered before it was asked".into()))
-            }
-            Received::Late => {
-                self.end();
-                let limit = START_LIMIT.as_secs();
-                Err(StartError::Failed(format!(
-                    "the CUDA driver did not start within {limit} s: see dmesg for NVRM and Xid messages"
-                )))
-            }
-            Received::Gone => {
-                let why = self.death();
-                let sent = sent.err().map(|error| format!(" ({error})")).unwrap_or_default();
-                Err(StartError::Failed(format!("the worker process ended while the driver started: {why}{sent}")))
-            }
-            Received::Interrupted => Err(StartError::Interrupted),
-        }
-    }
-
-    fn send(&mut self, request: &Request) -> Result<(), String> {
-        let requests = self.requests.as_mut().ok_or("the worker is gone")?;
-        let mut line = serde_json::to_vec(request).map_err(|error| error.to_string())?;
-        line.push(b'\n');
-        requests.write_all(&line).and_then(|()| requests.flush()).map_err(|error| error.to_string())
-    }
-
-    fn receive(&self, until: Instant, stop: &AtomicBool) -> Received {
-        loop {
-            if stop.load(Ordering::Relaxed) {
-                return Received::Interrupted;
-            }
-            let left = until.saturating_duration_since(Instant::now());
-            match self.replies.recv_timeout(left.min(POLL)) {
-                Ok(reply) => return Received::Reply(reply),
-                Err(RecvTimeoutError::Disconnected) => return Received::Gone,
-                Err(RecvTimeoutError::Timeout) if left.is_zero() => return Received::Late,
-                Err(RecvTimeoutError::Timeout) => {}
-            }
-        }
-    }
-
-    /// Kills the process and waits a little; one that does not die is left behind.
-    fn end(&mut self) -> Option<ExitStatus> {
-        self.requests = None;
-        // It may have ended by itself already.
-        let _ = self.child.kill();
-        let until = Instant::now() + DEATH_LIMIT;
-        while Instant::now() < until {
-            if let Ok(Some(status)) = self.child.try_wait() {
-                return Some(status);
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        None
-    }
-
-    /// How a worker that is gone ended, with its last words.
-    fn death(&mut self) -> String {
-        // Its pipe closes a moment before the process can be waited for.
-        let until = Instant::now() + DEATH_LIMIT;
-        let mut status = None;
-        while status.is_none() && Instant::now() < until {
-            status = self.child.try_wait().ok().flatten();
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        let status = status.or_else(|| self.end());
-        let how = match status.map(|status| (status.code(), status.signal())) {
-            Some((_, Some(signal))) => format!("it was ended by signal {signal}"),
-            Some((Some(code), _)) => format!("it exited with code {code}"),
-            _ => "it could not be ended".to_owned(),
-        };
-        let words = self.last_words.lock().map(|words| words.trim().replace('\n', " / ")).unwrap_or_default();
-        if words.is_empty() { how } else { format!("{how}; its last words: {words}") }
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        self.end();
-    }
-}
-
-enum Received {
-    Reply(Reply),
-    Late,
-    Gone,
-    Interrupted,
-}
-
-fn keep_last_words(mut from: impl Read, kept: &Mutex<String>) {
-    let mut buffer = [0; 512];
-    while let Ok(count @ 1..) = from.read(&mut buffer) {
-        if let Ok(mut kept) = kept.lock() {
-            kept.push_str(&String::from_utf8_lossy(&buffer[..count]));
-            let excess = kept.len().saturating_sub(LAST_WORDS);
-            if let Some(start) = (excess..kept.len()).find(|&at| kept.is_char_boundary(at)) {
-                kept.drain(..start);
-            }
-        }
-    }
-}
-
-/// Runs all rounds, replacing the worker as often as needed. `progress` hears of every round before
-/// it is waited for, with the number of rounds that have ended.
-pub fn run(
+/// The same with workers of other make.
+pub(super) fn run_with(
     worker: Worker,
-    setup: &Setup,
+    setup: Setup,
     rounds: &[Round],
     stop: &AtomicBool,
-    progress: &mut dyn FnMut(&Round, usize),
+    listener: &mut dyn Listener,
+    spawn: &mut dyn FnMut() -> Result<Worker, String>,
 ) -> Results {
-    let mut results = Results::default();
-    let mut waiting: VecDeque<&Round> = rounds.iter().collect();
-    let mut worker = Some(worker);
-    let mut pairs_lost = HashSet::new();
-    while !waiting.is_empty() {
-        let Some(mut current) = worker.take() else {
-            match restart(setup, stop) {
-                Ok(fresh) => {
-                    worker = Some(fresh);
-                    continue;
-                }
-                Err(StartError::Interrupted) => {
-                    results.interrupted = true;
-                    break;
-                }
-                Err(StartError::Failed(why)) => {
-                    results.problems.push(format!("no further worker could be started: {why}"));
-                    lose(&mut results, waiting.drain(..), Status::Skipped, &format!("no worker: {why}"));
-                    break;
-                }
-            }
-        };
-        match serve(&mut current, &mut waiting, &mut results, rounds.len(), stop, progress) {
-            Served::All => {
-                results.idle = Some(current);
-                break;
-            }
-            Served::Interrupted => {
-                results.interrupted = true;
-                break;
-            }
-            Served::Lost(round, status, reason) => {
-                results.problems.push(format!("{}: {reason}; the worker was replaced", round.pair));
-                // One replacement per pair at most, or a broken driver would be restarted for ever.
-                pairs_lost.insert(round.pair);
-                let why = format!("not run, since {} of {} went wrong: {reason}", describe(&round.task), round.pair);
-                results.outcomes.insert(round.id, Outcome::Lost { status, reason });
-                let is_lost = |waiting: &&Round| {
-                    pairs_lost.contains(&waiting.pair)
-                        || (waiting.task.is_both_ways() && pairs_lost.contains(&waiting.pair.reversed()))
-                };
-                let (lost, kept): (VecDeque<_>, VecDeque<_>) = waiting.drain(..).partition(is_lost);
-                waiting = kept;
-                lose(&mut results, lost, Status::Skipped, &why);
-            }
-        }
-    }
-    if results.interrupted {
-        lose(&mut results, waiting.drain(..), Status::Skipped, "interrupted");
-    }
-    results
-}
-
-fn restart(setup: &Setup, stop: &AtomicBool) -> Result<Worker, StartError> {
-    let start = || {
-        let mut worker = Worker::spawn(&setup.machine).map_err(StartError::Failed)?;
-        worker.open(setup, stop)?;
-        Ok(worker)
+    let mut session = Session {
+        setup,
+        waiting: rounds.iter().collect(),
+        put_off: VecDeque::new(),
+        hangs: Hangs::default(),
+        pairs_lost: HashSet::new(),
+        total: rounds.len(),
+        results: Results::default(),
+        listener,
+        stop,
     };
-    // What the last worker left behind may take a moment to go.
-    start().or_else(|error| match error {
-        StartError::Interrupted => Err(error),
-        StartError::Failed(_) => {
-            std::thread::sleep(RESTART_PAUSE);
-            start()
-        }
-    })
+    session.run(worker, spawn);
+    session.results
 }
 
-fn lose<'r>(results: &mut Results, rounds: impl IntoIterator<Item = &'r Round>, status: Status, reason: &str) {
-    for round in rounds {
-        results.outcomes.insert(round.id, Outcome::Lost { status, reason: reason.to_owned() });
-    }
+struct Session<'r, 'l> {
+    setup: Setup,
+    waiting: VecDeque<&'r Round>,
+    /// Rounds of GPUs that keep hanging, after all others.
+    put_off: VecDeque<&'r Round>,
+    hangs: Hangs,
+    pairs_lost: HashSet<Pair>,
+    total: usize,
+    results: Results,
+    listener: &'l mut dyn Listener,
+    stop: &'l AtomicBool,
 }
 
 enum Served<'r> {
@@ -318,58 +96,200 @@ enum Served<'r> {
     Lost(&'r Round, Status, String),
 }
 
-/// Has one worker run the waiting rounds until none is left or it fails.
-fn serve<'r>(
-    worker: &mut Worker,
-    waiting: &mut VecDeque<&'r Round>,
-    results: &mut Results,
-    total: usize,
-    stop: &AtomicBool,
-    progress: &mut dyn FnMut(&Round, usize),
-) -> Served<'r> {
-    let mut sent = 0;
-    while let Some(&head) = waiting.front() {
-        progress(head, total - waiting.len());
-        let mut write_failed = false;
-        while sent < waiting.len().min(ROUNDS_AHEAD) && !write_failed {
-            write_failed = worker.send(&Request::Run { round: waiting[sent].clone() }).is_err();
-            sent += usize::from(!write_failed);
-        }
-        let received = worker.receive(Instant::now() + head.deadline, stop);
-        match received {
-            Received::Reply(Reply::Done { id, outcome }) if id == head.id => {
-                let broken = matches!(&outcome, Outcome::Failed { error } if error.kind == ErrorKind::Sticky);
-                waiting.pop_front();
-                sent = sent.saturating_sub(1);
-                if let (true, Outcome::Failed { error }) = (broken, &outcome) {
-                    worker.end();
-                    return Served::Lost(head, Status::Failed, error.message.clone());
+impl<'r> Session<'r, '_> {
+    fn run(&mut self, first: Worker, spawn: &mut dyn FnMut() -> Result<Worker, String>) {
+        let mut worker = Some(first);
+        loop {
+            if self.waiting.is_empty() && !self.take_up() {
+                self.results.idle = worker;
+                return;
+            }
+            let Some(mut current) = worker.take() else {
+                match self.restart(spawn) {
+                    Ok((fresh, left_out)) => {
+                        self.leave_out(&left_out);
+                        worker = Some(fresh);
+                    }
+                    Err(StartError::Interrupted) => return self.interrupt(),
+                    Err(StartError::Failed(why) | StartError::Late(why)) => {
+                        self.problem(format!("no further worker could be started: {why}"));
+                        return self.lose_if(&format!("no worker: {why}"), |_| true);
+                    }
                 }
-                results.outcomes.insert(id, outcome);
-            }
-            Received::Reply(other) => {
-                waiting.pop_front();
-                worker.end();
-                return Served::Lost(head, Status::Failed, format!("the worker gave an unexpected answer: {other:?}"));
-            }
-            Received::Late => {
-                waiting.pop_front();
-                worker.end();
-                let what = describe(&head.task);
-                let limit = head.deadline.as_secs_f64();
-                return Served::Lost(head, Status::Hung, format!("{what} did not end within {limit:.1} s"));
-            }
-            Received::Gone => {
-                waiting.pop_front();
-                let why = worker.death();
-                let what = describe(&head.task);
-                return Served::Lost(head, Status::Failed, format!("the worker process ended during {what}: {why}"));
-            }
-            Received::Interrupted => {
-                worker.end();
-                return Served::Interrupted;
+                continue;
+            };
+            match self.serve(&mut current) {
+                Served::All => worker = Some(current),
+                Served::Interrupted => {
+                    self.results.problems.extend(current.stuck().map(stuck));
+                    return self.interrupt();
+                }
+                Served::Lost(round, status, reason) => self.lost(round, status, reason, current.stuck()),
             }
         }
     }
-    Served::All
+
+    /// Has one worker run the waiting rounds until none is left or it fails.
+    fn serve(&mut self, worker: &mut Worker) -> Served<'r> {
+        let mut sent = 0;
+        while let Some(&head) = self.waiting.front() {
+            self.listener.begins(head, self.total - self.waiting.len() - self.put_off.len());
+            let mut write_failed = false;
+            while sent < self.waiting.len().min(ROUNDS_AHEAD) && !write_failed {
+                write_failed = worker.send(&Request::Run { round: self.waiting[sent].clone() }).is_err();
+                sent += usize::from(!write_failed);
+            }
+            let received = worker.receive(Instant::now() + head.deadline, self.stop);
+            if !matches!(received, Received::Interrupted) {
+                self.waiting.pop_front();
+                sent = sent.saturating_sub(1);
+            }
+            match received {
+                Received::Reply(Reply::Done { id, outcome }) if id == head.id => {
+                    if let Outcome::Failed { error } = &outcome
+                        && error.kind == ErrorKind::Sticky
+                    {
+                        worker.end();
+                        return Served::Lost(head, Status::Failed, error.message.clone());
+                    }
+                    self.record(id, outcome);
+                    if self.waiting.front().is_none_or(|next| batch_of(next) != batch_of(head)) {
+                        self.hangs.ended(batch_of(head));
+                    }
+                }
+                Received::Reply(other) => {
+                    worker.end();
+                    let reason = format!("the worker gave an unexpected answer: {other:?}");
+                    return Served::Lost(head, Status::Failed, reason);
+                }
+                Received::Late => {
+                    worker.end();
+                    let (what, limit) = (describe(&head.task), head.deadline.as_secs_f64());
+                    return Served::Lost(head, Status::Hung, format!("{what} did not end within {limit:.1} s"));
+                }
+                Received::Gone => {
+                    let (what, why) = (describe(&head.task), worker.death());
+                    let reason = format!("the worker process ended during {what}: {why}");
+                    return Served::Lost(head, Status::Failed, reason);
+                }
+                Received::Interrupted => {
+                    worker.end();
+                    return Served::Interrupted;
+                }
+            }
+        }
+        Served::All
+    }
+
+    /// A round took its worker with it, which may even be stuck.
+    fn lost(&mut self, round: &Round, status: Status, reason: String, pid: Option<u32>) {
+        let reason = pid.map_or(reason.clone(), |pid| format!("{reason}; {}", stuck(pid)));
+        let replaced = if pid.is_some() { "left behind" } else { "replaced" };
+        self.problem(format!("{}: {reason}; the worker was {replaced}", round.pair));
+        let why = format!("not run, since {} of {} went wrong: {reason}", describe(&round.task), round.pair);
+        self.record(round.id, Outcome::Lost { status, reason });
+        // One replacement per pair at most, or a broken driver would be restarted for ever.
+        self.pairs_lost.insert(round.pair);
+        let lost = self.pairs_lost.clone();
+        self.lose_if(&why, |round| {
+            lost.contains(&round.pair) || (round.task.is_both_ways() && lost.contains(&round.pair.reversed()))
+        });
+        if let Some(pid) = pid {
+            self.mark(round.pair, pid);
+        }
+        if status == Status::Hung {
+            self.hangs.hung(round.pair);
+            match self.hangs.enough() {
+                Some(why) => self.lose_if(&why, |_| true),
+                None => self.put_off(),
+            }
+        }
+    }
+
+    /// Leaves the GPUs of a process alone that holds on to them and cannot be ended.
+    fn mark(&mut self, pair: Pair, pid: u32) {
+        let Pair { source, destination } = pair;
+        self.problem(format!(
+            "GPU {source} and GPU {destination} are not used any more: {}. Look for NVRM and Xid messages in dmesg, then \
+             restart the machine: a GPU that such a process holds cannot be reset",
+            stuck(pid)
+        ));
+        let why = format!("its worker was left behind, {}", stuck(pid));
+        self.leave_out(&vec![(source, why.clone()), (destination, why)]);
+    }
+
+    /// Runs nothing more on these GPUs.
+    fn leave_out(&mut self, gpus: &LeftOut) {
+        for (gpu, why) in gpus {
+            self.setup.selections.retain(|selection| selection.index != *gpu);
+            let why = format!("not run, since GPU {gpu} is not used any more: {why}");
+            self.lose_if(&why, |round| [round.pair.source, round.pair.destination].contains(gpu));
+        }
+    }
+
+    /// Puts rounds behind all others whose GPUs keep hanging.
+    fn put_off(&mut self) {
+        let hangs = &self.hangs;
+        let (later, now): (VecDeque<_>, VecDeque<_>) =
+            self.waiting.drain(..).partition(|round| hangs.puts_off(batch_of(round)));
+        self.waiting = now;
+        self.put_off.extend(later);
+    }
+
+    /// Takes up what was put off, a pair at a time; whether there is anything to do.
+    fn take_up(&mut self) -> bool {
+        let chosen = self.hangs.another_chance(self.put_off.iter().map(|round| batch_of(round)));
+        if let Some(batch) = chosen {
+            let (now, later): (VecDeque<_>, VecDeque<_>) =
+                self.put_off.drain(..).partition(|round| batch_of(round) == batch);
+            (self.waiting, self.put_off) = (now, later);
+            return true;
+        }
+        for round in std::mem::take(&mut self.put_off) {
+            let reason = self.hangs.reason(batch_of(round));
+            self.record(round.id, Outcome::Lost { status: Status::Skipped, reason });
+        }
+        false
+    }
+
+    fn restart(&mut self, spawn: &mut dyn FnMut() -> Result<Worker, String>) -> Result<(Worker, LeftOut), StartError> {
+        let mut start = || start(spawn(), &mut self.setup, self.stop, spawn);
+        // What the last worker left behind may take a moment to go.
+        let ready = start().or_else(|error| match error {
+            StartError::Failed(_) if !self.stop.load(Ordering::Relaxed) => {
+                std::thread::sleep(RESTART_PAUSE);
+                start()
+            }
+            error => Err(error),
+        })?;
+        Ok((ready.worker, ready.left_out))
+    }
+
+    fn interrupt(&mut self) {
+        self.results.interrupted = true;
+        self.lose_if("interrupted", |_| true);
+    }
+
+    /// Skips what has not been run and is meant by this.
+    fn lose_if(&mut self, reason: &str, is_lost: impl Fn(&Round) -> bool) {
+        for queue in [&mut self.waiting, &mut self.put_off] {
+            let (lost, kept): (VecDeque<_>, VecDeque<_>) = queue.drain(..).partition(|round| is_lost(round));
+            *queue = kept;
+            for round in lost {
+                let outcome = Outcome::Lost { status: Status::Skipped, reason: reason.to_owned() };
+                self.listener.ends(round.id, &outcome);
+                self.results.outcomes.insert(round.id, outcome);
+            }
+        }
+    }
+
+    fn record(&mut self, id: u32, outcome: Outcome) {
+        self.listener.ends(id, &outcome);
+        self.results.outcomes.insert(id, outcome);
+    }
+
+    fn problem(&mut self, problem: String) {
+        self.listener.problem(&problem);
+        self.results.problems.push(problem);
+    }
 }

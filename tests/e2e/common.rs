@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -67,7 +68,25 @@ pub fn peerscope<S: AsRef<str>>(args: &[S]) -> Command {
         command.env_remove(variable);
     }
     command.env("COLUMNS", "100");
+    // Journals of its own: what one run leaves behind would be told by the next.
+    command.env("XDG_STATE_HOME", fresh_state());
     command
+}
+
+/// A folder for the state of one run, which is made only if the run wants one.
+fn fresh_state() -> PathBuf {
+    static RUNS: AtomicU32 = AtomicU32::new(0);
+    static ALL: LazyLock<PathBuf> = LazyLock::new(|| {
+        let all = Path::new(env!("CARGO_TARGET_TMPDIR")).join("state");
+        // What earlier test processes have left.
+        for old in std::fs::read_dir(&all).into_iter().flatten().flatten() {
+            if !Path::new("/proc").join(old.file_name()).exists() {
+                let _ = std::fs::remove_dir_all(old.path());
+            }
+        }
+        all.join(std::process::id().to_string())
+    });
+    ALL.join(RUNS.fetch_add(1, Ordering::Relaxed).to_string())
 }
 
 /// Runs it with these arguments.

@@ -6,7 +6,7 @@
 //!
 //! Measurements were skipped, or have a figure but it could not be told whether their bytes
 //! arrived, or a GPU that was asked for could not be used: hidden by CUDA_VISIBLE_DEVICES, in exclusive or prohibited
-//! compute mode, in MIG mode, out of memory. Copies that failed or hung have findings of their own.
+//! compute mode, in MIG mode, out of memory. Or the run was cut off, and its report recovered. Copies that failed or hung have findings of their own.
 //! A pair that CUDA denies peer access is tested by its staged copies.
 //!
 //! # Why it matters
@@ -61,7 +61,10 @@ impl Rule for NotTested {
         if coverage.tested == 0 {
             return Vec::new();
         }
-        let parts: Vec<_> = [skipped(&coverage), unverified(measurements, &coverage)].into_iter().flatten().collect();
+        let parts: Vec<_> = [cut_off(measurements), skipped(&coverage), unverified(measurements, &coverage)]
+            .into_iter()
+            .flatten()
+            .collect();
         if parts.is_empty() {
             return Vec::new();
         }
@@ -79,6 +82,10 @@ impl Rule for NotTested {
             "Remove the reason and check again, or ask for less with --gpus, --only or --skip",
         )]
     }
+}
+
+fn cut_off(measurements: &Measurements) -> Option<String> {
+    measurements.cut_off.then(|| "The run was cut off before its end".to_owned())
 }
 
 fn skipped(coverage: &Coverage) -> Option<String> {

@@ -9,6 +9,7 @@ mod telemetry;
 mod without_nvml;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{Driver, HardwareError, Telemetry};
 
@@ -21,11 +22,11 @@ pub fn telemetry() -> Arc<dyn Telemetry> {
     }
 }
 
-/// Opens the CUDA driver.
+/// Opens the CUDA driver, which is to start within a limit.
 ///
 /// # Errors
 ///
 /// The library is missing, is a stub, or does not initialise.
-pub fn driver() -> Result<Box<dyn Driver>, HardwareError> {
-    Ok(Box::new(cuda::CudaDriver::open()?))
+pub fn driver(limit: Duration) -> Result<Box<dyn Driver>, HardwareError> {
+    Ok(Box::new(cuda::CudaDriver::open(limit)?))
 }

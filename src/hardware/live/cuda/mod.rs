@@ -15,7 +15,7 @@ use cudarc::driver::sys::{CUdevice, CUdeviceptr, CUevent, CUstream};
 use self::error::code;
 use self::gate::Gate;
 use self::kernels::Kernels;
-use self::startup::{Context, Loaded};
+use self::startup::{Answer, Context, Loaded};
 use self::table::Table;
 use crate::hardware::{
     Buffer, Device, DeviceInfo, DeviceMemory, Driver, ErrorKind, Event, HardwareError, PatternCheck, Stream,
@@ -25,6 +25,14 @@ use crate::hardware::{
 /// shorter than the deadline of a round, so that the cause is told rather than a hang.
 const GATE_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// Shares of the time that the driver may take to start after which contexts, and then kernels, that
+/// are not there are left behind. The parent gives the whole worker up at the end of it.
+const CONTEXTS_UNTIL: f64 = 0.75;
+/// The same for kernels.
+const KERNELS_UNTIL: f64 = 0.9;
+/// However long the steps before took, each gets this share.
+const LEAST_SHARE: f64 = 0.05;
+
 /// CU_STREAM_NON_BLOCKING: no implicit synchronisation with the legacy default stream.
 const STREAM_NON_BLOCKING: u32 = 1;
 /// CU_STREAM_WAIT_VALUE_GEQ: wraps around, as the gate kernel's comparison does.
@@ -32,10 +40,12 @@ const WAIT_VALUE_GEQ: u32 = 0;
 
 /// The CUDA driver of this machine.
 pub struct CudaDriver {
-    table: Table,
+    /// Never given back: a thread that hangs in the driver may still hold it.
+    table: &'static Table,
     devices: Vec<DeviceInfo>,
     handles: Vec<CUdevice>,
     started: Instant,
+    start_limit: Duration,
     init_seconds: f64,
     context_seconds: Cell<f64>,
     opened: RefCell<Vec<Option<Opened>>>,
@@ -54,20 +64,21 @@ struct Opened {
 }
 
 impl CudaDriver {
-    /// Loads the library, initialises it and lists its devices.
+    /// Loads the library, initialises it and lists its devices. Devices of which not everything is
+    /// up within `start_limit` will be left behind.
     ///
     /// # Errors
     ///
     /// The library is missing, is a stub, does not fit the kernel driver, or shows no GPU.
-    pub fn open() -> Result<Self, HardwareError> {
+    pub fn open(start_limit: Duration) -> Result<Self, HardwareError> {
         let started = Instant::now();
-        let table = Table::load()?;
+        let table: &'static Table = Box::leak(Box::new(Table::load()?));
         // SAFETY: the first call into the library, with the only flag value there is.
         let result = unsafe { (table.init)(0) };
         table.check("cuInit", result).map_err(no_driver)?;
         let init_seconds = started.elapsed().as_secs_f64();
 
-        let (devices, handles) = startup::devices(&table).map_err(no_driver)?.into_iter().unzip();
+        let (devices, handles) = startup::devices(table).map_err(no_driver)?.into_iter().unzip();
         let devices: Vec<DeviceInfo> = devices;
         let opened = devices.iter().map(|_| None).collect();
         Ok(Self {
@@ -75,6 +86,7 @@ impl CudaDriver {
             devices,
             handles,
             started,
+            start_limit,
             init_seconds,
             context_seconds: Cell::new(0.0),
             opened: RefCell::new(opened),
@@ -85,6 +97,12 @@ impl CudaDriver {
             current: Cell::new(None),
             gate: OnceCell::new(),
         })
+    }
+
+    /// What is left until this share of the limit.
+    fn left(&self, share: f64) -> Duration {
+        let until = self.start_limit.mul_f64(share);
+        until.saturating_sub(self.started.elapsed()).max(self.start_limit.mul_f64(LEAST_SHARE))
     }
 
     fn handle(&self, device: Device) -> Result<CUdevice, HardwareError> {
@@ -146,7 +164,7 @@ impl CudaDriver {
     /// The gate, whose words are taken when it is first needed. Some context must be current.
     fn gate(&self) -> Result<&Gate, HardwareError> {
         if self.gate.get().is_none() {
-            let gate = Gate::new(&self.table)?;
+            let gate = Gate::new(self.table)?;
             // Nobody else can have set it: the cell belongs to this thread.
             let _ = self.gate.set(gate);
         }
@@ -170,36 +188,46 @@ impl Driver for CudaDriver {
     fn open(&self, devices: &[Device]) -> Vec<Result<(), HardwareError>> {
         let handles: Vec<_> = devices.iter().map(|&device| self.handle(device)).collect();
         let began = Instant::now();
-        let contexts = startup::contexts(&self.table, &handles);
+        let contexts = startup::contexts(self.table, handles.clone(), self.left(CONTEXTS_UNTIL));
         self.context_seconds.set(self.context_seconds.get() + began.elapsed().as_secs_f64());
-        for (device, context) in devices.iter().zip(&contexts) {
-            if let (Ok(context), Some(slot)) = (context, self.opened.borrow_mut().get_mut(device.0 as usize)) {
-                *slot = Some(Opened { context: *context, loaded: None });
-            }
-        }
-        let usable: Vec<_> = devices
-            .iter()
-            .zip(handles.iter().zip(&contexts))
-            .filter_map(|(&device, (handle, context))| Some((device, *handle.as_ref().ok()?, *context.as_ref().ok()?)))
-            .collect();
-        if let Some(&(first, ..)) = usable.first() {
-            let places: Vec<_> = usable.iter().map(|&(_, handle, context)| (handle, context)).collect();
-            let loaded = match self.enter(first).and_then(|()| self.gate()) {
-                Ok(gate) => startup::kernels(&self.table, &places, gate.addresses()),
-                Err(error) => places.iter().map(|_| Err(error.clone())).collect(),
-            };
-            for ((device, ..), loaded) in usable.iter().zip(loaded) {
-                match loaded {
-                    Ok(loaded) => {
-                        if let Some(Some(opened)) = self.opened.borrow_mut().get_mut(device.0 as usize) {
-                            opened.loaded = Some(loaded);
-                        }
+        let mut results = Vec::new();
+        let mut usable = Vec::new();
+        for ((&device, handle), context) in devices.iter().zip(&handles).zip(contexts) {
+            results.push(match context {
+                Answer::Given(Ok(context)) => {
+                    if let Some(slot) = self.opened.borrow_mut().get_mut(device.0 as usize) {
+                        *slot = Some(Opened { context, loaded: None });
                     }
-                    Err(error) => *self.kernels_failure.borrow_mut() = Some(error),
+                    usable.extend(handle.as_ref().ok().map(|&handle| (results.len(), device, handle, context)));
+                    Ok(())
+                }
+                Answer::Given(Err(error)) | Answer::Late(error) => Err(error),
+            });
+        }
+        let Some(&(_, first, ..)) = usable.first() else { return results };
+        let places: Vec<_> = usable.iter().map(|&(_, _, handle, context)| (handle, context)).collect();
+        let loaded = match self.enter(first).and_then(|()| self.gate()) {
+            Ok(gate) => startup::kernels(self.table, places, gate.addresses(), self.left(KERNELS_UNTIL)),
+            Err(error) => places.iter().map(|_| Answer::Given(Err(error.clone()))).collect(),
+        };
+        for (&(index, device, ..), loaded) in usable.iter().zip(loaded) {
+            match loaded {
+                Answer::Given(Ok(loaded)) => {
+                    if let Some(Some(opened)) = self.opened.borrow_mut().get_mut(device.0 as usize) {
+                        opened.loaded = Some(loaded);
+                    }
+                }
+                Answer::Given(Err(error)) => *self.kernels_failure.borrow_mut() = Some(error),
+                // Whatever else is asked of this device would hang as well.
+                Answer::Late(error) => {
+                    if let Some(slot) = self.opened.borrow_mut().get_mut(device.0 as usize) {
+                        *slot = None;
+                    }
+                    results[index] = Err(error);
                 }
             }
         }
-        contexts.into_iter().map(|context| context.map(|_| ())).collect()
+        results
     }
 
     fn kernels_failure(&self) -> Option<HardwareError> {
@@ -223,7 +251,7 @@ impl Driver for CudaDriver {
         self.enter(device)?;
         let size = usize::try_from(bytes)
             .map_err(|_| HardwareError::new(ErrorKind::OutOfMemory, "more memory than can be addressed"))?;
-        let pointer = startup::allocate(&self.table, size)?;
+        let pointer = startup::allocate(self.table, size)?;
         let mut buffers = self.buffers.borrow_mut();
         buffers.push(Some(pointer));
         Ok(Buffer { device, id: u32::try_from(buffers.len() - 1).unwrap_or(u32::MAX), bytes })
@@ -328,13 +356,13 @@ impl Driver for CudaDriver {
         let (to, from) = (self.pointer(destination)?, self.pointer(source)?);
         in_bounds(bytes, destination, source)?;
         let handle = self.stream(stream)?;
-        self.with_kernels(stream.device, |kernels, _| kernels.copy(&self.table, handle, to, from, bytes))
+        self.with_kernels(stream.device, |kernels, _| kernels.copy(self.table, handle, to, from, bytes))
     }
 
     fn spin(&self, stream: Stream, duration: Duration) -> Result<(), HardwareError> {
         let handle = self.stream(stream)?;
         let nanoseconds = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        self.with_kernels(stream.device, |kernels, _| kernels.spin(&self.table, handle, nanoseconds))
+        self.with_kernels(stream.device, |kernels, _| kernels.spin(self.table, handle, nanoseconds))
     }
 
     fn hold(&self, stream: Stream) -> Result<(), HardwareError> {
@@ -346,7 +374,7 @@ impl Driver for CudaDriver {
         if self.kernels_failure.borrow().is_none() {
             let timeout = u64::try_from(GATE_TIMEOUT.as_nanos()).unwrap_or(u64::MAX);
             return self.with_kernels(stream.device, |kernels, _| {
-                kernels.gate(&self.table, handle, flag, generation, timeout, expired)
+                kernels.gate(self.table, handle, flag, generation, timeout, expired)
             });
         }
         let wait = self.table.stream_wait_value.ok_or_else(|| {
@@ -386,7 +414,7 @@ impl Driver for CudaDriver {
         in_bounds(bytes, buffer, buffer)?;
         let stream = Stream::default_of(buffer.device);
         self.with_kernels(buffer.device, |kernels, _| {
-            kernels.fill(&self.table, std::ptr::null_mut(), pointer, bytes, seed)
+            kernels.fill(self.table, std::ptr::null_mut(), pointer, bytes, seed)
         })?;
         self.synchronize(stream)
     }
@@ -396,7 +424,7 @@ impl Driver for CudaDriver {
         in_bounds(bytes, buffer, buffer)?;
         let stream = Stream::default_of(buffer.device);
         self.with_kernels(buffer.device, |kernels, _| {
-            kernels.poison(&self.table, std::ptr::null_mut(), pointer, bytes, value)
+            kernels.poison(self.table, std::ptr::null_mut(), pointer, bytes, value)
         })?;
         self.synchronize(stream)
     }
@@ -409,7 +437,7 @@ impl Driver for CudaDriver {
             // SAFETY: three words of host memory into three words of device memory.
             let code = unsafe { (self.table.copy_to_device)(result, counts.as_ptr().cast(), 24) };
             self.table.check("cuMemcpyHtoD", code)?;
-            kernels.check(&self.table, std::ptr::null_mut(), pointer, bytes, seed, poison, result)?;
+            kernels.check(self.table, std::ptr::null_mut(), pointer, bytes, seed, poison, result)?;
             // SAFETY: three words of device memory into three words of host memory; the copy runs
             // after the kernel on the same stream and returns when it is done.
             let code = unsafe { (self.table.copy_to_host)(counts.as_mut_ptr().cast(), result, 24) };

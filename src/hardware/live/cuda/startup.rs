@@ -1,7 +1,10 @@
 //! Starting the driver: devices, contexts and kernels, all devices at once. One after the other,
-//! eight contexts take eight times as long.
+//! eight contexts take eight times as long, and one that hangs would hold up the others.
 
 use std::ffi::{CStr, c_int};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use cudarc::driver::sys::{CUcontext, CUdevice, CUdeviceptr, CUuuid};
 
@@ -51,19 +54,32 @@ pub fn devices(table: &Table) -> Result<Vec<(DeviceInfo, CUdevice)>, HardwareErr
         .collect()
 }
 
-/// Retains the primary contexts of these devices.
-pub fn contexts(table: &Table, devices: &[Result<CUdevice, HardwareError>]) -> Vec<Result<Context, HardwareError>> {
-    in_parallel(devices, &|device| {
+/// Retains the primary contexts of these devices. One that takes longer than `limit` is left behind.
+pub fn contexts(
+    table: &'static Table,
+    devices: Vec<Result<CUdevice, HardwareError>>,
+    limit: Duration,
+) -> Vec<Answer<Context>> {
+    in_parallel(devices, limit, "its context did not come up", move |device| {
         let mut context = std::ptr::null_mut();
-        // SAFETY: writes one context handle.
-        let result = unsafe { (table.primary_context_retain)(&raw mut context, device.clone()?) };
+        // SAFETY: writes one context handle, on the stack of this thread. A call that never returns
+        // keeps the thread, and so its stack, for as long as the process lives.
+        let result = unsafe { (table.primary_context_retain)(&raw mut context, device?) };
         table.check("cuDevicePrimaryCtxRetain", result).map(|()| Context(context))
     })
 }
 
-/// Loads the kernels into these contexts. `gate` holds the addresses of the gate's two words.
-pub fn kernels(table: &Table, places: &[(CUdevice, Context)], gate: (u64, u64)) -> Vec<Result<Loaded, HardwareError>> {
-    in_parallel(places, &|&(device, context)| load_kernels(table, device, context, gate))
+/// Loads the kernels into these contexts. `gate` holds the addresses of the gate's two words, which
+/// are never given back. What takes longer than `limit` is left behind.
+pub fn kernels(
+    table: &'static Table,
+    places: Vec<(CUdevice, Context)>,
+    gate: (u64, u64),
+    limit: Duration,
+) -> Vec<Answer<Loaded>> {
+    in_parallel(places, limit, "the GPU kernels were not loaded onto it", move |(device, context)| {
+        load_kernels(table, device, context, gate)
+    })
 }
 
 /// Loads the kernels and runs each once, so that nothing is loaded lazily while a gate is shut.
@@ -132,14 +148,79 @@ fn pci(table: &Table, device: CUdevice) -> Option<PciAddress> {
     CStr::from_bytes_until_nul(&bytes).ok()?.to_str().ok()?.parse().ok()
 }
 
-/// Runs something for every item at once and gives the results in order.
-fn in_parallel<T: Sync, R: Send>(
-    items: &[T],
-    run: &(dyn Fn(&T) -> Result<R, HardwareError> + Sync),
-) -> Vec<Result<R, HardwareError>> {
-    let panicked = || HardwareError::new(ErrorKind::Other, "a start-up thread panicked");
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = items.iter().map(|item| scope.spawn(move || run(item))).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(panicked()))).collect()
-    })
+/// What came of a device.
+#[derive(Debug)]
+pub enum Answer<R> {
+    /// The driver answered.
+    Given(Result<R, HardwareError>),
+    /// It did not, in time: the device is better left alone.
+    Late(HardwareError),
+}
+
+/// Runs something for every item at once and gives the results in order. Every thread owns all that
+/// it works on, so that one that never ends can be left behind.
+fn in_parallel<T: Send + 'static, R: Send + 'static>(
+    items: Vec<T>,
+    limit: Duration,
+    late: &str,
+    run: impl Fn(T) -> Result<R, HardwareError> + Clone + Send + 'static,
+) -> Vec<Answer<R>> {
+    let until = Instant::now() + limit;
+    let (give, answers) = mpsc::channel();
+    let mut results: Vec<Option<Answer<R>>> = Vec::new();
+    for (index, item) in items.into_iter().enumerate() {
+        let (give, run) = (give.clone(), run.clone());
+        // Nobody listens any more when it is late.
+        let started = thread::Builder::new().spawn(move || drop(give.send((index, run(item)))));
+        results.push(started.err().map(|error| {
+            Answer::Given(Err(HardwareError::new(ErrorKind::Other, format!("a thread cannot be started: {error}"))))
+        }));
+    }
+    drop(give);
+    let in_time = loop {
+        match answers.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            Ok((index, result)) => results[index] = Some(Answer::Given(result)),
+            Err(RecvTimeoutError::Timeout) => break false,
+            Err(RecvTimeoutError::Disconnected) => break true,
+        }
+    };
+    let missing = || {
+        if in_time {
+            return Answer::Given(Err(HardwareError::new(ErrorKind::Other, "a start-up thread panicked")));
+        }
+        let limit = limit.as_secs_f64();
+        let why = format!("{late} within {limit:.1} s: see dmesg for NVRM and Xid messages");
+        Answer::Late(HardwareError::new(ErrorKind::Other, why))
+    };
+    results.into_iter().map(|result| result.unwrap_or_else(missing)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_never_answers_costs_itself_and_one_limit() {
+        let limit = Duration::from_millis(200);
+        let began = Instant::now();
+        let answers = in_parallel(vec![0, 1, 2], limit, "it did not come", |item| match item {
+            0 => Ok("up"),
+            1 => loop {
+                thread::park();
+            },
+            _ => Err(HardwareError::new(ErrorKind::Other, "refused")),
+        });
+        assert!((limit..10 * limit).contains(&began.elapsed()), "{:?}", began.elapsed());
+        assert!(matches!(answers[0], Answer::Given(Ok("up"))));
+        assert!(matches!(&answers[1], Answer::Late(why) if why.message.starts_with("it did not come within 0.2 s")));
+        assert!(matches!(&answers[2], Answer::Given(Err(why)) if why.message == "refused"));
+    }
+
+    #[test]
+    fn where_all_answer_nothing_is_waited_for() {
+        let began = Instant::now();
+        let answers = in_parallel(vec![1, 2], Duration::from_secs(60), "late", Ok);
+        assert!(matches!(answers[..], [Answer::Given(Ok(1)), Answer::Given(Ok(2))]));
+        assert!(began.elapsed() < Duration::from_secs(10));
+    }
 }

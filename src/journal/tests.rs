@@ -1,0 +1,120 @@
+use std::os::unix::fs::PermissionsExt;
+
+use super::read::read;
+use super::*;
+
+fn header() -> Header {
+    Header {
+        schema: SCHEMA.into(),
+        tool: Tool::this(),
+        started_at: "2026-11-20T17:42:44Z".into(),
+        machine: "demo".into(),
+        profile: "quick".into(),
+        pid: std::process::id(),
+        args: vec!["check".into()],
+    }
+}
+
+fn problem(text: &str) -> Entry<'_> {
+    Entry::Problem { problem: text.into() }
+}
+
+#[test]
+fn what_is_written_is_read_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let folders = [folder.path().join("state/peerscope")];
+    let mut journal = Journal::begin(&folders, &header());
+    assert_eq!(journal.failure(), None);
+    let path = journal.path().unwrap().to_owned();
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(&folders[0]), mode(&path)), (0o700, 0o600));
+    journal.write(&problem("one\ntwo"));
+    let outcome = Outcome::Times { copy_ns: vec![0.1, 3e9], small_ns: vec![], host_ns: vec![1.0 / 3.0] };
+    journal.write(&Entry::Outcome { at: 1.5, id: 7, outcome: Cow::Borrowed(&outcome) });
+
+    assert!(is_going_on(&path).unwrap());
+    assert_eq!(place::left_over(&folders), [], "a run that goes on has left nothing over");
+    drop(journal);
+    assert!(!is_going_on(&path).unwrap());
+    let left = place::left_over(&folders);
+    assert_eq!((left.len(), &left[0].path, &left[0].header), (1, &path, &header()));
+
+    let found = read(&std::fs::read(&path).unwrap()).unwrap();
+    assert_eq!((found.problems, found.outcomes[&7].clone()), (vec!["one\ntwo".to_owned()], outcome));
+    assert_eq!((found.unreadable, found.times.last), (0, 1.5));
+}
+
+#[test]
+fn a_journal_that_was_removed_is_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    let folders = [folder.path().to_owned()];
+    let journal = Journal::begin(&folders, &header());
+    journal.remove();
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_journal_goes_where_it_can_and_is_told_where_it_cannot() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let journal = Journal::begin(&[file.join("no"), folder.path().join("yes")], &header());
+    assert!(journal.path().unwrap().starts_with(folder.path().join("yes")));
+
+    let mut none = Journal::begin(&[file.join("no")], &header());
+    let why = none.failure().unwrap();
+    assert!(why.contains("file/no: "), "{why}");
+    none.write(&problem("nobody hears"));
+    assert_eq!((none.failure(), none.path()), (None, None), "it is told once");
+}
+
+#[test]
+fn a_full_disk_ends_the_journal_and_is_told_once() {
+    let mut journal = Journal::begin_at(Path::new("/dev/full"), &header()).unwrap();
+    assert_eq!(journal.failure().unwrap(), "no storage space");
+    journal.write(&problem("more"));
+    assert_eq!(journal.failure(), None);
+    journal.remove();
+    assert!(Path::new("/dev/full").exists(), "what the run did not make it must not remove");
+}
+
+#[test]
+fn a_file_that_is_there_is_not_written_over() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "somebody's").unwrap();
+    let why = Journal::begin_at(file.path(), &header()).unwrap_err();
+    assert!(why.contains("is there already"), "{why}");
+    assert_eq!(std::fs::read(file.path()).unwrap(), b"somebody's");
+}
+
+#[test]
+fn only_the_newest_that_were_left_over_are_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let folders = [folder.path().to_owned()];
+    for day in 1..=12 {
+        let header = Header { started_at: format!("2026-11-{day:02}T00:00:00Z"), ..header() };
+        assert!(Journal::begin(&folders, &header).path().is_some());
+    }
+    std::fs::write(folder.path().join("another's@elsewhere.jsonl"), "").unwrap();
+    let kept = place::prune(place::left_over(&folders));
+    let days: Vec<_> = kept.iter().map(|left| &left.header.started_at[8..10]).collect();
+    assert_eq!(days, ["12", "11", "10", "09", "08", "07", "06", "05", "04", "03"]);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 11);
+}
+
+#[test]
+fn what_is_no_journal_is_refused_with_a_reason() {
+    let line = |value: &str| format!("{value}\n").into_bytes();
+    for (bytes, why) in [
+        (Vec::new(), "it is empty"),
+        (b"{\"schema\":\"peersc".to_vec(), "cut off in its first line"),
+        (vec![0xff; 100], "not a journal"),
+        (line("[]"), "not a journal"),
+        (line(&"[".repeat(10_000)), "not a journal"),
+        (line(r#"{"schema":"peerscope.journal/2"}"#), "use the version of peerscope that wrote it"),
+        (line(r#"{"schema":"peerscope.journal/1"}"#), "not complete"),
+    ] {
+        let refused = read(&bytes).unwrap_err();
+        assert!(refused.contains(why), "{refused}");
+    }
+}

@@ -1,0 +1,165 @@
+//! Ending a process, and leaving alone one that does not end: what is stuck in the kernel driver
+//! does not even die when it is killed, and whoever waits for it is stuck as well.
+
+use std::process::{Child, ExitStatus};
+use std::time::{Duration, Instant};
+
+/// How often it is looked whether a process has ended.
+const POLL: Duration = Duration::from_millis(5);
+
+/// A process that can be ended.
+pub trait Process: Send {
+    /// Its number.
+    fn id(&self) -> u32;
+
+    /// Asks the kernel to end it, whatever it does.
+    fn kill(&mut self);
+
+    /// How it ended, if it has; never waits.
+    fn try_wait(&mut self) -> Option<ExitStatus>;
+}
+
+impl Process for Child {
+    fn id(&self) -> u32 {
+        Self::id(self)
+    }
+
+    fn kill(&mut self) {
+        // It may have ended by itself already.
+        let _ = Self::kill(self);
+    }
+
+    fn try_wait(&mut self) -> Option<ExitStatus> {
+        Self::try_wait(self).ok().flatten()
+    }
+}
+
+/// How the ending of a process went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// It has ended.
+    Exited(ExitStatus),
+    /// It was killed and goes on: nobody waits for it any more.
+    Stuck,
+}
+
+/// A process and its end. It is killed once and waited for once.
+pub struct Mortal {
+    process: Box<dyn Process>,
+    end: Option<End>,
+}
+
+impl Mortal {
+    /// Takes a process over.
+    pub fn new(process: impl Process + 'static) -> Self {
+        Self { process: Box::new(process), end: None }
+    }
+
+    /// Its number.
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Whether it was killed and did not end.
+    pub fn is_stuck(&self) -> bool {
+        self.end == Some(End::Stuck)
+    }
+
+    /// Waits for its end, for at most so long.
+    pub fn wait(&mut self, limit: Duration) -> Option<ExitStatus> {
+        let until = Instant::now() + limit;
+        loop {
+            if let Some(End::Exited(status)) = self.end {
+                return Some(status);
+            }
+            if let Some(status) = self.process.try_wait() {
+                self.end = Some(End::Exited(status));
+                return Some(status);
+            }
+            if Instant::now() >= until {
+                return None;
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
+    /// Kills it and waits for its end, for at most so long. The second time, nothing is waited for.
+    pub fn end(&mut self, limit: Duration) -> End {
+        if let Some(end) = self.end {
+            return end;
+        }
+        self.process.kill();
+        let end = self.wait(limit).map_or(End::Stuck, End::Exited);
+        self.end = Some(end);
+        end
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    /// Ends at some time after it was killed, or never.
+    struct Fake {
+        kills: Arc<AtomicU32>,
+        dies_after: Option<Duration>,
+        killed: Option<Instant>,
+    }
+
+    fn fake(dies_after: Option<Duration>) -> (Mortal, Arc<AtomicU32>) {
+        let kills = Arc::<AtomicU32>::default();
+        (Mortal::new(Fake { kills: Arc::clone(&kills), dies_after, killed: None }), kills)
+    }
+
+    impl Process for Fake {
+        fn id(&self) -> u32 {
+            7
+        }
+
+        fn kill(&mut self) {
+            self.kills.fetch_add(1, Ordering::Relaxed);
+            self.killed.get_or_insert_with(Instant::now);
+        }
+
+        fn try_wait(&mut self) -> Option<ExitStatus> {
+            let dead = self.killed?.elapsed() >= self.dies_after?;
+            dead.then(|| ExitStatus::from_raw(9))
+        }
+    }
+
+    const LIMIT: Duration = Duration::from_millis(100);
+
+    #[test]
+    fn what_cannot_be_killed_is_waited_for_once() {
+        let (mut process, kills) = fake(None);
+        let began = Instant::now();
+        assert_eq!(process.end(LIMIT), End::Stuck);
+        assert!((LIMIT..10 * LIMIT).contains(&began.elapsed()), "{:?}", began.elapsed());
+        assert!(process.is_stuck());
+        let again = Instant::now();
+        assert_eq!(process.end(Duration::from_secs(60)), End::Stuck);
+        assert!(again.elapsed() < LIMIT, "it was waited for again: {:?}", again.elapsed());
+        assert_eq!(kills.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn what_dies_late_is_waited_for() {
+        let (mut process, _) = fake(Some(LIMIT / 4));
+        assert_eq!(process.wait(Duration::ZERO), None, "nobody has killed it");
+        assert_eq!(process.end(60 * LIMIT), End::Exited(ExitStatus::from_raw(9)));
+        assert!(!process.is_stuck());
+        assert_eq!(process.wait(Duration::ZERO), Some(ExitStatus::from_raw(9)));
+    }
+
+    #[test]
+    fn what_has_ended_by_itself_is_not_killed() {
+        let mut process = Mortal::new(std::process::Command::new("true").spawn().unwrap());
+        let status = process.wait(Duration::from_secs(30)).unwrap();
+        assert!(status.success());
+        assert_eq!(process.end(LIMIT), End::Exited(status));
+    }
+}

@@ -1,0 +1,157 @@
+//! Making a worker ready. A GPU on which the driver hangs or crashes while it starts costs itself:
+//! the others are opened without it.
+
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use super::handle::{Received, Worker};
+use super::protocol::{Reply, Request};
+use crate::hardware::Machine;
+use crate::measure::Selection;
+use crate::model::measurement::{CudaDevice, DriverFacts};
+use crate::model::units::Bytes;
+
+/// GPUs that are left out before the driver itself is given up. Each costs a start of the driver,
+/// and its whole time limit where it hangs: chosen.
+const MOST_LEFT_OUT: usize = 3;
+
+/// What is needed to start workers.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// The machine.
+    pub machine: Machine,
+    /// The GPUs.
+    pub selections: Vec<Selection>,
+    /// Most memory to take on each.
+    pub memory_limit: Bytes,
+    /// How long the driver may take to start.
+    pub start_limit: Duration,
+}
+
+/// GPUs that are not used any more, each with the reason.
+pub type LeftOut = Vec<(u32, String)>;
+
+/// A worker that takes rounds.
+pub struct Ready {
+    /// The worker.
+    pub worker: Worker,
+    /// What the driver said.
+    pub facts: DriverFacts,
+    /// Seconds that the driver's initialisation and the contexts alone took.
+    pub floor_seconds: f64,
+    /// GPUs that had to be left out, which `facts` has too.
+    pub left_out: LeftOut,
+}
+
+/// Why a worker could not be made ready.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StartError {
+    /// A sentence for the user.
+    Failed(String),
+    /// The same, where trying once more would only take as long again.
+    Late(String),
+    /// The user stopped it.
+    Interrupted,
+}
+
+/// Opens the GPUs with a worker and waits until it is ready, replacing it by `spawn` where a single
+/// GPU is to blame. `setup` loses the GPUs that were left out.
+///
+/// # Errors
+///
+/// The driver does not start, or not in time.
+pub fn start(
+    first: Result<Worker, String>,
+    setup: &mut Setup,
+    stop: &AtomicBool,
+    spawn: &mut dyn FnMut() -> Result<Worker, String>,
+) -> Result<Ready, StartError> {
+    let mut worker = first.map_err(StartError::Failed)?;
+    let (mut left_out, mut one_by_one) = (LeftOut::new(), false);
+    loop {
+        let (gpu, why) = match open(&mut worker, setup, one_by_one, stop) {
+            Opened::Ready(mut facts, floor_seconds) => {
+                facts.devices.extend(left_out.iter().map(|(gpu, why)| CudaDevice {
+                    index: *gpu,
+                    ordinal: None,
+                    failure: Some(why.clone()),
+                    budget_bytes: None,
+                }));
+                return Ok(Ready { worker, facts, floor_seconds, left_out });
+            }
+            Opened::Refused(why) => return Err(StartError::Failed(why)),
+            Opened::Interrupted => return Err(StartError::Interrupted),
+            Opened::Late(gpu, why) => (Some(gpu.ok_or(StartError::Late(why.clone()))?), why),
+            Opened::Gone(gpu, why) if gpu.is_some() || !one_by_one => (gpu, why),
+            Opened::Gone(_, why) => return Err(StartError::Failed(why)),
+        };
+        match gpu {
+            Some(gpu) => {
+                setup.selections.retain(|selection| selection.index != gpu);
+                left_out.push((gpu, why.clone()));
+                if setup.selections.is_empty() || left_out.len() > MOST_LEFT_OUT {
+                    return Err(StartError::Failed(why));
+                }
+            }
+            // It died on one of them perhaps, and did not tell which.
+            None => one_by_one = true,
+        }
+        drop(worker);
+        worker = spawn().map_err(StartError::Failed)?;
+    }
+}
+
+/// What came of opening the GPUs once. Of what went wrong, with the GPU that the driver was at.
+enum Opened {
+    Ready(DriverFacts, f64),
+    Refused(String),
+    Late(Option<u32>, String),
+    Gone(Option<u32>, String),
+    Interrupted,
+}
+
+fn open(worker: &mut Worker, setup: &Setup, one_by_one: bool, stop: &AtomicBool) -> Opened {
+    // A worker without a driver may be gone before it reads this; it has said why then.
+    let (selections, memory_limit) = (setup.selections.clone(), setup.memory_limit);
+    let sent = worker.send(&Request::Open { selections, memory_limit, one_by_one });
+    let until = Instant::now() + setup.start_limit;
+    let mut at = None;
+    loop {
+        match worker.receive(until, stop) {
+            Received::Reply(Reply::Opening { gpu }) => at = Some(gpu),
+            Received::Reply(Reply::Ready { facts, floor_seconds }) => return Opened::Ready(facts, floor_seconds),
+            Received::Reply(Reply::NoDriver { error }) => return Opened::Refused(error.message),
+            Received::Reply(Reply::Done { .. }) => {
+                return Opened::Refused("the worker answered before it was asked".into());
+            }
+            Received::Late => {
+                worker.end();
+                let limit = setup.start_limit.as_secs_f64();
+                let which = at.map(|gpu| format!(" and hung at GPU {gpu}")).unwrap_or_default();
+                let stuck = worker.stuck().map(|pid| format!("; {}", stuck(pid))).unwrap_or_default();
+                return Opened::Late(
+                    at,
+                    format!(
+                        "the CUDA driver did not start within {limit} s{which}: see dmesg for NVRM and Xid \
+                         messages{stuck}"
+                    ),
+                );
+            }
+            Received::Gone => {
+                let why = worker.death();
+                let sent = sent.err().map(|error| format!(" ({error})")).unwrap_or_default();
+                let which = at.map(|gpu| format!(" on GPU {gpu}")).unwrap_or_default();
+                return Opened::Gone(
+                    at,
+                    format!("the worker process ended while the driver started{which}: {why}{sent}"),
+                );
+            }
+            Received::Interrupted => return Opened::Interrupted,
+        }
+    }
+}
+
+/// That a process cannot be ended, for people.
+pub fn stuck(pid: u32) -> String {
+    format!("process {pid} was killed and does not end: it is stuck in the kernel driver")
+}

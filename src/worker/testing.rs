@@ -1,0 +1,71 @@
+//! Workers made of a thread, for tests of what supervises them.
+
+use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::sync::mpsc::{self, Sender};
+
+use super::handle::Worker;
+use super::process::Process;
+use super::protocol::{Reply, Request};
+
+/// What a worker says to a request; None where it hangs.
+pub type Answers = dyn FnMut(Request) -> Option<Vec<Reply>> + Send;
+
+/// A process that dies when it is killed, or does not.
+struct Fake {
+    pid: u32,
+    dies: bool,
+    killed: bool,
+}
+
+impl Process for Fake {
+    fn id(&self) -> u32 {
+        self.pid
+    }
+
+    fn kill(&mut self) {
+        self.killed = true;
+    }
+
+    fn try_wait(&mut self) -> Option<ExitStatus> {
+        (self.killed && self.dies).then(|| ExitStatus::from_raw(9))
+    }
+}
+
+/// Hands each line on as a request.
+struct Requests(Sender<Request>, Vec<u8>);
+
+impl Write for Requests {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.1.extend_from_slice(bytes);
+        while let Some(end) = self.1.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = self.1.drain(..=end).collect();
+            let request = serde_json::from_slice(&line)?;
+            self.0.send(request).map_err(|_| std::io::ErrorKind::BrokenPipe)?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A worker that answers so. Once it hangs it answers nothing more; where it answers with nothing at
+/// all, its pipe closes.
+pub fn worker(pid: u32, dies: bool, mut answers: Box<Answers>) -> Worker {
+    let (sender, requests) = mpsc::channel();
+    let (reply, replies) = mpsc::channel();
+    std::thread::spawn(move || {
+        while let Ok(request) = requests.recv() {
+            match answers(request) {
+                Some(said) if said.is_empty() => return,
+                Some(said) => said.into_iter().for_each(|said| drop(reply.send(said))),
+                // The pipe stays open for as long as the parent holds its end.
+                None => while requests.recv().is_ok() {},
+            }
+        }
+    });
+    Worker::made_of(Fake { pid, dies, killed: false }, Requests(sender, Vec::new()), replies)
+}
