@@ -210,8 +210,14 @@ pub fn codes(report: &Value) -> Vec<&str> {
     list(&report["findings"]).iter().map(|finding| finding["code"].as_str().unwrap()).collect()
 }
 
-/// A skipped test must be seen: cargo test holds back what the print macros write, not this.
-#[allow(clippy::explicit_write, reason = "eprintln! is held back")]
+/// A skipped test must be seen.
 pub fn skipped(why: &str) {
-    writeln!(std::io::stderr(), "\n*** SKIPPED: {why} ***\n").unwrap();
+    say(&format!("\n*** SKIPPED: {why} ***\n"));
+}
+
+/// Tells what is worth knowing of a test that passes: cargo test holds back what the print macros
+/// write, not this.
+#[allow(clippy::explicit_write, reason = "eprintln! is held back")]
+pub fn say(what: &str) {
+    writeln!(std::io::stderr(), "{what}").unwrap();
 }

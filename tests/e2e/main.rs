@@ -14,6 +14,7 @@ mod generated;
 mod golden;
 mod hardware_faults;
 mod hardware_report;
+mod journal;
 mod no_driver;
 mod output;
 mod second_reading;

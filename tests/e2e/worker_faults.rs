@@ -32,17 +32,17 @@ fn process(pid: u32) -> Option<Process> {
     })
 }
 
-fn is_running(pid: u32) -> bool {
+pub fn is_running(pid: u32) -> bool {
     process(pid).is_some_and(|process| process.running)
 }
 
-fn child_of(parent: u32) -> Option<u32> {
+pub fn child_of(parent: u32) -> Option<u32> {
     let pids = std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     pids.into_iter().find(|&pid| process(pid).is_some_and(|process| process.parent == parent && process.running))
 }
 
 /// Waits until something is so.
-fn until<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Option<T>) -> T {
+pub fn until<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + limit;
     loop {
         if let Some(found) = look() {
@@ -53,7 +53,7 @@ fn until<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Option<T>) ->
     }
 }
 
-const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The worker of a run, once it has used so much processor time that it must be measuring.
 pub fn busy_worker(run: &Child) -> u32 {
@@ -188,7 +188,7 @@ fn an_interrupted_run_keeps_what_it_has() {
 }
 
 /// `check` of the machine that hangs, with hours of patience, and its worker.
-fn hanging_run(report: &str) -> (Child, u32) {
+pub fn hanging_run(report: &str) -> (Child, u32) {
     let args = ["check", "--machine", "pair-hangs", "--profile", "quick", "--deadline", "3600", "-o", report];
     let run = peerscope(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let worker = until("a worker", PATIENCE, || child_of(run.id()));
@@ -224,13 +224,13 @@ fn no_worker_outlives_its_parent() {
     let (mut run, hanging) = hanging_run(&text_of(&report));
     run.kill().unwrap();
     run.wait().unwrap();
-    until("the end of a worker that hangs", Duration::from_secs(2), || (!is_running(hanging)).then_some(()));
+    until("the end of a worker that hangs", Duration::from_secs(1), || (!is_running(hanging)).then_some(()));
 
     let mut run = long_run(&text_of(&report));
     let busy = busy_worker(&run);
     run.kill().unwrap();
     run.wait().unwrap();
-    until("the end of a worker that measures", Duration::from_secs(2), || (!is_running(busy)).then_some(()));
+    until("the end of a worker that measures", Duration::from_secs(1), || (!is_running(busy)).then_some(()));
     assert!(!report.exists(), "a killed run wrote a report");
     let left: Vec<_> = std::fs::read_dir(report.parent().unwrap()).unwrap().collect();
     assert!(left.is_empty(), "{left:?}");
