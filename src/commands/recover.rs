@@ -11,7 +11,7 @@ use crate::hardware::{ErrorKind, HardwareError, Machine};
 use crate::journal::read::{Found, read};
 use crate::journal::{is_going_on, place};
 use crate::measure::Outcome;
-use crate::measure::assemble::assemble;
+use crate::measure::assemble::{assemble, describe};
 use crate::model::finding::Severity;
 use crate::model::measurement::{DriverFacts, Measurements, Status};
 use crate::model::report::{Report, Timing};
@@ -77,8 +77,11 @@ fn report(found: Found, fail_on: Severity) -> Report {
         (.., true) => "the first measurement",
         _ => "its end",
     };
-    let cut_off = format!("the run was cut off before {before}; this is what its journal has");
-    problems.insert(0, cut_off.clone());
+    let cut_off = format!("the run was cut off before {before}");
+    // Where it was is worth knowing: it may be what made somebody end it.
+    let at = rounds.iter().find(|round| !outcomes.contains_key(&round.id));
+    let at = at.map(|round| format!(", about {} of {}", describe(&round.task), round.pair)).unwrap_or_default();
+    problems.insert(0, format!("{cut_off}{at}; what follows is what its journal has"));
     if unreadable > 0 {
         problems.push(format!("{unreadable} lines of the journal could not be read and were left out"));
     }

@@ -45,6 +45,7 @@ pub struct Header {
 /// Every other line. Times are seconds since the run began.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "entry")]
+#[allow(clippy::large_enum_variant, reason = "there is one at a time")]
 pub enum Entry<'a> {
     /// The facts, from which the topology follows.
     Facts {

@@ -13,7 +13,7 @@ use crate::model::units::Bytes;
 
 /// GPUs that are left out before the driver itself is given up. Each costs a start of the driver,
 /// and its whole time limit where it hangs: chosen.
-const MOST_LEFT_OUT: usize = 3;
+const MOST_LEFT_OUT: usize = 2;
 
 /// What is needed to start workers.
 #[derive(Debug, Clone)]

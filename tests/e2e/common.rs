@@ -74,7 +74,7 @@ pub fn peerscope<S: AsRef<str>>(args: &[S]) -> Command {
 }
 
 /// A folder for the state of one run, which is made only if the run wants one.
-fn fresh_state() -> PathBuf {
+pub fn fresh_state() -> PathBuf {
     static RUNS: AtomicU32 = AtomicU32::new(0);
     static ALL: LazyLock<PathBuf> = LazyLock::new(|| {
         let all = Path::new(env!("CARGO_TARGET_TMPDIR")).join("state");

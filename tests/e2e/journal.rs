@@ -58,7 +58,7 @@ fn a_run_killed_at_any_moment_loses_nothing() {
     const MOMENTS: u32 = 30;
     let args = with(check("demo", "standard"), &["--gpus", "0,1,2,3,4"]);
     let began = Instant::now();
-    assert_eq!(finish(&mut peerscope(&args)).code, Some(1));
+    assert_eq!(finish(&mut peerscope(&args)).code, Some(0));
     let whole = began.elapsed();
     let (mut reports, mut with_figures) = (0, 0);
     for moment in 0..MOMENTS {
@@ -66,7 +66,8 @@ fn a_run_killed_at_any_moment_loses_nothing() {
         let mut run = with_state(&args, &state);
         let began = Instant::now();
         let mut run = run.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        std::thread::sleep((whole * moment / MOMENTS).saturating_sub(began.elapsed()));
+        // Closer together at the beginning, where facts and driver come.
+        std::thread::sleep((whole * moment * moment / (MOMENTS * MOMENTS)).saturating_sub(began.elapsed()));
         let worker = child_of(run.id());
         run.kill().unwrap();
         run.wait().unwrap();
@@ -108,7 +109,7 @@ fn the_next_run_tells_of_it_and_recover_takes_it() {
     let told = &next.stderr;
     assert!(told.contains("was cut off: 'peerscope recover -o FILE.json'"), "{told}");
     assert!(told.contains(&text_of(&journal)) && told.lines().count() == 1, "{told}");
-    assert_eq!(journals(&state), [journal.clone()], "the second run took its own away, and this alone");
+    assert_eq!(journals(&state), std::slice::from_ref(&journal), "the second run took its own away, and this alone");
 
     // Looking at it does not take it away.
     let looked = run_in(&["recover"], &state);

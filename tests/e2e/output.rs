@@ -7,7 +7,8 @@ use std::process::{Command, Stdio};
 use unicode_width::UnicodeWidthStr;
 
 use crate::common::{
-    HARDWARE_REPORT, MACHINES, check, finish, peerscope, place, read_json, run, skipped, text_of, wait, with,
+    HARDWARE_REPORT, MACHINES, check, finish, fresh_state, peerscope, place, read_json, run, skipped, text_of, wait,
+    with,
 };
 
 #[test]
@@ -166,7 +167,7 @@ fn colour_is_asked_for_or_absent() {
 fn on_a_terminal(command: &str, environment: &[(&str, &str)]) -> Option<String> {
     let mut script = Command::new("script");
     script.args(["-qec", command, "/dev/null"]).stdin(Stdio::null()).env_remove("NO_COLOR").env("TERM", "xterm");
-    script.envs(environment.iter().copied());
+    script.env("XDG_STATE_HOME", fresh_state()).envs(environment.iter().copied());
     // Not finish(): the terminal echoes what it likes, and script may be missing.
     script.output().ok().map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
 }

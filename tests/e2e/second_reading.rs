@@ -75,6 +75,7 @@ fn a_binary_that_is_replaced_during_a_run_can_start_another_worker() {
     std::fs::copy(env!("CARGO_BIN_EXE_peerscope"), &binary).unwrap();
     let args = with(check("pcie16", "standard"), &["-o", &text_of(&report)]);
     let mut command = std::process::Command::new(&binary);
+    command.env("XDG_STATE_HOME", crate::common::fresh_state());
     let run = command.args(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let worker = busy_worker(&run);
     std::fs::remove_file(&binary).unwrap();
