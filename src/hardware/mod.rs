@@ -4,6 +4,7 @@
 //! outside this room can tell which.
 
 pub mod live;
+pub mod pattern;
 pub mod sim;
 
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::snapshot::{Adapter, Gpu, GpuPair, Host, NumaNode, PciFunction};
+use crate::model::snapshot::{Adapter, Gpu, GpuPair, Host, NumaNode, PciFunction, PcieErrors};
 use crate::model::units::PciAddress;
 
 /// Which machine to look at.
@@ -142,6 +143,8 @@ pub struct LinkSample {
     pub width: Option<u8>,
     /// Replay counter.
     pub replays: Option<u64>,
+    /// PCIe error counts.
+    pub pcie_errors: Option<PcieErrors>,
     /// Throttle reasons in NVML's names; idle is none.
     pub throttle_reasons: Vec<String>,
 }

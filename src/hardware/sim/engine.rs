@@ -261,7 +261,7 @@ impl Engine {
     fn next_time(&self) -> Option<f64> {
         let agenda = self.agenda.peek().map(|Reverse((time, ..))| time.0);
         let flows = self.active.iter().map(|flow| self.now + flow.left / flow.rate);
-        flows.chain(agenda).min_by(f64::total_cmp)
+        flows.chain(agenda).min_by(f64::total_cmp).filter(|time| time.is_finite())
     }
 
     /// Lets time pass without anything happening.

@@ -136,6 +136,7 @@ impl Nvml {
             generation: generation(&device, Device::current_pcie_link_gen).get(),
             width: lanes(&device, Device::current_pcie_link_width).get(),
             replays: device.read(Device::pcie_replay_counter).get().map(u64::from),
+            pcie_errors: pcie_errors(&device).get(),
             throttle_reasons: throttle_reasons(&device).known().cloned().unwrap_or_default(),
         }
     }
@@ -163,14 +164,18 @@ fn read_pcie(device: &Opened, gpu: &mut Gpu) {
     gpu.pcie_width_max = lanes(device, Device::max_pcie_link_width);
     gpu.pcie_generation_device_max = device.raw(|raw| decode::generation(raw.pcie_generation_device_max()?));
     gpu.pcie_replays = device.read(Device::pcie_replay_counter).map(u64::from);
-    gpu.pcie_errors = device.raw(|raw| {
+    gpu.pcie_errors = pcie_errors(device);
+}
+
+fn pcie_errors(device: &Opened) -> Reading<PcieErrors> {
+    device.raw(|raw| {
         let values = raw.fields(&PCIE_ERRORS.map(|id| Field { id, scope: 0 }))?;
         let values: Vec<_> = values.into_iter().collect::<Result<_, _>>()?;
         match values[..] {
             [correctable, non_fatal, fatal] => Ok(PcieErrors { correctable, non_fatal, fatal }),
             _ => Err(Unknown::Unsupported),
         }
-    });
+    })
 }
 
 fn read_nvlink(device: &Opened, gpu: &mut Gpu) {
@@ -180,6 +185,7 @@ fn read_nvlink(device: &Opened, gpu: &mut Gpu) {
 }
 
 fn read_state(device: &Opened, gpu: &mut Gpu) {
+    gpu.vbios = device.read(Device::vbios_version);
     gpu.bar1_total_bytes = device.read(Device::bar1_memory_info).map(|bar1| Bytes(bar1.total));
     gpu.mig = device.ask(|device| decode::on(device.mig_mode().map_err(error::unknown)?.current.into()));
     gpu.compute_mode = device.raw(|raw| decode::compute_mode(raw.compute_mode()?));

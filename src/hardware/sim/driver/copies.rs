@@ -1,9 +1,11 @@
 //! Copies: which way they go, what they take, and how they go wrong.
 
+use crate::hardware::pattern::pattern;
 use crate::hardware::sim::engine::{Flow, SharedHop, Submission, Work};
 use crate::hardware::sim::routes::{PathClass, Route};
 use crate::hardware::sim::spec::CopyFault;
 use crate::hardware::{Buffer, Device, ErrorKind, HardwareError, Stream};
+use crate::model::placement::Engine;
 use crate::model::units::MIB;
 
 use super::failed;
@@ -65,25 +67,18 @@ impl State {
         let (work, effect) = if !direct && mover == Mover::Kernel {
             (Work::Busy(ILLEGAL_ACCESS_NS), Some(Effect::IllegalAddress(stream.device)))
         } else {
-            let fault =
-                if direct && !local { self.spec.copy_fault(self.index(ends.0)?, self.index(ends.1)?) } else { None };
-            let flow = Work::Flow(self.flow(mover, stream.device, ends, direct, bytes)?);
-            let moved = |damaged| Some(Effect::Moved { destination, source, bytes, damaged });
+            let pair = (self.index(ends.0)?, self.index(ends.1)?);
+            let engine = match mover {
+                Mover::CopyEngine => Engine::Copy,
+                Mover::Kernel => Engine::Kernel,
+            };
+            let fault = if direct && !local { self.spec.copy_fault(pair.0, pair.1, engine) } else { None };
+            let mut flow = self.flow(mover, stream.device, ends, direct, bytes)?;
+            self.delay(&mut flow, pair, fault);
             match fault {
-                None => (flow, moved(0)),
-                Some(CopyFault::Dropped) => (flow, None),
-                Some(CopyFault::Corrupt { words }) => (flow, moved(words)),
-                Some(
-                    CopyFault::WrongSource
-                    | CopyFault::Shifted { .. }
-                    | CopyFault::FlippedBit { .. }
-                    | CopyFault::MissingTail { .. }
-                    | CopyFault::Stale
-                    | CopyFault::Slow { .. }
-                    | CopyFault::Unstable { .. },
-                ) => return Err(HardwareError::new(ErrorKind::Unsupported, "this fault is not simulated yet")),
                 Some(CopyFault::Hangs) => (Work::Never, None),
                 Some(CopyFault::Crashes) => std::process::abort(),
+                fault => (Work::Flow(flow), Some(Effect::Moved { destination, source, bytes, fault })),
             }
         };
         let submission = Submission { lanes, after: Vec::new(), at, server: Some(server), work };
@@ -104,6 +99,23 @@ impl State {
         let speeds = &self.spec.speeds;
         let staging = if direct { 0.0 } else { speeds.staged_call_us_per_mib * bytes as f64 / MIB as f64 };
         self.clock_ns += (speeds.copy_call_us + staging) * 1e3;
+    }
+
+    /// Makes a copy take as much longer as noise and fault have it.
+    fn delay(&mut self, flow: &mut Flow, (source, destination): (u32, u32), fault: Option<CopyFault>) {
+        self.copies += 1;
+        let noise = self.spec.noise;
+        let mut draws = draws(noise.seed, self.copies, source, destination);
+        let mut longer = 1.0 + draws.f64() * noise.percent / 100.0;
+        match fault {
+            Some(CopyFault::Slow { share }) => flow.cap *= share,
+            Some(CopyFault::Unstable { percent }) => longer *= 1.0 + draws.f64() * percent / 100.0,
+            _ => {}
+        }
+        // More work rather than a lower rate: it holds whatever limits the rate.
+        flow.bytes *= longer;
+        flow.each_ns *= longer;
+        flow.first_ns *= longer;
     }
 
     fn flow(
@@ -147,4 +159,10 @@ impl State {
     fn shared_hops(&mut self, route: &Route) -> Vec<SharedHop> {
         route.hops.iter().map(|hop| self.shared_hop(*hop)).collect()
     }
+}
+
+/// Draws for one copy: the same seed, number and pair give the same ones.
+fn draws(seed: u64, number: u64, source: u32, destination: u32) -> fastrand::Rng {
+    let pair = u64::from(source) << 32 | u64::from(destination);
+    fastrand::Rng::with_seed(pattern(pattern(seed, number), pair))
 }

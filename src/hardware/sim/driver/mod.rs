@@ -43,15 +43,11 @@ impl SimDriver {
         if let Some(fault) = &spec.faults.cuda_init {
             return Err(failed(ErrorKind::NoDriver, "cuInit", &fault.meaning, fault.code));
         }
-        // A GPU that fell off the bus is not among CUDA's, so ordinals shift against NVML's.
-        let shown = spec.gpus.iter().zip(0..).filter(|(_, gpu)| !spec.lost(*gpu));
-        let (devices, gpus): (Vec<_>, Vec<_>) = shown
-            .zip(0..)
-            .map(|((gpu, index), ordinal)| {
-                let device = Device(ordinal);
-                (DeviceInfo { device, uuid: Some(uuid(index)), pci: Some(gpu.pci) }, index)
-            })
-            .unzip();
+        let gpus = spec.visible();
+        let shown = gpus.iter().filter_map(|index| Some((*index, spec.gpus.get(*index as usize)?.pci)));
+        let device =
+            |((index, pci), ordinal)| DeviceInfo { device: Device(ordinal), uuid: Some(uuid(index)), pci: Some(pci) };
+        let devices: Vec<_> = shown.zip(0..).map(device).collect();
         if devices.is_empty() {
             return Err(failed(ErrorKind::NoDriver, "cuInit", "no CUDA-capable device is detected", 100));
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::hardware::sim::engine::{Engine, Lane, Op, Server, SharedHop, Submission, Work};
 use crate::hardware::sim::memory::Memory;
 use crate::hardware::sim::routes::Hop;
-use crate::hardware::sim::spec::{GpuSpec, MachineSpec};
+use crate::hardware::sim::spec::{CopyFault, GpuSpec, MachineSpec};
 use crate::hardware::{Buffer, Device, ErrorKind, Event, HardwareError, Stream};
 
 use super::failed;
@@ -28,7 +28,7 @@ pub struct Servers {
 #[derive(Debug)]
 pub enum Effect {
     /// Bytes have moved.
-    Moved { destination: Buffer, source: Buffer, bytes: u64, damaged: u64 },
+    Moved { destination: Buffer, source: Buffer, bytes: u64, fault: Option<CopyFault> },
     /// A kernel touched what it must not: the context is gone.
     IllegalAddress(Device),
 }
@@ -43,6 +43,8 @@ pub struct State {
     pub clock_ns: f64,
     /// Which device may reach the memory of which.
     pub access: HashSet<(Device, Device)>,
+    /// Copies enqueued, which numbers the draws of noise.
+    pub copies: u64,
     /// NVML's index of each device.
     gpus: Vec<u32>,
     contexts: HashMap<Device, Servers>,
@@ -64,6 +66,7 @@ impl State {
             memory: Memory::default(),
             clock_ns: 0.0,
             access: HashSet::new(),
+            copies: 0,
             gpus,
             contexts: HashMap::new(),
             broken: HashMap::new(),
@@ -213,8 +216,8 @@ impl State {
         self.engine.run_to(self.clock_ns);
         for op in self.engine.take_ended() {
             match self.effects.remove(&op) {
-                Some(Effect::Moved { destination, source, bytes, damaged }) => {
-                    self.memory.copy(destination, source, bytes, damaged);
+                Some(Effect::Moved { destination, source, bytes, fault }) => {
+                    self.memory.copy(destination, source, bytes, fault);
                 }
                 Some(Effect::IllegalAddress(device)) => {
                     let meaning = "an illegal memory access was encountered";
