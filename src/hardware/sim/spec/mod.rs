@@ -267,7 +267,8 @@ pub struct PathSpeed {
     pub both_ways: f64,
     /// Fixed cost of every copy, microseconds: the time of one small copy in a row of them.
     pub each_us: f64,
-    /// Cost of the first of a row besides, microseconds.
+    /// Cost of the first of a row besides, microseconds: of a large one, smaller ones cost somewhat
+    /// less.
     pub first_us: f64,
     /// Cost of every copy besides that the destination issues, microseconds.
     pub from_destination_us: f64,
