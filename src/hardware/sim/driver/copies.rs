@@ -1,15 +1,16 @@
 //! Copies: which way they go, what they take, and how they go wrong.
 
+use std::sync::Arc;
+
 use crate::hardware::pattern::pattern;
-use crate::hardware::sim::engine::{Flow, SharedHop, Submission, Work};
-use crate::hardware::sim::routes::{PathClass, Route};
+use crate::hardware::sim::engine::{Flow, Submission, Work};
 use crate::hardware::sim::spec::CopyFault;
 use crate::hardware::{Buffer, Device, ErrorKind, HardwareError, Stream};
 use crate::model::placement::Engine;
 use crate::model::units::MIB;
 
 use super::failed;
-use super::state::{Effect, State};
+use super::state::{Effect, SharedPath, State};
 
 /// Nanoseconds from the launch of a kernel to the access that kills it.
 const ILLEGAL_ACCESS_NS: f64 = 5e3;
@@ -134,19 +135,13 @@ impl State {
         bytes: u64,
     ) -> Result<Flow, HardwareError> {
         let (from, to) = (self.index(source)?, self.index(destination)?);
-        let speeds = &self.spec.speeds;
         if source == destination {
             let cap = self.gpu(source)?.local_gbps;
-            let each_ns = speeds.nvlink.each_us * 1e3;
-            return Ok(Flow { bytes: bytes as f64, hops: Vec::new(), cap, both_ways: 1.0, each_ns, first_ns: 0.0 });
+            let each_ns = self.spec.speeds.nvlink.each_us * 1e3;
+            let hops = Arc::new([]);
+            return Ok(Flow { bytes: bytes as f64, hops, cap, both_ways: 1.0, each_ns, first_ns: 0.0 });
         }
-        let route = if direct { self.spec.direct_route(from, to) } else { self.spec.staged_route(from, to) };
-        let speed = match route.class {
-            PathClass::NvLink => speeds.nvlink,
-            PathClass::Pcie => speeds.pcie,
-            PathClass::CrossSocket => speeds.cross_socket,
-            PathClass::Staged => speeds.staged,
-        };
+        let SharedPath { speed, bottleneck_gbps, hops } = self.path(from, to, direct);
         let (share, extra_us) = match mover {
             Mover::CopyEngine if issuer == source => (speed.copy, 0.0),
             Mover::CopyEngine => (speed.copy, speed.from_destination_us),
@@ -157,16 +152,12 @@ impl State {
         let first_us = speed.first_us * (FIRST_AT_ONCE + (1.0 - FIRST_AT_ONCE) * warmed_up);
         Ok(Flow {
             bytes: bytes as f64,
-            cap: share * self.spec.bottleneck_gbps(&route),
-            hops: self.shared_hops(&route),
+            cap: share * bottleneck_gbps,
+            hops,
             both_ways: speed.both_ways,
             each_ns: (speed.each_us + extra_us) * 1e3,
             first_ns: first_us * 1e3,
         })
-    }
-
-    fn shared_hops(&mut self, route: &Route) -> Vec<SharedHop> {
-        route.hops.iter().map(|hop| self.shared_hop(*hop)).collect()
     }
 }
 
