@@ -185,3 +185,46 @@ fn summary(index: u32, seen: &Mutex<Seen>) -> LinkUnderLoad {
         reason: (!seen.ended).then(|| "NVML did not answer in time".to_owned()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hardware::sim;
+    use crate::hardware::sim::spec::{LinkFault, NvLinkErrors, NvLinkFault};
+    use crate::model::reading::Unknown;
+    use crate::model::snapshot::PcieErrors;
+    use crate::model::units::PcieLink;
+
+    #[test]
+    fn what_links_do_and_count_while_copies_run_is_seen() {
+        let mut spec = sim::builtin::get("h200x2").unwrap();
+        spec.gpus[0].nvlinks[0].errors = NvLinkErrors { crc: 1000, replay: 0, recovery: 2 };
+        spec.faults.nvlinks.push(NvLinkFault {
+            gpu: 0,
+            link: 5,
+            errors: NvLinkErrors { crc: 30, replay: 4, recovery: 0 },
+        });
+        spec.faults.links.push(LinkFault {
+            function: spec.gpus[1].pci,
+            trains_down_to: Some(PcieLink { generation: 5, width: 8 }),
+            replays: 17,
+            errors: PcieErrors { correctable: 9, non_fatal: 0, fatal: 0 },
+        });
+        let telemetry = sim::telemetry(spec);
+        let gpus: Vec<_> = (0..2)
+            .map(|index| {
+                let mut gpu = Gpu::unread(index, &Unknown::Unsupported);
+                GpuGroup::ALL.into_iter().for_each(|group| telemetry.read_gpu(group, &mut gpu));
+                gpu
+            })
+            .collect();
+        // However short the run.
+        let links = Watch::start(&telemetry, &[0, 1]).finish(&gpus);
+        assert_eq!(links[0].nvlink_errors, Some(vec![NvLinkErrorsAdded { link: 5, crc: 30, replay: 4, recovery: 0 }]));
+        assert_eq!((links[0].width, links[0].replays_added), (Some([16, 16]), Some(0)));
+        assert_eq!(links[1].nvlink_errors, Some(vec![]));
+        assert_eq!((links[1].width, links[1].replays_added), (Some([8, 16]), Some(17)));
+        assert_eq!(links[1].pcie_errors_before, Some(PcieErrors::default()));
+        assert_eq!(links[1].pcie_errors_after.map(|errors| errors.correctable), Some(9));
+    }
+}
