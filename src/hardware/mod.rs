@@ -103,7 +103,7 @@ pub enum ErrorKind {
 /// those after it and not the facts that were there already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum GpuGroup {
-    /// PCI address, UUID, name, architecture, memory.
+    /// PCI address, UUID, name, architecture, memory, video BIOS.
     Identity,
     /// PCIe link and error counts.
     Pcie,

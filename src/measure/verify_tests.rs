@@ -1,6 +1,8 @@
 //! Verification over simulated machines whose copies go wrong in one way each: every one is caught,
 //! in the engine that it is a fault of, and none is seen where there is none.
 
+#![allow(clippy::disallowed_macros, reason = "the counts are to be seen")]
+
 use std::time::Duration;
 
 use proptest::prelude::*;

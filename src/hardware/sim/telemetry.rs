@@ -55,6 +55,7 @@ impl SimTelemetry {
         gpu.architecture = Reading::Known(spec.architecture.clone());
         gpu.minor = Reading::Known(gpu.index);
         gpu.serial = Reading::Known(format!("{:013}", gpu.index));
+        gpu.vbios = Reading::Known(spec.state.vbios.clone());
         gpu.memory_total_bytes = Reading::Known(spec.memory);
         gpu.memory_free_bytes = Reading::Known(spec.memory_free);
         gpu.numa_node =
@@ -150,7 +151,6 @@ impl SimTelemetry {
     fn state(gpu: &mut Gpu, spec: &GpuSpec) {
         let state = &spec.state;
         let has = |feature: Option<bool>| -> Reading<bool> { feature.ok_or(Unknown::Unsupported).into() };
-        gpu.vbios = Reading::Known(state.vbios.clone());
         gpu.bar1_total_bytes = Reading::Known(spec.bar1);
         gpu.mig = has(state.mig);
         gpu.compute_mode = Reading::Known(state.compute_mode);

@@ -152,6 +152,7 @@ fn read_identity(device: &Opened, gpu: &mut Gpu) {
     gpu.architecture = device.raw(|raw| decode::architecture(raw.architecture()?));
     gpu.minor = device.read(Device::minor_number);
     gpu.serial = device.read(Device::serial);
+    gpu.vbios = device.read(Device::vbios_version);
     let memory = device.read(Device::memory_info);
     gpu.memory_free_bytes = memory.clone().map(|memory| Bytes(memory.free));
     gpu.memory_total_bytes = memory.map(|memory| Bytes(memory.total));
@@ -185,7 +186,6 @@ fn read_nvlink(device: &Opened, gpu: &mut Gpu) {
 }
 
 fn read_state(device: &Opened, gpu: &mut Gpu) {
-    gpu.vbios = device.read(Device::vbios_version);
     gpu.bar1_total_bytes = device.read(Device::bar1_memory_info).map(|bar1| Bytes(bar1.total));
     gpu.mig = device.ask(|device| decode::on(device.mig_mode().map_err(error::unknown)?.current.into()));
     gpu.compute_mode = device.raw(|raw| decode::compute_mode(raw.compute_mode()?));
