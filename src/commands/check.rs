@@ -259,7 +259,7 @@ impl Run<'_> {
             peer: assembled.peer,
             overlap: assembled.overlap,
             latency: assembled.latency,
-            links: watch.map(Watch::finish).unwrap_or_default(),
+            links: watch.map(|watch| watch.finish(&self.snapshot.gpus)).unwrap_or_default(),
             problems,
             interrupted,
             ..measurements

@@ -199,6 +199,9 @@ fn a_generation_counts_only_under_load() {
         generation: Some(generation),
         width: Some([16, 16]),
         replays_added: None,
+        pcie_errors_before: None,
+        pcie_errors_after: None,
+        nvlink_errors: None,
         throttle_reasons: Vec::new(),
         reason: None,
     };
@@ -392,6 +395,9 @@ fn a_generation_is_judged_only_where_copies_used_the_link() {
         generation: Some([1, 1]),
         width: Some([16, 16]),
         replays_added: Some(0),
+        pcie_errors_before: None,
+        pcie_errors_after: None,
+        nvlink_errors: None,
         throttle_reasons: Vec::new(),
         reason: None,
     };

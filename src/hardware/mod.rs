@@ -4,6 +4,7 @@
 //! outside this room can tell which.
 
 pub mod live;
+pub mod pattern;
 pub mod sim;
 
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::snapshot::{Adapter, Gpu, GpuPair, Host, NumaNode, PciFunction};
+use crate::model::snapshot::{Adapter, Gpu, GpuPair, Host, NumaNode, PciFunction, PcieErrors};
 use crate::model::units::PciAddress;
 
 /// How long the driver may take to start, unless told otherwise. cuInit took 2.6 s on an 8 x H200
@@ -116,7 +117,7 @@ pub enum ErrorKind {
 /// those after it and not the facts that were there already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum GpuGroup {
-    /// PCI address, UUID, name, architecture, memory.
+    /// PCI address, UUID, name, architecture, memory, video BIOS.
     Identity,
     /// PCIe link and error counts.
     Pcie,
@@ -156,6 +157,8 @@ pub struct LinkSample {
     pub width: Option<u8>,
     /// Replay counter.
     pub replays: Option<u64>,
+    /// PCIe error counts.
+    pub pcie_errors: Option<PcieErrors>,
     /// Throttle reasons in NVML's names; idle is none.
     pub throttle_reasons: Vec<String>,
 }

@@ -6,6 +6,7 @@ use std::collections::{HashMap, HashSet};
 use serde::{Deserialize, Serialize};
 
 use super::Outcome;
+use super::verify::Seeds;
 use crate::hardware::{Buffer, Device, DeviceInfo, Driver, ErrorKind, Event, HardwareError, Stream};
 use crate::model::measurement::{CudaDevice, CudaPeerAccess, DriverFacts};
 use crate::model::placement::{Pair, Path, Placement, Side, StreamKind};
@@ -55,6 +56,7 @@ pub struct Bench<'a> {
     events: RefCell<HashMap<Device, Vec<Event>>>,
     /// Nanoseconds per byte of a direct copy, as last seen.
     pub(super) pace: RefCell<HashMap<Pair, f64>>,
+    pub(super) verification: Seeds,
 }
 
 impl<'a> Bench<'a> {
@@ -92,6 +94,7 @@ impl<'a> Bench<'a> {
             enabled: RefCell::default(),
             events: RefCell::default(),
             pace: RefCell::default(),
+            verification: Seeds::new(),
         };
         for (wanted, info) in selections.iter().zip(found) {
             opening(wanted.index);

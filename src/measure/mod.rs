@@ -72,3 +72,5 @@ pub struct OverlapSample {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod verify_tests;

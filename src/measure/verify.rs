@@ -2,8 +2,13 @@
 //!
 //! One way, checked on the destination: a copy there and back that compares equal proves nothing,
 //! since a mirrored window can return what was sent while no byte reached the peer. The pattern
-//! depends on source, destination, engine and offset; the destination is poisoned before, so that a
-//! write that never happened is told from a wrong one and from data of an earlier copy.
+//! depends on source, destination, engine, offset and on which verification it is, so that no
+//! earlier copy, of this pair or of this tool's last run, has left what is looked for. The
+//! destination is poisoned before, so that a write that never happened is told from a wrong one; the
+//! poison differs from the pattern in every bit, so that a single byte that was never written shows.
+
+use std::cell::Cell;
+use std::hash::{BuildHasher, Hasher, RandomState};
 
 use super::Outcome;
 use super::bench::Bench;
@@ -11,9 +16,6 @@ use crate::hardware::{ErrorKind, HardwareError, PatternCheck};
 use crate::model::measurement::Verified;
 use crate::model::placement::{Engine, Pair, Path, Placement, Side};
 use crate::model::units::Bytes;
-
-/// Turns a seed into the number of its poison: any other number would do.
-const POISON: u64 = 0x5bd1_e995_0bad_f00d;
 
 impl Bench<'_> {
     pub(super) fn verify(
@@ -30,17 +32,19 @@ impl Bench<'_> {
         }
         self.set_path(pair, path)?;
         let (source, destination) = (self.seat(pair.source)?, self.seat(pair.destination)?);
-        let seed = seed(pair, engine, issuer, path);
+        let seed = self.verification.next(pair, engine, issuer, path);
+        // The poison of a number is the complement of its pattern.
+        let poison = seed;
         let checked = (|| {
             self.driver.fill(source.send, bytes, seed)?;
-            self.driver.poison(destination.receive, bytes, seed ^ POISON)?;
+            self.driver.poison(destination.receive, bytes, poison)?;
             let stream = self.current_stream(pair, Placement::REFERENCE, issuer)?;
             match engine {
                 Engine::Copy => self.driver.copy(stream, destination.receive, source.send, bytes)?,
                 Engine::Kernel => self.driver.kernel_copy(stream, destination.receive, source.send, bytes)?,
             }
             self.driver.synchronize(stream)?;
-            self.driver.check(destination.receive, bytes, seed, seed ^ POISON)
+            self.driver.check(destination.receive, bytes, seed, poison)
         })();
         match checked {
             Ok(check) => {
@@ -56,13 +60,35 @@ impl Bench<'_> {
     }
 }
 
-/// A number of its own for each combination; never 0, whose first pattern word is 0, the content
-/// of untouched memory.
-fn seed(pair: Pair, engine: Engine, issuer: Side, path: Path) -> u64 {
-    let axes = u64::from(engine == Engine::Kernel)
-        | u64::from(issuer == Side::Destination) << 1
-        | u64::from(path == Path::Staged) << 2;
-    (u64::from(pair.source) + 1) << 40 | (u64::from(pair.destination) + 1) << 8 | axes
+/// Seeds of a process's verifications.
+#[derive(Debug)]
+pub(super) struct Seeds {
+    /// What sets this process apart from others.
+    process: u64,
+    /// Verifications up to now.
+    count: Cell<u32>,
+}
+
+impl Seeds {
+    /// Seeds that no other process has, as good as certainly.
+    pub(super) fn new() -> Self {
+        Self { process: RandomState::new().build_hasher().finish(), count: Cell::new(0) }
+    }
+
+    /// A number that no other verification of this process has; never 0, whose first pattern word is
+    /// 0, the content of untouched memory.
+    fn next(&self, pair: Pair, engine: Engine, issuer: Side, path: Path) -> u64 {
+        let axes = u64::from(engine == Engine::Kernel)
+            | u64::from(issuer == Side::Destination) << 1
+            | u64::from(path == Path::Staged) << 2;
+        let count = self.count.replace(self.count.get().wrapping_add(1));
+        let index = |index: u32| u64::from(index & 0xfff);
+        let own = u64::from(count) << 32 | index(pair.source) << 20 | index(pair.destination) << 8 | axes;
+        match own ^ self.process {
+            0 => u64::MAX,
+            seed => seed,
+        }
+    }
 }
 
 fn judge(check: &PatternCheck) -> (Verified, Option<String>) {
@@ -97,17 +123,26 @@ mod tests {
     }
 
     #[test]
-    fn no_two_combinations_share_a_seed() {
-        let mut seeds = std::collections::HashSet::new();
+    fn no_two_combinations_share_a_seed_nor_does_one_with_itself() {
+        let mut found = std::collections::HashSet::new();
+        let (seeds, others) = (Seeds::new(), Seeds::new());
         for pair in Pair::ordered(&(0..72).collect::<Vec<_>>()) {
             for engine in [Engine::Copy, Engine::Kernel] {
                 for issuer in [Side::Source, Side::Destination] {
                     for path in [Path::Direct, Path::Staged] {
-                        assert!(seeds.insert(seed(pair, engine, issuer, path)));
+                        assert!(found.insert(seeds.next(pair, engine, issuer, path)));
+                        assert!(found.insert(seeds.next(pair, engine, issuer, path)));
+                        assert!(found.insert(others.next(pair, engine, issuer, path)));
                     }
                 }
             }
         }
-        assert!(!seeds.contains(&0));
+        assert!(!found.contains(&0));
+        // Where the count is the same, the rest tells apart.
+        let first =
+            |pair| Seeds { process: 5, count: Cell::new(0) }.next(pair, Engine::Copy, Side::Source, Path::Direct);
+        let pairs = Pair::ordered(&(0..72).collect::<Vec<_>>());
+        let distinct: std::collections::HashSet<_> = pairs.iter().copied().map(first).collect();
+        assert_eq!(distinct.len(), pairs.len());
     }
 }

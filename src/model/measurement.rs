@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::placement::{Direction, Engine, Pair, Path, Placement, Side};
-use super::snapshot::P2pStatus;
+use super::snapshot::{P2pStatus, PcieErrors};
 use super::units::{Bytes, GbPerSecond};
 
 /// Everything that was measured, and what was to be and was not.
@@ -212,10 +212,33 @@ pub struct LinkUnderLoad {
     pub width: Option<[u8; 2]>,
     /// Replays that were added during the run.
     pub replays_added: Option<u64>,
+    /// PCIe error counts when the copies began.
+    #[serde(default)]
+    pub pcie_errors_before: Option<PcieErrors>,
+    /// PCIe error counts when they had ended.
+    #[serde(default)]
+    pub pcie_errors_after: Option<PcieErrors>,
+    /// What the active NVLinks of the GPU counted during the run, those that counted something;
+    /// null where their counters were not read before and after.
+    #[serde(default)]
+    pub nvlink_errors: Option<Vec<NvLinkErrorsAdded>>,
     /// Throttle reasons seen while copies ran, in NVML's names.
     pub throttle_reasons: Vec<String>,
     /// Why there are no readings, or fewer than there should be.
     pub reason: Option<String>,
+}
+
+/// Errors that one NVLink counted during the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NvLinkErrorsAdded {
+    /// Number of the link on its GPU.
+    pub link: u8,
+    /// CRC errors in flits.
+    pub crc: u64,
+    /// Replays.
+    pub replay: u64,
+    /// Recoveries.
+    pub recovery: u64,
 }
 
 /// NVML's and CUDA's word on an ordered pair, side by side.

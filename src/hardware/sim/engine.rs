@@ -7,7 +7,8 @@
 //! operations with its own clock and lets the engine run when it waits.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BinaryHeap, VecDeque};
+use std::sync::Arc;
 
 use super::sharing::{Demand, max_min};
 
@@ -48,7 +49,7 @@ pub struct Flow {
     /// How many.
     pub bytes: f64,
     /// What they pass.
-    pub hops: Vec<SharedHop>,
+    pub hops: Arc<[SharedHop]>,
     /// The most that the flow reaches by itself, GB/s.
     pub cap: f64,
     /// What is left of the cap while a hop's opposite direction is busy.
@@ -131,19 +132,22 @@ impl Ord for Time {
     }
 }
 
-/// The engine.
+/// The engine. Operations that have ended are forgotten from the oldest on.
 #[derive(Debug, Default)]
 pub struct Engine {
     now: f64,
-    ops: Vec<OpState>,
+    /// Operations forgotten.
+    forgotten: usize,
+    ops: VecDeque<OpState>,
     lanes: Vec<LaneState>,
     servers: Vec<ServerState>,
     capacities: Vec<f64>,
-    opposite: HashMap<usize, usize>,
+    /// The other direction of each hop's link.
+    opposite: Vec<Option<usize>>,
     agenda: BinaryHeap<Reverse<(Time, Op, Event)>>,
     active: Vec<ActiveFlow>,
     gates: Vec<Op>,
-    ended: Vec<Op>,
+    ended: Vec<(Op, f64)>,
     expired: bool,
 }
 
@@ -163,43 +167,49 @@ impl Engine {
     /// A new hop that carries this many GB/s in all.
     pub fn add_hop(&mut self, gbps: f64) -> SharedHop {
         self.capacities.push(gbps);
+        self.opposite.push(None);
         SharedHop(self.capacities.len() - 1)
     }
 
     /// Declares two hops the two directions of one link.
     pub fn oppose(&mut self, a: SharedHop, b: SharedHop) {
-        self.opposite.insert(a.0, b.0);
-        self.opposite.insert(b.0, a.0);
+        self.opposite[a.0] = Some(b.0);
+        self.opposite[b.0] = Some(a.0);
     }
 
     /// Enqueues an operation.
     pub fn enqueue(&mut self, submission: Submission) -> Op {
-        let op = Op(self.ops.len());
-        let mut before = submission.after.clone();
+        let op = Op(self.forgotten + self.ops.len());
+        let mut submission = submission;
+        let mut before = std::mem::take(&mut submission.after);
         for lane in &submission.lanes {
             before.extend(self.lanes[lane.0].last.replace(op));
         }
-        before.retain(|op| self.ops[op.0].end.is_none());
+        before.retain(|op| self.end_of(*op).is_none());
         before.sort_unstable();
         before.dedup();
         for op_before in &before {
-            self.ops[op_before.0].dependents.push(op);
+            self.op(*op_before).dependents.push(op);
         }
         if matches!(submission.work, Work::Gate(_)) {
             self.gates.push(op);
         }
         let at = submission.at.max(self.now);
         let waits_for = before.len();
-        self.ops.push(OpState { submission, waits_for, dependents: Vec::new(), end: None });
+        self.ops.push_back(OpState { submission, waits_for, dependents: Vec::new(), end: None });
         if waits_for == 0 {
             self.schedule(at, op, Event::Ready);
         }
         op
     }
 
-    /// When an operation ended, if it has.
+    fn op(&mut self, op: Op) -> &mut OpState {
+        &mut self.ops[op.0 - self.forgotten]
+    }
+
+    /// When an operation ended, if it has; of one that is forgotten, a time that is not before that.
     pub fn end_of(&self, op: Op) -> Option<f64> {
-        self.ops[op.0].end
+        op.0.checked_sub(self.forgotten).map_or(Some(self.now), |place| self.ops[place].end)
     }
 
     /// The last operation of a lane.
@@ -234,11 +244,16 @@ impl Engine {
     pub fn open_gates(&mut self, time: f64) {
         self.run_to(time);
         for gate in std::mem::take(&mut self.gates) {
-            if let Work::Gate(limit) = &mut self.ops[gate.0].submission.work {
+            // It may have opened by itself.
+            if self.end_of(gate).is_some() {
+                continue;
+            }
+            let state = self.op(gate);
+            if let Work::Gate(limit) = &mut state.submission.work {
                 *limit = 0.0;
             }
             // A gate that work still stands before opens when its turn comes.
-            if self.ops[gate.0].waits_for == 0 && self.end_of(gate).is_none() {
+            if state.waits_for == 0 {
                 self.schedule(time, gate, Event::End);
             }
         }
@@ -249,8 +264,12 @@ impl Engine {
         std::mem::take(&mut self.expired)
     }
 
-    /// The operations that ended since the last call, in order.
-    pub fn take_ended(&mut self) -> Vec<Op> {
+    /// The operations that ended since the last call, in order, and when.
+    pub fn take_ended(&mut self) -> Vec<(Op, f64)> {
+        while self.ops.front().is_some_and(|oldest| oldest.end.is_some()) {
+            self.ops.pop_front();
+            self.forgotten += 1;
+        }
         std::mem::take(&mut self.ended)
     }
 
@@ -261,7 +280,7 @@ impl Engine {
     fn next_time(&self) -> Option<f64> {
         let agenda = self.agenda.peek().map(|Reverse((time, ..))| time.0);
         let flows = self.active.iter().map(|flow| self.now + flow.left / flow.rate);
-        flows.chain(agenda).min_by(f64::total_cmp)
+        flows.chain(agenda).min_by(f64::total_cmp).filter(|time| time.is_finite())
     }
 
     /// Lets time pass without anything happening.
@@ -295,12 +314,14 @@ impl Engine {
             match event {
                 Event::Ready => self.ready(op),
                 Event::FirstByte => {
-                    if let Work::Flow(flow) = &self.ops[op.0].submission.work {
-                        self.active.push(ActiveFlow { op, left: flow.bytes, rate: 0.0 });
+                    if let Work::Flow(flow) = &self.op(op).submission.work {
+                        let left = flow.bytes;
+                        self.active.push(ActiveFlow { op, left, rate: 0.0 });
                         changed = true;
                     }
                 }
-                Event::End => self.end(op),
+                Event::End if self.end_of(op).is_none() => self.end(op),
+                Event::End => {}
                 Event::Expire if self.end_of(op).is_none() => {
                     self.expired = true;
                     self.end(op);
@@ -315,7 +336,7 @@ impl Engine {
 
     /// An operation has nothing before it any more.
     fn ready(&mut self, op: Op) {
-        if let Some(server) = self.ops[op.0].submission.server {
+        if let Some(server) = self.op(op).submission.server {
             let server = &mut self.servers[server.0];
             if server.free == 0 {
                 server.queue.push_back(op);
@@ -327,7 +348,7 @@ impl Engine {
     }
 
     fn begin(&mut self, op: Op) {
-        let submission = &self.ops[op.0].submission;
+        let submission = &self.ops[op.0 - self.forgotten].submission;
         match &submission.work {
             Work::Mark => self.end(op),
             Work::Busy(ns) => self.schedule(self.now + ns, op, Event::End),
@@ -344,11 +365,12 @@ impl Engine {
     }
 
     fn end(&mut self, op: Op) {
-        if self.ops[op.0].end.replace(self.now).is_some() {
+        let now = self.now;
+        let state = &mut self.ops[op.0 - self.forgotten];
+        if state.end.replace(now).is_some() {
             return;
         }
-        self.ended.push(op);
-        let state = &mut self.ops[op.0];
+        self.ended.push((op, now));
         let dependents = std::mem::take(&mut state.dependents);
         let server = state.submission.server;
         if matches!(state.submission.work, Work::Flow(_)) {
@@ -357,10 +379,10 @@ impl Engine {
             }
         }
         for dependent in dependents {
-            let state = &mut self.ops[dependent.0];
+            let state = self.op(dependent);
             state.waits_for -= 1;
             if state.waits_for == 0 {
-                let at = state.submission.at.max(self.now);
+                let at = state.submission.at.max(now);
                 self.schedule(at, dependent, Event::Ready);
             }
         }
@@ -374,23 +396,23 @@ impl Engine {
 
     /// Shares the hops anew among the flows that are on their way.
     fn share(&mut self) {
-        let flow_of = |op: Op| match &self.ops[op.0].submission.work {
+        let flow_of = |active: &ActiveFlow| match &self.ops[active.op.0 - self.forgotten].submission.work {
             Work::Flow(flow) => Some(flow),
             _ => None,
         };
-        let flows: Vec<_> = self.active.iter().filter_map(|active| flow_of(active.op)).collect();
-        let hops: Vec<Vec<usize>> = flows.iter().map(|flow| flow.hops.iter().map(|hop| hop.0).collect()).collect();
-        let mut busy = vec![false; self.capacities.len()];
-        for &hop in hops.iter().flatten() {
-            busy[hop] = true;
-        }
-        let opposed = |hop: &usize| self.opposite.get(hop).is_some_and(|&opposite| busy[opposite]);
-        let demand = |(flow, hops): (&&Flow, &'_ Vec<usize>)| {
-            if hops.iter().any(opposed) { flow.cap * flow.both_ways } else { flow.cap }
+        let flows: Vec<_> = self.active.iter().filter_map(flow_of).collect();
+        // The hops in use, numbered anew: they are few among many.
+        let mut used: Vec<usize> = flows.iter().flat_map(|flow| flow.hops.iter().map(|hop| hop.0)).collect();
+        used.sort_unstable();
+        used.dedup();
+        let capacities: Vec<f64> = used.iter().map(|&hop| self.capacities[hop]).collect();
+        let opposed = |hop: &SharedHop| self.opposite[hop.0].is_some_and(|other| used.binary_search(&other).is_ok());
+        let demand = |flow: &&Flow| Demand {
+            hops: flow.hops.iter().filter_map(|hop| used.binary_search(&hop.0).ok()).collect(),
+            cap: if flow.hops.iter().any(opposed) { flow.cap * flow.both_ways } else { flow.cap },
         };
-        let caps: Vec<f64> = flows.iter().zip(&hops).map(demand).collect();
-        let demands: Vec<_> = hops.iter().zip(caps).map(|(hops, cap)| Demand { hops, cap }).collect();
-        let rates = max_min(&self.capacities, &demands);
+        let demands: Vec<_> = flows.iter().map(demand).collect();
+        let rates = max_min(&capacities, &demands);
         for (active, rate) in self.active.iter_mut().zip(rates) {
             active.rate = rate;
         }

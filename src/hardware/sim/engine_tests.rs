@@ -8,7 +8,7 @@ fn submit(engine: &mut Engine, lane: Lane, after: &[Op], work: Work) -> Op {
 
 /// A flow of a thousand bytes that could do 10 GB/s.
 fn flow(hops: &[SharedHop]) -> Work {
-    Work::Flow(Flow { bytes: 1000.0, hops: hops.to_vec(), cap: 10.0, both_ways: 0.5, each_ns: 0.0, first_ns: 0.0 })
+    Work::Flow(Flow { bytes: 1000.0, hops: hops.into(), cap: 10.0, both_ways: 0.5, each_ns: 0.0, first_ns: 0.0 })
 }
 
 #[test]
@@ -82,7 +82,8 @@ fn a_server_takes_only_so_many() {
 fn the_first_of_a_row_costs_more() {
     let mut engine = Engine::default();
     let lane = engine.add_lane();
-    let work = Work::Flow(Flow { bytes: 0.0, hops: vec![], cap: 1.0, both_ways: 1.0, each_ns: 3.0, first_ns: 9.0 });
+    let work =
+        Work::Flow(Flow { bytes: 0.0, hops: Arc::new([]), cap: 1.0, both_ways: 1.0, each_ns: 3.0, first_ns: 9.0 });
     let first = submit(&mut engine, lane, &[], work.clone());
     submit(&mut engine, lane, &[], Work::Mark);
     let second = submit(&mut engine, lane, &[], work.clone());

@@ -4,13 +4,15 @@
 use crate::model::snapshot::{CommonAncestor, PciKind};
 use crate::model::units::{PciAddress, PcieLink};
 
-use super::spec::{FunctionSpec, MachineSpec, NvLinkTarget};
+use super::spec::{FunctionSpec, MachineSpec, NvLinkSpec, NvLinkTarget};
 
 /// One direction of something that data passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Hop {
     /// The PCIe link above this function, away from the root or towards it.
     Pcie { lower: PciAddress, up: bool },
+    /// What the root ports of this uplink share, towards the processor or away from it.
+    Uplink { uplink: usize, up: bool },
     /// Between two NUMA nodes.
     Interconnect { from: u32, to: u32 },
     /// Host memory, for both directions together.
@@ -26,6 +28,7 @@ impl Hop {
     pub const fn reversed(self) -> Option<Self> {
         match self {
             Self::Pcie { lower, up } => Some(Self::Pcie { lower, up: !up }),
+            Self::Uplink { uplink, up } => Some(Self::Uplink { uplink, up: !up }),
             Self::Interconnect { from, to } => Some(Self::Interconnect { from: to, to: from }),
             Self::HostMemory => None,
             Self::NvSwitch { gpu, up } => Some(Self::NvSwitch { gpu, up: !up }),
@@ -70,22 +73,26 @@ pub fn pcie_gbps(link: PcieLink) -> f64 {
     gt * encoding * f64::from(link.width) / 8.0
 }
 
-/// Payload rate of one NVLink per direction, GB/s.
-pub fn nvlink_gbps(version: &str) -> f64 {
-    match version.split('.').next() {
+/// Payload rate of one of these NVLinks per direction, GB/s.
+fn nvlink_gbps(links: &NvLinkSpec) -> f64 {
+    links.link_gbps.unwrap_or_else(|| match links.version.split('.').next() {
         Some("1") => 20.0,
         Some("2" | "3" | "4") => 25.0,
         _ => 50.0,
-    }
+    })
 }
 
-/// Raw rate of one NVLink as NVML gives it, MB/s.
-pub fn nvlink_raw_mbps(version: &str) -> u32 {
-    match version.split('.').next() {
-        Some("1") => 20_000,
-        Some("2" | "3") => 25_781,
-        Some("4") => 26_562,
-        _ => 53_125,
+/// Rate of one of these NVLinks as NVML gives it, MB/s: on versions 4 and 5 the raw one, 6.25%
+/// above payload; of version 3 the 14062 of GA102 boards is the payload rate itself.
+pub fn nvlink_mbps(links: &NvLinkSpec) -> u32 {
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "rates are small and positive")]
+    match (links.version.split('.').next(), links.link_gbps) {
+        (Some("1" | "2" | "3"), Some(gbps)) => (gbps * 1e3) as u32,
+        (_, Some(gbps)) => (gbps * 1.0625e3) as u32,
+        (Some("1"), None) => 20_000,
+        (Some("2" | "3"), None) => 25_781,
+        (Some("4"), None) => 26_562,
+        (_, None) => 53_125,
     }
 }
 
@@ -96,15 +103,32 @@ impl MachineSpec {
         std::iter::successors(self.function(address), parent).take(64).collect()
     }
 
+    /// The lower end of the link at this function, which tells for both ends.
+    fn lower_end<'a>(&'a self, function: &'a FunctionSpec) -> Option<&'a FunctionSpec> {
+        match function.kind {
+            PciKind::RootPort | PciKind::SwitchDownstream => {
+                self.pci.iter().find(|below| below.parent == Some(function.address))
+            }
+            _ => Some(function),
+        }
+    }
+
+    /// What the link at this function shows while nothing runs over it.
+    pub fn idle(&self, function: &FunctionSpec) -> Option<PcieLink> {
+        self.lower_end(function)?.idle.or_else(|| self.trained(function))
+    }
+
+    /// What the link at this function comes to when copies have run for a while.
+    pub fn loaded(&self, function: &FunctionSpec) -> Option<PcieLink> {
+        let lower = self.lower_end(function)?.address;
+        let faults = self.faults.links.iter().filter(|fault| fault.function == lower);
+        faults.filter_map(|fault| fault.trains_down_to).next().or_else(|| self.trained(function))
+    }
+
     /// What the link at this function trained to: at the link's lower end as the specification
     /// says, at its upper end what the lower end says.
     pub fn trained(&self, function: &FunctionSpec) -> Option<PcieLink> {
-        let lower = match function.kind {
-            PciKind::RootPort | PciKind::SwitchDownstream => {
-                self.pci.iter().find(|below| below.parent == Some(function.address))?
-            }
-            _ => function,
-        };
+        let lower = self.lower_end(function)?;
         let max = lower.max?;
         let both = match lower.parent.and_then(|parent| self.function(parent)).and_then(|upper| upper.max) {
             Some(upper) => {
@@ -119,8 +143,9 @@ impl MachineSpec {
     fn hop_gbps(&self, hop: Hop) -> f64 {
         match hop {
             Hop::Pcie { lower, .. } => {
-                self.function(lower).and_then(|function| self.trained(function)).map_or(f64::INFINITY, pcie_gbps)
+                self.function(lower).and_then(|function| self.loaded(function)).map_or(f64::INFINITY, pcie_gbps)
             }
+            Hop::Uplink { uplink, .. } => self.uplinks.get(uplink).map_or(f64::INFINITY, |uplink| uplink.gbps),
             Hop::Interconnect { .. } => self.speeds.interconnect_gbps,
             Hop::HostMemory => self.speeds.host_memory_gbps,
             Hop::NvSwitch { gpu, .. } => self.nvlinks_gbps(gpu, NvLinkTarget::Switch),
@@ -131,7 +156,7 @@ impl MachineSpec {
     /// What all flows over a hop reach together, GB/s.
     pub fn shared_gbps(&self, hop: Hop) -> f64 {
         let share = match hop {
-            Hop::Pcie { .. } => self.speeds.pcie_shared,
+            Hop::Pcie { .. } | Hop::Uplink { .. } => self.speeds.pcie_shared,
             Hop::NvSwitch { .. } | Hop::NvLink { .. } => self.speeds.nvlink_shared,
             Hop::Interconnect { .. } | Hop::HostMemory => 1.0,
         };
@@ -149,7 +174,7 @@ impl MachineSpec {
     fn nvlinks_gbps(&self, gpu: u32, target: NvLinkTarget) -> f64 {
         let Some(gpu) = self.gpus.get(gpu as usize) else { return 0.0 };
         let links = gpu.nvlinks.iter().filter(|links| links.active && links.remote == target);
-        links.map(|links| f64::from(links.count) * nvlink_gbps(&links.version)).sum()
+        links.map(|links| f64::from(links.count) * nvlink_gbps(links)).sum()
     }
 
     /// The route of direct copies.
@@ -168,7 +193,14 @@ impl MachineSpec {
         let redirected = up.iter().any(|function| function.acs_redirect);
         let meet = if redirected { None } else { up.iter().find(|above| down.contains(above)).copied() };
         let mut hops = links(&up, meet, true);
+        // What several root ports share turns traffic between them around, as a switch does.
+        let (above, below) = (self.uplink_above(&up), self.uplink_above(&down));
+        let over_the_top = meet.is_none() && (redirected || above.is_none() || above != below);
+        let uplink =
+            |uplink: Option<usize>, up| uplink.filter(|_| over_the_top).map(|uplink| Hop::Uplink { uplink, up });
+        hops.extend(uplink(above, true));
         let crosses = meet.is_none() && self.crosses_sockets(&up, &down, &mut hops);
+        hops.extend(uplink(below, false));
         let mut descent = links(&down, meet, false);
         descent.reverse();
         hops.extend(descent);
@@ -177,9 +209,12 @@ impl MachineSpec {
 
     /// The route of copies through host memory.
     pub fn staged_route(&self, source: u32, destination: u32) -> Route {
-        let mut hops = links(&self.gpu_path(source), None, true);
+        let (up, down) = (self.gpu_path(source), self.gpu_path(destination));
+        let mut hops = links(&up, None, true);
+        hops.extend(self.uplink_above(&up).map(|uplink| Hop::Uplink { uplink, up: true }));
         hops.push(Hop::HostMemory);
-        let mut descent = links(&self.gpu_path(destination), None, false);
+        hops.extend(self.uplink_above(&down).map(|uplink| Hop::Uplink { uplink, up: false }));
+        let mut descent = links(&down, None, false);
         descent.reverse();
         hops.extend(descent);
         Route { class: PathClass::Staged, hops }
@@ -210,6 +245,12 @@ impl MachineSpec {
 
     fn gpu_path(&self, gpu: u32) -> Vec<&FunctionSpec> {
         self.gpus.get(gpu as usize).map_or_else(Vec::new, |gpu| self.path_up(gpu.pci))
+    }
+
+    /// The uplink that the root port at the end of a path shares with others.
+    fn uplink_above(&self, path: &[&FunctionSpec]) -> Option<usize> {
+        let root = path.last()?.address;
+        self.uplinks.iter().position(|uplink| uplink.ports.contains(&root))
     }
 
     fn crosses_sockets(&self, up: &[&FunctionSpec], down: &[&FunctionSpec], hops: &mut Vec<Hop>) -> bool {

@@ -1,25 +1,39 @@
 //! NVML and sysfs of a simulated machine.
+//!
+//! Facts are those of a machine at rest. A sample is taken while copies run: the first one of a GPU
+//! sees what its links trained to, every later one what they came to under load, and from then on
+//! the counters have what was added.
+
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::hardware::{ErrorKind, GpuGroup, HardwareError, LinkSample, PciTree, Telemetry};
 use crate::model::reading::{Reading, Unknown};
 use crate::model::snapshot::{
-    Adapter, ComputeMode, Fabric, FabricState, Gpu, GpuPair, Host, NumaNode, NvLink, NvLinkRemote, P2pStatus,
-    PciFunction, PcieErrors, RemappedRows,
+    Adapter, Fabric, FabricState, Gpu, GpuPair, Host, NumaNode, NvLink, NvLinkRemote, P2pStatus, PciFunction,
+    PcieErrors, RemappedRows,
 };
 
-use super::routes::nvlink_raw_mbps;
-use super::spec::{FunctionSpec, GpuSpec, MachineSpec, NvLinkTarget, uuid};
+use super::routes::nvlink_mbps;
+use super::spec::{FunctionSpec, GpuSpec, LinkFault, MachineSpec, NvLinkErrors, NvLinkSpec, NvLinkTarget, uuid};
 
 /// Facts of a simulated machine.
 #[derive(Debug)]
 pub struct SimTelemetry {
     spec: MachineSpec,
+    /// How often each GPU was sampled.
+    samples: Vec<AtomicU32>,
 }
 
 impl SimTelemetry {
     /// The facts of this machine.
-    pub const fn new(spec: MachineSpec) -> Self {
-        Self { spec }
+    pub fn new(spec: MachineSpec) -> Self {
+        let samples = spec.gpus.iter().map(|_| AtomicU32::new(0)).collect();
+        Self { spec, samples }
+    }
+
+    /// Samples of a GPU up to now.
+    fn sampled(&self, index: u32) -> u32 {
+        self.samples.get(index as usize).map_or(0, |samples| samples.load(Ordering::Relaxed))
     }
 
     /// A GPU that answers.
@@ -41,6 +55,7 @@ impl SimTelemetry {
         gpu.architecture = Reading::Known(spec.architecture.clone());
         gpu.minor = Reading::Known(gpu.index);
         gpu.serial = Reading::Known(format!("{:013}", gpu.index));
+        gpu.vbios = Reading::Known(spec.state.vbios.clone());
         gpu.memory_total_bytes = Reading::Known(spec.memory);
         gpu.memory_free_bytes = Reading::Known(spec.memory_free);
         gpu.numa_node =
@@ -52,25 +67,25 @@ impl SimTelemetry {
         let link = |link| -> Result<_, Unknown> { Option::ok_or(link, Unknown::Unsupported) };
         let own: Reading<_> = function.clone().and_then(|function| link(function.max)).into();
         let slot = function.clone().ok().and_then(|function| self.spec.function(function.parent?)?.max);
-        let trained: Reading<_> = function.and_then(|function| link(self.spec.trained(function))).into();
-        gpu.pcie_generation = trained.clone().map(|link| link.generation);
-        gpu.pcie_width = trained.map(|link| link.width);
+        let errors = function.clone().map_or_else(|_| PcieErrors::default(), |function| function.errors);
+        let now: Reading<_> = function.and_then(|function| link(self.spec.idle(function))).into();
+        gpu.pcie_generation = now.clone().map(|link| link.generation);
+        gpu.pcie_width = now.map(|link| link.width);
         gpu.pcie_generation_max =
             own.clone().map(|own| slot.map_or(own.generation, |slot| own.generation.min(slot.generation)));
         gpu.pcie_width_max = own.clone().map(|own| slot.map_or(own.width, |slot| own.width.min(slot.width)));
         gpu.pcie_generation_device_max = own.map(|own| own.generation);
         gpu.pcie_replays = Reading::Known(0);
-        gpu.pcie_errors = Reading::Known(PcieErrors { correctable: 0, non_fatal: 0, fatal: 0 });
+        gpu.pcie_errors = Reading::Known(errors);
     }
 
     fn nvlink(&self, gpu: &mut Gpu, spec: &GpuSpec) {
-        let links = spec.nvlinks.iter().flat_map(|links| std::iter::repeat_n(links, usize::from(links.count)));
-        let links = links.zip(0..).map(|(links, number)| {
+        let links = each_link(spec).map(|(links, number)| {
             let mut link = NvLink::unread(number, &Unknown::Unsupported);
             link.active = Reading::Known(links.active);
             if links.active {
                 link.version = Reading::Known(links.version.clone());
-                link.speed_mbps = Reading::Known(nvlink_raw_mbps(&links.version));
+                link.speed_mbps = Reading::Known(nvlink_mbps(links));
                 // The switches have no PCI address that a guest could see.
                 (link.remote, link.remote_pci) = match links.remote {
                     NvLinkTarget::Switch => (Reading::Known(NvLinkRemote::Switch), Reading::unsupported()),
@@ -79,15 +94,24 @@ impl SimTelemetry {
                         (Reading::Known(NvLinkRemote::Gpu), peer.ok_or(Unknown::Unsupported).into())
                     }
                 };
-                link.crc_errors = Reading::Known(0);
-                link.replay_errors = Reading::Known(0);
-                link.recovery_errors = Reading::Known(0);
+                let later = Unknown::NotRead("error counters take long; 'check' reads them".into());
+                link.crc_errors = Reading::Unknown(later.clone());
+                link.replay_errors = Reading::Unknown(later.clone());
+                link.recovery_errors = Reading::Unknown(later);
             }
             link
         });
         gpu.nvlinks = Reading::Known(links.collect());
         let switched = spec.nvlinks.iter().any(|links| links.remote == NvLinkTarget::Switch);
-        gpu.fabric = if switched {
+        gpu.fabric = if let Some(fabric) = &spec.fabric {
+            Reading::Known(Fabric {
+                state: fabric.state,
+                status: fabric.status,
+                health_mask: fabric.health_mask,
+                clique_id: fabric.clique_id,
+                cluster_uuid: fabric.cluster_uuid.clone(),
+            })
+        } else if switched {
             let started = self.spec.faults.cuda_init.is_none();
             Reading::Known(Fabric {
                 // Without its fabric manager a machine of this kind has no CUDA (error 802).
@@ -104,21 +128,47 @@ impl SimTelemetry {
         gpu.c2c = if grace { Reading::Known(false) } else { Reading::unsupported() };
     }
 
+    fn link_errors(&self, gpu: &mut Gpu, spec: &GpuSpec) {
+        let copied = self.sampled(gpu.index) > 0;
+        let Reading::Known(links) = &mut gpu.nvlinks else { return };
+        for link in links {
+            let number = link.link;
+            let Some((links, _)) = each_link(spec).find(|(links, other)| *other == number && links.active) else {
+                continue;
+            };
+            let faults = self.spec.faults.nvlinks.iter();
+            let added = faults.filter(|fault| copied && fault.gpu == gpu.index && fault.link == u32::from(number));
+            let sum = |figure: fn(&NvLinkErrors) -> u64| {
+                let added: u64 = added.clone().map(|fault| figure(&fault.errors)).fold(0, u64::saturating_add);
+                Reading::Known(figure(&links.errors).saturating_add(added))
+            };
+            link.crc_errors = sum(|errors| errors.crc);
+            link.replay_errors = sum(|errors| errors.replay);
+            link.recovery_errors = sum(|errors| errors.recovery);
+        }
+    }
+
     fn state(gpu: &mut Gpu, spec: &GpuSpec) {
+        let state = &spec.state;
+        let has = |feature: Option<bool>| -> Reading<bool> { feature.ok_or(Unknown::Unsupported).into() };
         gpu.bar1_total_bytes = Reading::Known(spec.bar1);
-        let partitions = matches!(spec.architecture.as_str(), "Hopper" | "Blackwell");
-        gpu.mig = if partitions { Reading::Known(false) } else { Reading::unsupported() };
-        gpu.compute_mode = Reading::Known(ComputeMode::Default);
-        gpu.persistence = Reading::Known(true);
-        gpu.ecc = Reading::Known(true);
-        gpu.ecc_uncorrected = Reading::Known(0);
-        gpu.remapped_rows =
-            Reading::Known(RemappedRows { corrected: 0, uncorrected: 0, pending: false, failed: false });
-        gpu.throttle_reasons = Reading::Known(Vec::new());
+        gpu.mig = has(state.mig);
+        gpu.compute_mode = Reading::Known(state.compute_mode);
+        gpu.persistence = Reading::Known(state.persistence);
+        gpu.ecc = has(state.ecc);
+        gpu.ecc_uncorrected = gpu.ecc.clone().map(|_| state.ecc_uncorrected);
+        // Boards without ECC memory have no spare rows either.
+        gpu.remapped_rows = gpu.ecc.clone().map(|_| RemappedRows {
+            corrected: 0,
+            uncorrected: 0,
+            pending: state.remapping_pending,
+            failed: state.remapping_failed,
+        });
+        gpu.throttle_reasons = Reading::Known(state.throttle_reasons.clone());
         gpu.sm_clock_mhz = Reading::Known(spec.clocks_mhz.0);
         gpu.memory_clock_mhz = Reading::Known(spec.clocks_mhz.1);
         gpu.power_state = Reading::Known(0);
-        gpu.processes = Reading::Known(Vec::new());
+        gpu.processes = Reading::Known(state.processes.clone());
     }
 
     fn function(&self, spec: &FunctionSpec) -> PciFunction {
@@ -138,16 +188,16 @@ impl SimTelemetry {
             function.width_max = Reading::Unknown(gone);
             return function;
         }
-        let trained: Reading<_> = self.spec.trained(spec).ok_or(Unknown::Unsupported).into();
+        let now: Reading<_> = self.spec.idle(spec).ok_or(Unknown::Unsupported).into();
         let max: Reading<_> = spec.max.ok_or(Unknown::Unsupported).into();
-        function.generation = trained.clone().map(|link| link.generation);
-        function.width = trained.map(|link| link.width);
+        function.generation = now.clone().map(|link| link.generation);
+        function.width = now.map(|link| link.width);
         function.generation_max = max.clone().map(|link| link.generation);
         function.width_max = max.map(|link| link.width);
         if !self.spec.host.virtual_machine {
-            function.aer_correctable = Reading::Known(0);
-            function.aer_nonfatal = Reading::Known(0);
-            function.aer_fatal = Reading::Known(0);
+            function.aer_correctable = Reading::Known(spec.errors.correctable);
+            function.aer_nonfatal = Reading::Known(spec.errors.non_fatal);
+            function.aer_fatal = Reading::Known(spec.errors.fatal);
             let group = self.spec.pci.iter().position(|other| other.address == spec.address);
             function.iommu_group = group.and_then(|group| u32::try_from(group).ok()).ok_or(Unknown::Unsupported).into();
             let translating = self.spec.host.iommu_translating;
@@ -211,8 +261,7 @@ impl Telemetry for SimTelemetry {
                     gpu.compute_mode = Reading::Known(fault.compute_mode);
                 }
             }
-            // They come with the links: reading them costs nothing here.
-            GpuGroup::LinkErrors => {}
+            GpuGroup::LinkErrors => self.link_errors(gpu, spec),
         }
     }
 
@@ -223,28 +272,47 @@ impl Telemetry for SimTelemetry {
                 return GpuPair::unread(source, destination, &unknown);
             }
         }
-        let status = self.spec.peer_rule(source, destination).nvml;
+        let rule = self.spec.peer_rule(source, destination);
+        let status = rule.nvml;
         let nvlink = self.spec.joined_by_nvlink(source, destination);
         let over_nvlink = if nvlink { status } else { P2pStatus::NotSupported };
         pair.common_ancestor = Reading::Known(self.spec.common_ancestor(source, destination));
         pair.p2p_read = Reading::Known(status);
-        pair.p2p_write = Reading::Known(status);
+        pair.p2p_write = Reading::Known(rule.nvml_write.unwrap_or(status));
         pair.p2p_nvlink = Reading::Known(over_nvlink);
         pair.p2p_atomics = Reading::Known(over_nvlink);
         pair
     }
 
     fn sample(&self, index: u32) -> LinkSample {
-        let function = self.answering(index).ok().and_then(|gpu| self.spec.function(gpu.pci));
-        let Some(function) = function else { return LinkSample::default() };
-        let link = self.spec.trained(function);
+        let Ok(gpu) = self.answering(index) else { return LinkSample::default() };
+        let throttle_reasons = gpu.state.throttle_under_load.clone();
+        let before = self.samples.get(index as usize).map_or(0, |samples| samples.fetch_add(1, Ordering::Relaxed));
+        let Some(function) = self.spec.function(gpu.pci) else {
+            return LinkSample { throttle_reasons, ..LinkSample::default() };
+        };
+        let loaded = before > 0;
+        let link = if loaded { self.spec.loaded(function) } else { self.spec.trained(function) };
+        let added = self.spec.faults.links.iter().filter(|fault| loaded && fault.function == function.address);
+        let sum =
+            |start: u64, figure: fn(&LinkFault) -> u64| added.clone().map(figure).fold(start, u64::saturating_add);
         LinkSample {
             generation: link.map(|link| link.generation),
             width: link.map(|link| link.width),
-            replays: Some(0),
-            throttle_reasons: Vec::new(),
+            replays: Some(sum(0, |fault| fault.replays)),
+            pcie_errors: Some(PcieErrors {
+                correctable: sum(function.errors.correctable, |fault| fault.errors.correctable),
+                non_fatal: sum(function.errors.non_fatal, |fault| fault.errors.non_fatal),
+                fatal: sum(function.errors.fatal, |fault| fault.errors.fatal),
+            }),
+            throttle_reasons,
         }
     }
+}
+
+/// Every NVLink of a GPU with its number.
+fn each_link(spec: &GpuSpec) -> impl Iterator<Item = (&NvLinkSpec, u8)> {
+    spec.nvlinks.iter().flat_map(|links| std::iter::repeat_n(links, usize::from(links.count))).zip(0..)
 }
 
 #[cfg(test)]

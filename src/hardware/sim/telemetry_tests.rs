@@ -1,6 +1,10 @@
 use super::*;
 use crate::hardware::sim::builtin;
-use crate::model::snapshot::{CommonAncestor, PciKind};
+use crate::hardware::sim::spec::{
+    CudaPeerRule, FabricSpec, GpuState, LinkFault, NvLinkFault, Pairs, PeerException, PeerRule,
+};
+use crate::model::snapshot::{CommonAncestor, ComputeMode, GpuProcess, P2pStatus, PciKind};
+use crate::model::units::PcieLink;
 
 fn open(name: &str) -> SimTelemetry {
     SimTelemetry::new(builtin::get(name).unwrap())
@@ -82,4 +86,113 @@ fn a_lost_gpu_is_counted_and_every_reading_of_it_fails() {
 #[test]
 fn a_fabric_that_is_down_shows_while_nvml_works() {
     assert_eq!(gpu(&open("fabric-down"), 0).fabric.known().unwrap().state, FabricState::NotStarted);
+}
+
+/// The L40S box with everything about GPU 0 changed that can be.
+fn changed() -> SimTelemetry {
+    let mut spec = builtin::get("pair-hangs").unwrap();
+    spec.gpus[0].state = GpuState {
+        persistence: false,
+        ecc: None,
+        ecc_uncorrected: 3,
+        remapping_pending: true,
+        remapping_failed: true,
+        throttle_reasons: vec!["sw-power-cap".into()],
+        throttle_under_load: vec!["hw-thermal".into()],
+        mig: Some(true),
+        compute_mode: ComputeMode::Prohibited,
+        processes: vec![GpuProcess { pid: 77, memory_bytes: None }],
+        vbios: "95.02.66.00.01".into(),
+    };
+    spec.gpus[1].state.ecc_uncorrected = 5;
+    spec.gpus[1].state.remapping_pending = true;
+    let bridge = |version: &str, link_gbps, active| NvLinkSpec {
+        count: 2,
+        active,
+        version: version.into(),
+        remote: NvLinkTarget::Gpu(1),
+        link_gbps,
+        errors: NvLinkErrors { crc: 7, replay: 8, recovery: 9 },
+    };
+    spec.gpus[0].nvlinks =
+        vec![bridge("3.1", Some(14.0625), true), bridge("3.1", None, true), bridge("4.0", None, false)];
+    spec.gpus[0].fabric = Some(FabricSpec {
+        state: FabricState::InProgress,
+        status: 6,
+        health_mask: Some(1),
+        clique_id: 2,
+        cluster_uuid: "ab".repeat(16),
+    });
+    let address = spec.gpus[0].pci;
+    let function = spec.pci.iter_mut().find(|function| function.address == address).unwrap();
+    function.idle = Some(PcieLink { generation: 1, width: 16 });
+    function.errors = PcieErrors { correctable: 10, non_fatal: 20, fatal: 30 };
+    let rule =
+        PeerRule { nvml: P2pStatus::Ok, nvml_write: Some(P2pStatus::GpuNotSupported), cuda: CudaPeerRule::Granted };
+    spec.peers.exceptions.push(PeerException { pairs: Pairs::Ordered(0, 2), rule });
+    spec.faults.links.push(LinkFault {
+        function: address,
+        trains_down_to: Some(PcieLink { generation: 4, width: 8 }),
+        replays: 40,
+        errors: PcieErrors { correctable: 1, non_fatal: 2, fatal: 3 },
+    });
+    let errors = NvLinkErrors { crc: 100, replay: 0, recovery: 1 };
+    spec.faults.nvlinks.push(NvLinkFault { gpu: 0, link: 3, errors });
+    SimTelemetry::new(spec)
+}
+
+#[test]
+fn the_state_of_a_gpu_is_what_its_description_says() {
+    let machine = changed();
+    let (one, two) = (gpu(&machine, 0), gpu(&machine, 1));
+    assert_eq!(one.persistence.get(), Some(false));
+    assert_eq!((one.ecc, one.ecc_uncorrected), (Reading::unsupported(), Reading::unsupported()));
+    assert_eq!(one.remapped_rows, Reading::unsupported());
+    assert_eq!((two.ecc.get(), two.ecc_uncorrected.get()), (Some(true), Some(5)));
+    assert_eq!(two.remapped_rows.get().map(|rows| (rows.pending, rows.failed)), Some((true, false)));
+    assert_eq!(one.throttle_reasons.known().unwrap(), &["sw-power-cap"]);
+    assert_eq!((one.mig.get(), two.mig), (Some(true), Reading::unsupported()));
+    assert_eq!(one.compute_mode.get(), Some(ComputeMode::Prohibited));
+    assert_eq!(one.processes.known().unwrap()[0].pid, 77);
+    assert_eq!(one.vbios.known().unwrap(), "95.02.66.00.01");
+    let fabric = one.fabric.known().unwrap();
+    assert_eq!((fabric.state, fabric.status, fabric.health_mask), (FabricState::InProgress, 6, Some(1)));
+    assert_eq!((fabric.clique_id, fabric.cluster_uuid.len()), (2, 32));
+    let pair = machine.read_pair(0, 2);
+    assert_eq!((pair.p2p_read.get(), pair.p2p_write.get()), (Some(P2pStatus::Ok), Some(P2pStatus::GpuNotSupported)));
+}
+
+#[test]
+fn an_idle_link_wakes_under_load_and_then_trains_down() {
+    let machine = changed();
+    let link = |link: &LinkSample| (link.generation, link.width);
+    assert_eq!(gpu(&machine, 0).pcie_link().unwrap().to_string(), "Gen1 x16");
+    let tree = machine.pci_tree();
+    let function = tree.functions.iter().find(|function| Some(function.address) == gpu(&machine, 0).pci.get()).unwrap();
+    let port = tree.functions.iter().find(|port| Some(port.address) == function.parent).unwrap();
+    assert_eq!((function.generation.get(), port.generation.get()), (Some(1), Some(1)), "both ends");
+    assert_eq!((function.aer_correctable.get(), function.aer_fatal.get()), (Some(10), Some(30)));
+    let (first, second) = (machine.sample(0), machine.sample(0));
+    assert_eq!((link(&first), link(&second)), ((Some(4), Some(16)), (Some(4), Some(8))));
+    assert_eq!((first.replays, second.replays, machine.sample(0).replays), (Some(0), Some(40), Some(40)));
+    assert_eq!(first.pcie_errors, gpu(&machine, 0).pcie_errors.get());
+    assert_eq!(second.pcie_errors, Some(PcieErrors { correctable: 11, non_fatal: 22, fatal: 33 }));
+    assert_eq!(first.throttle_reasons, ["hw-thermal"]);
+    assert_eq!(link(&machine.sample(1)), (Some(4), Some(16)), "the other GPUs are not touched");
+}
+
+#[test]
+fn nvlinks_have_their_own_rates_and_count_errors_while_copies_run() {
+    let machine = changed();
+    let errors = |number: usize| {
+        let gpu = gpu(&machine, 0);
+        let link = &gpu.nvlinks.known().unwrap()[number];
+        [link.crc_errors.get(), link.replay_errors.get(), link.recovery_errors.get()]
+    };
+    let gpu = gpu(&machine, 0);
+    let speeds: Vec<_> = gpu.nvlinks.known().unwrap().iter().map(|link| link.speed_mbps.get()).collect();
+    assert_eq!(speeds, [Some(14_062), Some(14_062), Some(25_781), Some(25_781), None, None]);
+    assert_eq!((errors(3), errors(4)), ([Some(7), Some(8), Some(9)], [None; 3]));
+    machine.sample(0);
+    assert_eq!((errors(2), errors(3)), ([Some(7), Some(8), Some(9)], [Some(107), Some(8), Some(10)]));
 }

@@ -24,6 +24,8 @@ facts! {
             minor: u32,
             /// Serial number of the board.
             serial: String,
+            /// Version of the video BIOS.
+            vbios: String,
             /// Memory of the device in bytes.
             memory_total_bytes: Bytes,
             /// Free memory in bytes.

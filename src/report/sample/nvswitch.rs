@@ -60,6 +60,9 @@ pub(in crate::report) fn healthy(gpus: u32) -> Report {
             generation: Some([5, 5]),
             width: Some([16, 16]),
             replays_added: Some(0),
+            pcie_errors_before: None,
+            pcie_errors_after: None,
+            nvlink_errors: None,
             throttle_reasons: Vec::new(),
             reason: None,
         });

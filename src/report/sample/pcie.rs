@@ -244,6 +244,9 @@ pub(in crate::report) fn hostile() -> Report {
         generation: None,
         width: None,
         replays_added: None,
+        pcie_errors_before: None,
+        pcie_errors_after: None,
+        nvlink_errors: None,
         throttle_reasons: vec![evil.into()],
         reason: Some(evil.into()),
     });

@@ -136,6 +136,7 @@ impl Nvml {
             generation: generation(&device, Device::current_pcie_link_gen).get(),
             width: lanes(&device, Device::current_pcie_link_width).get(),
             replays: device.read(Device::pcie_replay_counter).get().map(u64::from),
+            pcie_errors: pcie_errors(&device).get(),
             throttle_reasons: throttle_reasons(&device).known().cloned().unwrap_or_default(),
         }
     }
@@ -151,6 +152,7 @@ fn read_identity(device: &Opened, gpu: &mut Gpu) {
     gpu.architecture = device.raw(|raw| decode::architecture(raw.architecture()?));
     gpu.minor = device.read(Device::minor_number);
     gpu.serial = device.read(Device::serial);
+    gpu.vbios = device.read(Device::vbios_version);
     let memory = device.read(Device::memory_info);
     gpu.memory_free_bytes = memory.clone().map(|memory| Bytes(memory.free));
     gpu.memory_total_bytes = memory.map(|memory| Bytes(memory.total));
@@ -163,14 +165,18 @@ fn read_pcie(device: &Opened, gpu: &mut Gpu) {
     gpu.pcie_width_max = lanes(device, Device::max_pcie_link_width);
     gpu.pcie_generation_device_max = device.raw(|raw| decode::generation(raw.pcie_generation_device_max()?));
     gpu.pcie_replays = device.read(Device::pcie_replay_counter).map(u64::from);
-    gpu.pcie_errors = device.raw(|raw| {
+    gpu.pcie_errors = pcie_errors(device);
+}
+
+fn pcie_errors(device: &Opened) -> Reading<PcieErrors> {
+    device.raw(|raw| {
         let values = raw.fields(&PCIE_ERRORS.map(|id| Field { id, scope: 0 }))?;
         let values: Vec<_> = values.into_iter().collect::<Result<_, _>>()?;
         match values[..] {
             [correctable, non_fatal, fatal] => Ok(PcieErrors { correctable, non_fatal, fatal }),
             _ => Err(Unknown::Unsupported),
         }
-    });
+    })
 }
 
 fn read_nvlink(device: &Opened, gpu: &mut Gpu) {

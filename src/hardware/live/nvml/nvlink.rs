@@ -49,7 +49,7 @@ pub fn read(device: &Device<'static>) -> Result<Vec<NvLink>, Unknown> {
     if count > MOST_LINKS {
         return Err(decode::unlisted("count of NVLinks", count));
     }
-    let values = Values::read(raw, count, &PER_LINK);
+    let values = Values::read(raw, 0..count, &PER_LINK);
     Ok((0..count).map(|link| read_link(device, raw, link, &values)).collect())
 }
 
@@ -70,9 +70,9 @@ struct Values {
 }
 
 impl Values {
-    fn read(raw: Raw, links: u32, per_link: &[u32]) -> Self {
+    fn read(raw: Raw, links: impl Iterator<Item = u32> + Clone, per_link: &[u32]) -> Self {
         let fields: Vec<_> =
-            (0..links).flat_map(|link| per_link.iter().map(move |&id| Field { id, scope: link })).collect();
+            links.clone().flat_map(|link| per_link.iter().map(move |&id| Field { id, scope: link })).collect();
         let answers = if fields.is_empty() { Ok(Vec::new()) } else { raw.fields(&fields) };
         let values: HashMap<_, _> = match answers {
             Ok(answers) => fields.iter().map(|field| (field.id, field.scope)).zip(answers).collect(),
@@ -80,7 +80,7 @@ impl Values {
         };
         let mut common_speed = Err(Unknown::Unsupported);
         if per_link.contains(&SPEED)
-            && (0..links).any(|link| values.get(&(SPEED, link)) == Some(&Err(Unknown::Unsupported)))
+            && links.clone().any(|link| values.get(&(SPEED, link)) == Some(&Err(Unknown::Unsupported)))
         {
             common_speed = raw.fields(&[Field { id: COMMON_SPEED, scope: 0 }]).and_then(|mut values| only(&mut values));
         }
@@ -129,8 +129,8 @@ fn errors_later<T>() -> Reading<T> {
 
 /// Fills in the error counters of links that were read before.
 pub fn read_errors(device: &Device<'static>, links: &mut [NvLink]) {
-    let count = u32::try_from(links.len()).unwrap_or(0);
-    let values = Values::read(Raw::new(device), count, &ERRORS_PER_LINK);
+    let numbers: Vec<_> = links.iter().map(|link| u32::from(link.link)).collect();
+    let values = Values::read(Raw::new(device), numbers.iter().copied(), &ERRORS_PER_LINK);
     for link in links {
         let number = u32::from(link.link);
         let wrapper = device.link_wrapper_for(number);

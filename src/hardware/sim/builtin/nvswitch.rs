@@ -13,7 +13,8 @@ use super::GRANTED;
 /// Copies over NVLink. A least-squares reading of the recorded gated runs (512 and 64 MiB, one
 /// copy and eight in a row: 394, 396.3, 371, 388 GB/s) is 397.5 GB/s, 3 us for each copy and 9 us
 /// for the first; small copies in a row took 2.8 us. A kernel reached 365 and 370. Both ways at
-/// once 392 were left of 396. Issued by the destination, 512 MiB and 64 MiB took some 5 us longer.
+/// once 392 were left of 396. Issued by the destination, one copy of 512, 64 and 1 MiB took 7, 4 and
+/// 10 us longer; rows of them cost 8 to 27 us a copy.
 const NVLINK: PathSpeed = PathSpeed {
     copy: 397.5 / 450.0,
     push: 366.0 / 450.0,
@@ -21,7 +22,7 @@ const NVLINK: PathSpeed = PathSpeed {
     both_ways: 0.9885,
     each_us: 2.75,
     first_us: 9.0,
-    from_destination_us: 5.5,
+    from_destination_us: 9.8,
 };
 
 /// Copies through host memory: 37 GB/s of PCIe's 63, 26 each way when both are busy, 16 us.

@@ -16,7 +16,7 @@ use super::engine::Work;
 use super::memory::Content;
 use super::spec::{CudaPeerRule, GpuSpec, MachineSpec, uuid};
 use copies::Mover;
-use state::State;
+use state::{Recorded, State};
 
 /// A held stream opens by itself after this many nanoseconds.
 const HOLD_LIMIT_NS: f64 = 5e9;
@@ -43,15 +43,11 @@ impl SimDriver {
         if let Some(fault) = &spec.faults.cuda_init {
             return Err(failed(ErrorKind::NoDriver, "cuInit", &fault.meaning, fault.code));
         }
-        // A GPU that fell off the bus is not among CUDA's, so ordinals shift against NVML's.
-        let shown = spec.gpus.iter().zip(0..).filter(|(_, gpu)| !spec.lost(*gpu));
-        let (devices, gpus): (Vec<_>, Vec<_>) = shown
-            .zip(0..)
-            .map(|((gpu, index), ordinal)| {
-                let device = Device(ordinal);
-                (DeviceInfo { device, uuid: Some(uuid(index)), pci: Some(gpu.pci) }, index)
-            })
-            .unzip();
+        let gpus = spec.visible();
+        let shown = gpus.iter().filter_map(|index| Some((*index, spec.gpus.get(*index as usize)?.pci)));
+        let device =
+            |((index, pci), ordinal)| DeviceInfo { device: Device(ordinal), uuid: Some(uuid(index)), pci: Some(pci) };
+        let devices: Vec<_> = shown.zip(0..).map(device).collect();
         if devices.is_empty() {
             return Err(failed(ErrorKind::NoDriver, "cuInit", "no CUDA-capable device is detected", 100));
         }
@@ -179,7 +175,10 @@ impl Driver for SimDriver {
         let mut state = self.state.borrow_mut();
         state.usable_device(stream.device)?;
         // An event that was never recorded holds nobody up.
-        let after = state.event("cuStreamWaitEvent", event)?.into_iter().collect();
+        let after = match state.event("cuStreamWaitEvent", event)? {
+            Recorded::Under(op) => vec![op],
+            Recorded::Never | Recorded::At(_) => Vec::new(),
+        };
         state.enqueue(stream, after, None, Work::Mark).map(drop)
     }
 
@@ -194,8 +193,11 @@ impl Driver for SimDriver {
         }
         let mut times = [0.0; 2];
         for (time, event) in times.iter_mut().zip([start, end]) {
-            let op = state.event(call, event)?.ok_or_else(|| other("an event was never recorded", 400))?;
-            *time = state.engine.end_of(op).ok_or_else(|| other("device not ready", 600))?;
+            *time = match state.event(call, event)? {
+                Recorded::Never => return Err(other("an event was never recorded", 400)),
+                Recorded::Under(_) => return Err(other("device not ready", 600)),
+                Recorded::At(time) => time,
+            };
         }
         Ok(times[1] - times[0])
     }
@@ -260,7 +262,7 @@ impl Driver for SimDriver {
         let mut state = self.state.borrow_mut();
         state.usable_device(event.device)?;
         state.call();
-        if let Some(op) = state.event("cuEventSynchronize", event)? {
+        if let Recorded::Under(op) = state.event("cuEventSynchronize", event)? {
             state.wait_for(op);
         }
         state.usable_device(event.device)

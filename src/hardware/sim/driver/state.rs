@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use crate::hardware::sim::engine::{Engine, Lane, Op, Server, SharedHop, Submission, Work};
 use crate::hardware::sim::memory::Memory;
-use crate::hardware::sim::routes::Hop;
-use crate::hardware::sim::spec::{GpuSpec, MachineSpec};
+use crate::hardware::sim::routes::{Hop, PathClass};
+use crate::hardware::sim::spec::{CopyFault, GpuSpec, MachineSpec, PathSpeed};
 use crate::hardware::{Buffer, Device, ErrorKind, Event, HardwareError, Stream};
 
 use super::failed;
@@ -24,11 +24,35 @@ pub struct Servers {
     pub multiprocessors: Server,
 }
 
-/// What happens in memory, or to a context, when an operation ends.
+/// What an event was last recorded after.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Recorded {
+    /// Nothing yet.
+    Never,
+    /// An operation that has not ended.
+    Under(Op),
+    /// One that ended at this time, nanoseconds.
+    At(f64),
+}
+
+/// A route with what the engine has to know of it.
+#[derive(Debug, Clone)]
+pub struct SharedPath {
+    /// What copies of it reach.
+    pub speed: PathSpeed,
+    /// Rate of its narrowest link, GB/s.
+    pub bottleneck_gbps: f64,
+    /// What it passes.
+    pub hops: Arc<[SharedHop]>,
+}
+
+/// What happens in memory, to an event or to a context, when an operation ends.
 #[derive(Debug)]
 pub enum Effect {
     /// Bytes have moved.
-    Moved { destination: Buffer, source: Buffer, bytes: u64, damaged: u64 },
+    Moved { destination: Buffer, source: Buffer, bytes: u64, fault: Option<CopyFault> },
+    /// An event is reached.
+    Reached(Event),
     /// A kernel touched what it must not: the context is gone.
     IllegalAddress(Device),
 }
@@ -43,14 +67,17 @@ pub struct State {
     pub clock_ns: f64,
     /// Which device may reach the memory of which.
     pub access: HashSet<(Device, Device)>,
+    /// Copies enqueued, which numbers the draws of noise.
+    pub copies: u64,
     /// NVML's index of each device.
     gpus: Vec<u32>,
     contexts: HashMap<Device, Servers>,
     broken: HashMap<Device, HardwareError>,
     lanes: HashMap<Stream, Lane>,
     last_stream: u32,
-    events: Vec<(Device, Option<Op>)>,
+    events: Vec<(Device, Recorded)>,
     hops: HashMap<Hop, SharedHop>,
+    paths: HashMap<(u32, u32, bool), SharedPath>,
     effects: HashMap<Op, Effect>,
     last_use: HashMap<u32, Op>,
 }
@@ -64,6 +91,7 @@ impl State {
             memory: Memory::default(),
             clock_ns: 0.0,
             access: HashSet::new(),
+            copies: 0,
             gpus,
             contexts: HashMap::new(),
             broken: HashMap::new(),
@@ -71,6 +99,7 @@ impl State {
             last_stream: 0,
             events: Vec::new(),
             hops: HashMap::new(),
+            paths: HashMap::new(),
             effects: HashMap::new(),
             last_use: HashMap::new(),
         }
@@ -151,14 +180,14 @@ impl State {
 
     /// A new event.
     pub fn add_event(&mut self, device: Device) -> Event {
-        self.events.push((device, None));
+        self.events.push((device, Recorded::Never));
         Event { device, id: u32::try_from(self.events.len() - 1).unwrap_or(u32::MAX) }
     }
 
-    /// What an event was last recorded after; none before that.
-    pub fn event(&self, call: &str, event: Event) -> Result<Option<Op>, HardwareError> {
+    /// What an event was last recorded after.
+    pub fn event(&self, call: &str, event: Event) -> Result<Recorded, HardwareError> {
         match self.events.get(event.id as usize) {
-            Some((device, op)) if *device == event.device => Ok(*op),
+            Some((device, recorded)) if *device == event.device => Ok(*recorded),
             _ => Err(failed(ErrorKind::Other, call, "invalid resource handle", 400)),
         }
     }
@@ -166,12 +195,13 @@ impl State {
     /// Remembers what an event was recorded after.
     pub fn set_event(&mut self, event: Event, op: Op) {
         if let Some(state) = self.events.get_mut(event.id as usize) {
-            state.1 = Some(op);
+            state.1 = Recorded::Under(op);
+            self.effects.insert(op, Effect::Reached(event));
         }
     }
 
     /// The engine's hop for one of the machine's.
-    pub fn shared_hop(&mut self, hop: Hop) -> SharedHop {
+    fn shared_hop(&mut self, hop: Hop) -> SharedHop {
         if let Some(known) = self.hops.get(&hop) {
             return *known;
         }
@@ -181,6 +211,26 @@ impl State {
             self.engine.oppose(shared, *opposite);
         }
         shared
+    }
+
+    /// The way of copies from one GPU to another.
+    pub fn path(&mut self, from: u32, to: u32, direct: bool) -> SharedPath {
+        if let Some(known) = self.paths.get(&(from, to, direct)) {
+            return known.clone();
+        }
+        let route = if direct { self.spec.direct_route(from, to) } else { self.spec.staged_route(from, to) };
+        let path = SharedPath {
+            speed: match route.class {
+                PathClass::NvLink => self.spec.speeds.nvlink,
+                PathClass::Pcie => self.spec.speeds.pcie,
+                PathClass::CrossSocket => self.spec.speeds.cross_socket,
+                PathClass::Staged => self.spec.speeds.staged,
+            },
+            bottleneck_gbps: self.spec.bottleneck_gbps(&route),
+            hops: route.hops.iter().map(|hop| self.shared_hop(*hop)).collect(),
+        };
+        self.paths.insert((from, to, direct), path.clone());
+        path
     }
 
     /// The host spends the time of a call.
@@ -211,10 +261,18 @@ impl State {
     /// Lets the devices do what they have done by the host's clock.
     pub fn catch_up(&mut self) {
         self.engine.run_to(self.clock_ns);
-        for op in self.engine.take_ended() {
+        for (op, end) in self.engine.take_ended() {
             match self.effects.remove(&op) {
-                Some(Effect::Moved { destination, source, bytes, damaged }) => {
-                    self.memory.copy(destination, source, bytes, damaged);
+                Some(Effect::Moved { destination, source, bytes, fault }) => {
+                    self.memory.copy(destination, source, bytes, fault);
+                }
+                Some(Effect::Reached(event)) => {
+                    // Unless it was recorded again meanwhile.
+                    if let Some((_, recorded)) = self.events.get_mut(event.id as usize)
+                        && *recorded == Recorded::Under(op)
+                    {
+                        *recorded = Recorded::At(end);
+                    }
                 }
                 Some(Effect::IllegalAddress(device)) => {
                     let meaning = "an illegal memory access was encountered";

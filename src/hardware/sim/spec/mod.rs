@@ -8,6 +8,7 @@ mod text;
 
 use serde::{Deserialize, Serialize};
 
+use crate::model::placement::Engine;
 use crate::model::snapshot::{AdapterKind, P2pStatus, PciKind, PcieErrors};
 use crate::model::units::{Bytes, PciAddress, PcieLink};
 
@@ -126,7 +127,7 @@ pub struct FunctionSpec {
 pub struct UplinkSpec {
     /// The root ports that share it.
     pub ports: Vec<PciAddress>,
-    /// Its rate per direction, GB/s.
+    /// Its payload rate per direction, GB/s, before what is lost to protocol.
     pub gbps: f64,
 }
 
@@ -266,7 +267,8 @@ pub struct PathSpeed {
     pub both_ways: f64,
     /// Fixed cost of every copy, microseconds: the time of one small copy in a row of them.
     pub each_us: f64,
-    /// Cost of the first of a row besides, microseconds.
+    /// Cost of the first of a row besides, microseconds: of a large one, smaller ones cost somewhat
+    /// less.
     pub first_us: f64,
     /// Cost of every copy besides that the destination issues, microseconds.
     pub from_destination_us: f64,
@@ -284,9 +286,24 @@ impl MachineSpec {
         exception.map_or(self.peers.rule, |exception| exception.rule)
     }
 
-    /// How direct copies of this pair go wrong, if they do.
-    pub fn copy_fault(&self, source: u32, destination: u32) -> Option<CopyFault> {
-        self.faults.pairs.iter().find(|fault| fault.pairs.contains(source, destination)).map(|fault| fault.fault)
+    /// How direct copies of this pair by this engine go wrong, if they do.
+    pub fn copy_fault(&self, source: u32, destination: u32, engine: Engine) -> Option<CopyFault> {
+        let fits = |fault: &&PairFault| {
+            fault.pairs.contains(source, destination) && fault.engine.is_none_or(|only| only == engine)
+        };
+        self.faults.pairs.iter().find(fits).map(|fault| fault.fault)
+    }
+
+    /// What CUDA shows, by NVML index and in its order. As `CUDA_VISIBLE_DEVICES` has it, an entry
+    /// that names no GPU, a lost one, or one a second time hides itself and all that follow.
+    pub fn visible(&self) -> Vec<u32> {
+        let there = |gpu: u32| (gpu as usize) < self.gpus.len() && !self.lost(gpu);
+        let Some(wanted) = &self.visible_devices else {
+            // A GPU that fell off the bus is not among CUDA's, so ordinals shift against NVML's.
+            return self.gpus.iter().zip(0..).map(|(_, gpu)| gpu).filter(|gpu| there(*gpu)).collect();
+        };
+        let sound = |(place, gpu): &(usize, &u32)| there(**gpu) && !wanted[..*place].contains(gpu);
+        wanted.iter().enumerate().take_while(sound).map(|(_, gpu)| *gpu).collect()
     }
 
     /// Whether this GPU fell off the bus.

@@ -1,0 +1,237 @@
+//! What stands in one buffer, exact to the bit at any size: small buffers hold their bytes, larger
+//! ones a list of stretches, each of which says what its bytes are a part of.
+
+use std::sync::Arc;
+
+use crate::hardware::PatternCheck;
+use crate::hardware::pattern::{pattern, poison};
+
+/// Where the bytes of a stretch come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Content {
+    /// The pattern of this seed.
+    Pattern(u64),
+    /// The poison of this value.
+    Poison(u64),
+    /// These bytes.
+    Bytes(Arc<[u8]>),
+}
+
+impl Content {
+    /// The byte at this place of the content.
+    fn byte(&self, place: u64) -> u8 {
+        let of = |word: u64| word.to_le_bytes()[(place % 8) as usize];
+        match self {
+            Self::Pattern(seed) => of(pattern(*seed, place / 8)),
+            Self::Poison(value) => of(poison(*value, place / 8)),
+            Self::Bytes(bytes) => usize::try_from(place).ok().and_then(|place| bytes.get(place)).copied().unwrap_or(0),
+        }
+    }
+
+    /// The 8 bytes from this place of the content on.
+    fn word(&self, place: u64) -> u64 {
+        match self {
+            Self::Pattern(seed) if place.is_multiple_of(8) => pattern(*seed, place / 8),
+            Self::Poison(value) if place.is_multiple_of(8) => poison(*value, place / 8),
+            _ => u64::from_le_bytes(std::array::from_fn(|byte| self.byte(place + byte as u64))),
+        }
+    }
+}
+
+/// Bytes from `start` up to the start of the next stretch, which are those of the content from
+/// `origin` on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stretch {
+    start: u64,
+    content: Content,
+    origin: u64,
+}
+
+impl Stretch {
+    /// A content from its beginning on.
+    pub const fn whole(content: Content) -> Self {
+        Self { start: 0, content, origin: 0 }
+    }
+
+    fn byte(&self, at: u64) -> u8 {
+        self.content.byte(at - self.start + self.origin)
+    }
+
+    fn word(&self, at: u64) -> u64 {
+        self.content.word(at - self.start + self.origin)
+    }
+
+    /// Whether its bytes stand where the content has them.
+    const fn in_place(&self) -> bool {
+        self.start == self.origin
+    }
+
+    fn goes_on(&self, next: &Self) -> bool {
+        self.content == next.content && next.start - self.start == next.origin.wrapping_sub(self.origin)
+    }
+}
+
+/// The contents of a buffer.
+#[derive(Debug)]
+pub enum Contents {
+    /// The bytes themselves.
+    Real(Vec<u8>),
+    /// Stretches in order, the first at 0, none of them empty, up to this many bytes.
+    Symbolic(Vec<Stretch>, u64),
+}
+
+impl Contents {
+    /// Memory of this size with this in it.
+    pub fn new(bytes: u64, real: bool, content: Content) -> Self {
+        let mut new = match usize::try_from(bytes) {
+            Ok(bytes) if real => Self::Real(vec![0; bytes]),
+            _ => Self::Symbolic(Vec::new(), bytes),
+        };
+        new.write(0, bytes, &[Stretch::whole(content)]);
+        new
+    }
+
+    /// Some bytes, as stretches that begin at 0.
+    pub fn read(&self, at: u64, bytes: u64) -> Vec<Stretch> {
+        match self {
+            Self::Real(memory) => {
+                let place = |at: u64| usize::try_from(at).map_or(memory.len(), |at| at.min(memory.len()));
+                vec![Stretch::whole(Content::Bytes(memory[place(at)..place(at + bytes)].into()))]
+            }
+            Self::Symbolic(stretches, _) => {
+                let mut cut = cut(stretches, at, at + bytes);
+                cut.iter_mut().for_each(|stretch| stretch.start -= at);
+                cut
+            }
+        }
+    }
+
+    /// Writes bytes that stretches hold from 0 on; what lies beyond the memory is left out.
+    pub fn write(&mut self, at: u64, bytes: u64, from: &[Stretch]) {
+        match self {
+            Self::Real(memory) => {
+                let Ok(start) = usize::try_from(at) else { return };
+                let mut stretches = from.iter().peekable();
+                let places = memory.iter_mut().skip(start).zip(0..bytes);
+                let mut current = stretches.next();
+                for (byte, place) in places {
+                    while stretches.peek().is_some_and(|next| next.start <= place) {
+                        current = stretches.next();
+                    }
+                    let Some(stretch) = current else { return };
+                    *byte = stretch.byte(place);
+                }
+            }
+            Self::Symbolic(stretches, size) => {
+                let end = (at + bytes).min(*size);
+                if at >= end || from.is_empty() {
+                    return;
+                }
+                let mut new = cut(stretches, 0, at);
+                let mut middle = cut(from, 0, end - at);
+                middle.iter_mut().for_each(|stretch| stretch.start += at);
+                new.extend(middle);
+                new.extend(cut(stretches, end, *size));
+                new.dedup_by(|next, stretch| stretch.goes_on(next));
+                *stretches = new;
+            }
+        }
+    }
+
+    /// Turns one bit over.
+    pub fn flip(&mut self, bit: u64) {
+        let at = bit / 8;
+        let flipped = self.byte(at) ^ (1 << (bit % 8));
+        self.write(at, 1, &[Stretch::whole(Content::Bytes([flipped].into()))]);
+    }
+
+    /// One byte.
+    pub fn byte(&self, at: u64) -> u8 {
+        match self {
+            Self::Real(memory) => usize::try_from(at).ok().and_then(|at| memory.get(at)).copied().unwrap_or(0),
+            Self::Symbolic(stretches, _) => {
+                let after = stretches.partition_point(|stretch| stretch.start <= at);
+                stretches.get(after.wrapping_sub(1)).map_or(0, |stretch| stretch.byte(at))
+            }
+        }
+    }
+
+    /// What the check kernel counts over the first `bytes` bytes.
+    pub fn check(&self, bytes: u64, seed: u64, value: u64) -> PatternCheck {
+        let words = bytes / 8;
+        let mut check = Check { seed, value, found: PatternCheck { words, wrong: 0, poisoned: 0, first_wrong: None } };
+        match self {
+            Self::Real(memory) => {
+                for (word, index) in memory.as_chunks::<8>().0.iter().zip(0..words) {
+                    check.word(index, u64::from_le_bytes(*word));
+                }
+            }
+            Self::Symbolic(stretches, size) => {
+                let ends = stretches.iter().skip(1).map(|next| next.start).chain([*size]);
+                let mut index = 0;
+                for (stretch, end) in stretches.iter().zip(ends) {
+                    let end = end.min(words * 8);
+                    check.stretch(stretch, index..end / 8);
+                    index = index.max(end / 8);
+                    // A word that this stretch shares with the next ones.
+                    if index * 8 < end {
+                        let bytes = std::array::from_fn(|byte| self.byte(index * 8 + byte as u64));
+                        check.word(index, u64::from_le_bytes(bytes));
+                        index += 1;
+                    }
+                }
+            }
+        }
+        check.found
+    }
+}
+
+/// The stretches between two places, the first cut to begin at `from`.
+fn cut(stretches: &[Stretch], from: u64, to: u64) -> Vec<Stretch> {
+    if from >= to {
+        return Vec::new();
+    }
+    let first = stretches.partition_point(|stretch| stretch.start <= from).saturating_sub(1);
+    let inside = stretches[first..].iter().take_while(|stretch| stretch.start < to);
+    let cut = |stretch: &Stretch| {
+        let start = stretch.start.max(from);
+        Stretch { start, origin: stretch.origin + (start - stretch.start), content: stretch.content.clone() }
+    };
+    inside.map(cut).collect()
+}
+
+/// A check under way.
+struct Check {
+    seed: u64,
+    value: u64,
+    found: PatternCheck,
+}
+
+impl Check {
+    fn word(&mut self, index: u64, word: u64) {
+        if word != pattern(self.seed, index) {
+            self.wrong(index, 1, word == poison(self.value, index));
+        }
+    }
+
+    fn wrong(&mut self, index: u64, words: u64, poisoned: bool) {
+        self.found.wrong += words;
+        self.found.poisoned += if poisoned { words } else { 0 };
+        self.found.first_wrong.get_or_insert(index * 8);
+    }
+
+    /// Whole words of one stretch. What is generated elsewhere, or of another number, differs in
+    /// every word: of one seed no two words are alike, and of two seeds no two at one place.
+    fn stretch(&mut self, stretch: &Stretch, words: std::ops::Range<u64>) {
+        if words.is_empty() {
+            return;
+        }
+        let (first, count) = (words.start, words.end - words.start);
+        match stretch.content {
+            Content::Pattern(seed) if seed == self.seed && stretch.in_place() => {}
+            Content::Pattern(_) => self.wrong(first, count, false),
+            Content::Poison(value) => self.wrong(first, count, value == self.value && stretch.in_place()),
+            Content::Bytes(_) => words.for_each(|index| self.word(index, stretch.word(index * 8))),
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! What arrives of a copy that goes wrong.
+
+use std::ops::Range;
+
+use crate::hardware::sim::spec::CopyFault;
+
+/// Places of damaged words are listed one by one up to this many; beyond, they stand in this many
+/// groups, so that a copy with millions of them stays cheap.
+const MOST_PLACES: u64 = 4096;
+
+/// Something that a copy does to the destination, in bytes from its beginning.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Piece {
+    /// Bytes of the source arrive.
+    Arrives {
+        /// From where in the source.
+        from: u64,
+        /// Where.
+        at: u64,
+        /// How many.
+        bytes: u64,
+    },
+    /// Something arrives that nobody sent.
+    Garbage {
+        /// Where.
+        at: u64,
+        /// How much.
+        bytes: u64,
+    },
+    /// A bit turns over.
+    Flips {
+        /// Counted from the beginning.
+        bit: u64,
+    },
+}
+
+/// What a copy of this many bytes does, one after the other.
+pub fn pieces(fault: Option<CopyFault>, bytes: u64) -> Vec<Piece> {
+    let arrives = |from, at, bytes| Piece::Arrives { from, at, bytes };
+    let all = arrives(0, 0, bytes);
+    match fault {
+        _ if bytes == 0 => Vec::new(),
+        Some(CopyFault::Dropped | CopyFault::Hangs | CopyFault::Crashes) => Vec::new(),
+        Some(CopyFault::Corrupt { words }) => {
+            let places = spread(words, bytes / 8);
+            let garbage =
+                places.map(|words| Piece::Garbage { at: words.start * 8, bytes: (words.end - words.start) * 8 });
+            [all].into_iter().chain(garbage).collect()
+        }
+        Some(CopyFault::Shifted { bytes: by }) => {
+            let by = by % bytes;
+            vec![arrives(0, by, bytes - by), arrives(bytes - by, 0, by)]
+        }
+        Some(CopyFault::FlippedBit { bit }) => vec![all, Piece::Flips { bit: bit % (bytes * 8) }],
+        Some(CopyFault::MissingTail { bytes: missing }) => vec![arrives(0, 0, bytes.saturating_sub(missing))],
+        // Where the bytes come from, and when they arrive, is not decided here.
+        None
+        | Some(CopyFault::WrongSource | CopyFault::Stale | CopyFault::Slow { .. } | CopyFault::Unstable { .. }) => {
+            vec![all]
+        }
+    }
+}
+
+/// Some words of many, evenly spread, the first among them.
+fn spread(some: u64, of: u64) -> impl Iterator<Item = Range<u64>> {
+    let some = some.min(of);
+    let groups = some.min(MOST_PLACES);
+    #[allow(clippy::cast_possible_truncation, reason = "no larger than what is scaled, which has 64 bits")]
+    let part = move |of: u64, group: u64| (u128::from(of) * u128::from(group) / u128::from(groups.max(1))) as u64;
+    let mut free = 0;
+    (0..groups).map(move |group| {
+        let start = part(of, group).max(free);
+        free = start + part(some, group + 1) - part(some, group);
+        start..free
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn damaged_words_are_as_many_as_are_asked_for_and_no_two_the_same() {
+        for of in [1, 2, 3, 5, 7, 100, 4095, 4096, 4097, 10_000, 1 << 26] {
+            for some in [0, 1, 2, 3, 5, 99, 4095, 4096, 4097, 9_999, 1 << 25, u64::MAX] {
+                let places: Vec<_> = spread(some, of).collect();
+                assert_eq!(
+                    places.iter().map(|place| place.end - place.start).sum::<u64>(),
+                    some.min(of),
+                    "{some} of {of}"
+                );
+                assert!(places.windows(2).all(|two| two[0].end <= two[1].start), "{some} of {of}");
+                assert!(places.last().is_none_or(|last| last.end <= of), "{some} of {of}");
+                assert!(places.first().is_none_or(|first| first.start == 0));
+            }
+        }
+    }
+}

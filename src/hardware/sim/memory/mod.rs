@@ -1,0 +1,155 @@
+//! Memory of the simulated GPUs: what is taken, and what stands in it, exact to the bit.
+
+mod contents;
+mod damage;
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::hardware::{Buffer, Device, PatternCheck};
+
+use super::spec::CopyFault;
+pub use contents::Content;
+use contents::{Contents, Stretch};
+use damage::Piece;
+
+/// Buffers up to this size hold their bytes one by one.
+const REAL_BYTES: u64 = 1 << 20;
+/// Seed of the pattern in memory that nobody wrote to, and of what arrives and nobody sent. No
+/// caller's seed has a reason to be near.
+const GARBAGE: u64 = 0x6b8f_3d1a_94c7_25e0;
+
+#[derive(Debug)]
+struct State {
+    buffer: Buffer,
+    contents: Contents,
+}
+
+/// Why memory cannot be had or used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MemoryError {
+    /// It is full.
+    Full,
+    /// There is no such buffer (any more), or it is smaller than that.
+    Invalid,
+}
+
+/// All buffers of all devices.
+#[derive(Debug)]
+pub struct Memory {
+    real_bytes: u64,
+    taken: HashMap<Device, u64>,
+    buffers: BTreeMap<u32, State>,
+    last_id: u32,
+    /// What the last copy from another device brought to each, and how many bytes.
+    brought: HashMap<Device, (Vec<Stretch>, u64)>,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self::with_real_bytes(REAL_BYTES)
+    }
+}
+
+impl Memory {
+    /// Memory whose buffers up to this size hold their bytes one by one.
+    fn with_real_bytes(real_bytes: u64) -> Self {
+        let (taken, buffers, brought) = (HashMap::new(), BTreeMap::new(), HashMap::new());
+        Self { real_bytes, taken, buffers, last_id: 0, brought }
+    }
+
+    /// Bytes taken on a device.
+    pub fn taken(&self, device: Device) -> u64 {
+        self.taken.get(&device).copied().unwrap_or(0)
+    }
+
+    /// Takes memory on a device that has `free` bytes when nothing is taken.
+    pub fn allocate(&mut self, device: Device, bytes: u64, free: u64) -> Result<Buffer, MemoryError> {
+        let taken = self.taken(device).checked_add(bytes).filter(|taken| *taken <= free).ok_or(MemoryError::Full)?;
+        self.taken.insert(device, taken);
+        self.last_id += 1;
+        let buffer = Buffer { device, id: self.last_id, bytes };
+        let fresh = Content::Pattern(GARBAGE ^ u64::from(buffer.id));
+        let contents = Contents::new(bytes, bytes <= self.real_bytes, fresh);
+        self.buffers.insert(buffer.id, State { buffer, contents });
+        Ok(buffer)
+    }
+
+    /// Gives memory back.
+    pub fn free(&mut self, buffer: Buffer) -> Result<(), MemoryError> {
+        self.usable(buffer, 0)?;
+        self.buffers.remove(&buffer.id);
+        if let Some(taken) = self.taken.get_mut(&buffer.device) {
+            *taken = taken.saturating_sub(buffer.bytes);
+        }
+        Ok(())
+    }
+
+    /// Whether the first `bytes` bytes of a buffer can be used.
+    pub fn usable(&self, buffer: Buffer, bytes: u64) -> Result<(), MemoryError> {
+        let known = self.buffers.get(&buffer.id).is_some_and(|state| state.buffer == buffer);
+        if known && bytes <= buffer.bytes { Ok(()) } else { Err(MemoryError::Invalid) }
+    }
+
+    /// Writes this content to the whole words of the first `bytes` bytes, as a kernel does.
+    pub fn write(&mut self, buffer: Buffer, bytes: u64, content: Content) {
+        if let Some(state) = self.buffers.get_mut(&buffer.id) {
+            state.contents.write(0, bytes / 8 * 8, &[Stretch::whole(content)]);
+        }
+    }
+
+    /// Copies the first `bytes` bytes, well or not. Copies to or from a buffer that was given back
+    /// meanwhile go nowhere.
+    pub fn copy(&mut self, destination: Buffer, source: Buffer, bytes: u64, fault: Option<CopyFault>) {
+        let Some(from) = self.buffers.get(&source.id) else { return };
+        let (data, bytes) = match fault {
+            Some(CopyFault::Stale) => match self.brought.get(&destination.device) {
+                Some((stale, length)) => (stale.clone(), bytes.min(*length)),
+                None => return,
+            },
+            Some(CopyFault::WrongSource) => {
+                let garbage = || vec![Stretch::whole(Content::Pattern(GARBAGE))];
+                let other = self.elsewhere(source, destination, bytes);
+                (other.map_or_else(garbage, |other| other.contents.read(0, bytes)), bytes)
+            }
+            _ => (from.contents.read(0, bytes), bytes),
+        };
+        let Some(state) = self.buffers.get_mut(&destination.id) else { return };
+        let whole = Contents::Symbolic(data, bytes);
+        let pieces = damage::pieces(fault, bytes);
+        for piece in &pieces {
+            match *piece {
+                Piece::Arrives { from, at, bytes } => state.contents.write(at, bytes, &whole.read(from, bytes)),
+                Piece::Garbage { at, bytes } => {
+                    state.contents.write(at, bytes, &[Stretch::whole(Content::Pattern(GARBAGE))]);
+                }
+                Piece::Flips { bit } => state.contents.flip(bit),
+            }
+        }
+        if source.device != destination.device && !pieces.is_empty() {
+            self.brought.insert(destination.device, (whole.read(0, bytes), bytes));
+        }
+    }
+
+    /// The buffer of another device that a copy from the wrong source takes: at the place among that
+    /// device's buffers which the right one has among its own, of a third device if there is one.
+    fn elsewhere(&self, source: Buffer, destination: Buffer, bytes: u64) -> Option<&State> {
+        let of = |device| self.buffers.values().filter(move |state| state.buffer.device == device);
+        let place = of(source.device).position(|state| state.buffer == source)?;
+        let fits = |state: &&State| state.buffer.bytes >= bytes && state.buffer != destination;
+        let mut devices: Vec<_> = self.buffers.values().map(|state| state.buffer.device).collect();
+        devices.retain(|device| *device != source.device);
+        devices.sort_unstable_by_key(|device| (*device == destination.device, *device));
+        devices.dedup();
+        let best = |device| of(device).nth(place).filter(fits).or_else(|| of(device).find(fits));
+        devices.into_iter().find_map(best)
+    }
+
+    /// Compares the first `bytes` bytes with the pattern of a seed.
+    pub fn check(&self, buffer: Buffer, bytes: u64, seed: u64, poison: u64) -> PatternCheck {
+        let empty = PatternCheck { words: bytes / 8, wrong: 0, poisoned: 0, first_wrong: None };
+        self.buffers.get(&buffer.id).map_or(empty, |state| state.contents.check(bytes, seed, poison))
+    }
+}
+
+#[cfg(test)]
+mod tests;

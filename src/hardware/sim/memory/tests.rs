@@ -1,0 +1,290 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::hardware::pattern::{pattern, poison};
+
+const POISON: u64 = 0xdead_beef;
+const MIB: u64 = 1 << 20;
+
+fn two(memory: &mut Memory, bytes: u64) -> [Buffer; 2] {
+    [0, 1].map(|device| memory.allocate(Device(device), bytes, 1 << 40).unwrap())
+}
+
+fn check(memory: &Memory, buffer: Buffer, bytes: u64, seed: u64) -> (u64, u64, Option<u64>) {
+    let check = memory.check(buffer, bytes, seed, POISON);
+    assert_eq!(check.words, bytes / 8);
+    (check.wrong, check.poisoned, check.first_wrong)
+}
+
+/// What arrives of a copy of 512 MiB with a fault.
+fn arrives(fault: CopyFault) -> (u64, u64, Option<u64>) {
+    let mut memory = Memory::default();
+    let [a, b] = two(&mut memory, 512 * MIB);
+    memory.write(a, 512 * MIB, Content::Pattern(1));
+    memory.write(b, 512 * MIB, Content::Poison(POISON));
+    memory.copy(b, a, 512 * MIB, Some(fault));
+    check(&memory, b, 512 * MIB, 1)
+}
+
+#[test]
+fn fresh_memory_is_garbage_and_not_poison() {
+    let mut memory = Memory::default();
+    let [a, b] = two(&mut memory, 64 * MIB);
+    assert_eq!(check(&memory, a, 64 * MIB, 1), (8 * MIB, 0, Some(0)));
+    assert_eq!(check(&memory, b, 8, 0), (1, 0, Some(0)));
+}
+
+#[test]
+fn a_copy_moves_what_it_is_told_and_the_rest_keeps_its_poison() {
+    for real_bytes in [0, 800] {
+        let mut memory = Memory::with_real_bytes(real_bytes);
+        let [a, b] = two(&mut memory, 800);
+        memory.write(a, 800, Content::Pattern(1));
+        memory.write(b, 800, Content::Poison(POISON));
+        memory.copy(b, a, 400, None);
+        assert_eq!(check(&memory, b, 400, 1), (0, 0, None));
+        assert_eq!(check(&memory, b, 800, 1), (50, 50, Some(400)));
+        assert_eq!(check(&memory, b, 400, 2), (50, 0, Some(0)));
+        memory.copy(b, a, 800, None);
+        assert_eq!(check(&memory, b, 800, 1), (0, 0, None));
+    }
+}
+
+#[test]
+fn a_word_that_is_written_in_part_is_wrong_and_not_poison() {
+    for real_bytes in [0, 80] {
+        let mut memory = Memory::with_real_bytes(real_bytes);
+        let [a, b] = two(&mut memory, 80);
+        memory.write(a, 80, Content::Pattern(1));
+        memory.write(b, 80, Content::Poison(POISON));
+        memory.copy(b, a, 20, None);
+        assert_eq!(check(&memory, b, 80, 1), (8, 7, Some(16)));
+    }
+}
+
+#[test]
+fn every_fault_leaves_what_it_should_in_large_buffers() {
+    let words = 64 * MIB;
+    assert_eq!(arrives(CopyFault::Dropped), (words, words, Some(0)));
+    assert_eq!(arrives(CopyFault::Corrupt { words: 3 }), (3, 0, Some(0)));
+    assert_eq!(arrives(CopyFault::Corrupt { words: u64::MAX }), (words, 0, Some(0)));
+    assert_eq!(arrives(CopyFault::WrongSource), (words, 0, Some(0)));
+    for bytes in [4, 8, 2 * MIB, 512 * MIB - 4] {
+        assert_eq!(arrives(CopyFault::Shifted { bytes }), (words, 0, Some(0)), "{bytes}");
+    }
+    assert_eq!(arrives(CopyFault::Shifted { bytes: 512 * MIB }), (0, 0, None));
+    for bit in [0, 12_345_678, 512 * MIB * 8 - 1] {
+        assert_eq!(arrives(CopyFault::FlippedBit { bit }), (1, 0, Some(bit / 64 * 8)), "{bit}");
+    }
+    assert_eq!(arrives(CopyFault::MissingTail { bytes: 4 }), (1, 0, Some(512 * MIB - 8)));
+    assert_eq!(arrives(CopyFault::MissingTail { bytes: 4096 }), (512, 512, Some(512 * MIB - 4096)));
+    assert_eq!(arrives(CopyFault::Stale), (words, words, Some(0)), "nothing was brought before");
+}
+
+#[test]
+fn what_is_stale_is_what_the_last_copy_to_the_same_device_brought() {
+    let mut memory = Memory::default();
+    let [a, b] = two(&mut memory, 16 * MIB);
+    let c = memory.allocate(Device(2), 16 * MIB, 1 << 40).unwrap();
+    memory.write(a, 16 * MIB, Content::Pattern(1));
+    memory.write(c, 16 * MIB, Content::Pattern(3));
+    memory.copy(b, c, 16 * MIB, None);
+    memory.write(b, 16 * MIB, Content::Poison(POISON));
+    memory.copy(b, a, 16 * MIB, Some(CopyFault::Stale));
+    assert_eq!(check(&memory, b, 16 * MIB, 3), (0, 0, None));
+    assert_eq!(check(&memory, b, 16 * MIB, 1), (2 * MIB, 0, Some(0)));
+}
+
+#[test]
+fn memory_is_accounted_for() {
+    let mut memory = Memory::default();
+    let a = memory.allocate(Device(0), 60, 100).unwrap();
+    assert_eq!(memory.allocate(Device(0), 60, 100), Err(MemoryError::Full));
+    assert_eq!(memory.allocate(Device(0), u64::MAX, 100), Err(MemoryError::Full));
+    memory.free(a).unwrap();
+    assert_eq!(memory.free(a), Err(MemoryError::Invalid));
+    assert_eq!(memory.usable(a, 1), Err(MemoryError::Invalid));
+    let b = memory.allocate(Device(0), 60, 100).unwrap();
+    assert_ne!(a.id, b.id);
+    assert_eq!(memory.usable(b, 61), Err(MemoryError::Invalid));
+}
+
+/// Something done to four buffers on three devices.
+#[derive(Debug, Clone)]
+enum Step {
+    Write { buffer: usize, bytes: u64, poison: bool, number: u64 },
+    Copy { destination: usize, source: usize, bytes: u64, fault: Option<CopyFault> },
+}
+
+const SIZES: [(u32, u64); 4] = [(0, 96), (1, 200), (2, 131), (1, 64)];
+
+fn faults() -> impl Strategy<Value = Option<CopyFault>> {
+    prop_oneof![
+        4 => Just(None),
+        1 => Just(Some(CopyFault::Dropped)),
+        1 => (0_u64..30).prop_map(|words| Some(CopyFault::Corrupt { words })),
+        1 => Just(Some(CopyFault::WrongSource)),
+        1 => (0_u64..300).prop_map(|bytes| Some(CopyFault::Shifted { bytes })),
+        1 => (0_u64..2000).prop_map(|bit| Some(CopyFault::FlippedBit { bit })),
+        1 => (0_u64..100).prop_map(|bytes| Some(CopyFault::MissingTail { bytes })),
+        1 => Just(Some(CopyFault::Stale)),
+    ]
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let any_bytes = || 0_u64..=200;
+    let write = (0..4_usize, any_bytes(), any::<bool>(), 0_u64..3)
+        .prop_map(|(buffer, bytes, poison, number)| Step::Write { buffer, bytes, poison, number });
+    let copy = (0..4_usize, 0..4_usize, any_bytes(), faults())
+        .prop_map(|(destination, source, bytes, fault)| Step::Copy { destination, source, bytes, fault });
+    prop::collection::vec(prop_oneof![write, copy], 1..20)
+}
+
+/// The same, written down as plainly as can be: every byte by itself.
+struct Plain {
+    buffers: Vec<Vec<u8>>,
+    brought: HashMap<u32, Vec<u8>>,
+}
+
+impl Plain {
+    fn new() -> Self {
+        let fresh = |place: usize, bytes: u64| {
+            (0..bytes).map(move |at| byte(pattern(GARBAGE ^ (place as u64 + 1), at / 8), at))
+        };
+        let buffers = SIZES.iter().enumerate().map(|(place, (_, bytes))| fresh(place, *bytes).collect()).collect();
+        Self { buffers, brought: HashMap::new() }
+    }
+
+    fn copy(&mut self, destination: usize, source: usize, bytes: u64, fault: Option<CopyFault>) {
+        let garbage =
+            |count: usize| -> Vec<u8> { (0..count as u64).map(|at| byte(pattern(GARBAGE, at / 8), at)).collect() };
+        let mut data = self.buffers[source][..bytes as usize].to_vec();
+        let (to, from) = (SIZES[destination].0, SIZES[source].0);
+        match fault {
+            Some(CopyFault::Dropped) => return,
+            Some(CopyFault::Stale) => match self.brought.get(&to) {
+                Some(stale) => data = stale[..stale.len().min(bytes as usize)].to_vec(),
+                None => return,
+            },
+            Some(CopyFault::WrongSource) => {
+                // The first buffer of each device stands at its first place, the other at its second.
+                let place = usize::from(source == 3);
+                let mut devices: Vec<u32> = (0..3).filter(|device| *device != from).collect();
+                devices.sort_by_key(|device| (*device == to, *device));
+                let fits = |index: &usize| SIZES[*index].1 >= bytes && *index != destination;
+                let of = |device: u32| (0..4).filter(|index| SIZES[*index].0 == device).collect::<Vec<_>>();
+                let best = |device: u32| {
+                    of(device).get(place).copied().filter(fits).or_else(|| of(device).into_iter().find(fits))
+                };
+                data = match devices.into_iter().find_map(best) {
+                    Some(other) => self.buffers[other][..bytes as usize].to_vec(),
+                    None => garbage(bytes as usize),
+                };
+            }
+            _ => {}
+        }
+        let target = &mut self.buffers[destination];
+        let length = data.len();
+        if length == 0 {
+            return;
+        }
+        match fault {
+            Some(CopyFault::Shifted { bytes: by }) => {
+                for (at, value) in data.iter().enumerate() {
+                    target[(at + by as usize) % length] = *value;
+                }
+            }
+            Some(CopyFault::MissingTail { bytes: missing }) => {
+                let there = length.saturating_sub(missing as usize);
+                target[..there].copy_from_slice(&data[..there]);
+            }
+            _ => target[..length].copy_from_slice(&data),
+        }
+        match fault {
+            Some(CopyFault::FlippedBit { bit }) => {
+                let bit = bit as usize % (length * 8);
+                target[bit / 8] ^= 1 << (bit % 8);
+            }
+            Some(CopyFault::Corrupt { words }) => {
+                let all = length / 8;
+                let some = all.min(words as usize);
+                for word in (0..some).map(|index| index * all / some) {
+                    target[word * 8..word * 8 + 8].copy_from_slice(&garbage(8));
+                }
+            }
+            _ => {}
+        }
+        if to != from {
+            self.brought.insert(to, data);
+        }
+    }
+
+    fn check(&self, buffer: usize, bytes: u64, seed: u64, value: u64) -> PatternCheck {
+        let mut check = PatternCheck { words: bytes / 8, wrong: 0, poisoned: 0, first_wrong: None };
+        for index in 0..bytes / 8 {
+            let at = index as usize * 8;
+            let word = u64::from_le_bytes(self.buffers[buffer][at..at + 8].try_into().unwrap());
+            if word != pattern(seed, index) {
+                check.wrong += 1;
+                check.poisoned += u64::from(word == poison(value, index));
+                check.first_wrong.get_or_insert(index * 8);
+            }
+        }
+        check
+    }
+}
+
+fn byte(word: u64, at: u64) -> u8 {
+    word.to_le_bytes()[(at % 8) as usize]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn bytes_and_stretches_and_a_plain_model_of_memory_agree(steps in steps()) {
+        let mut plain = Plain::new();
+        // All symbolic, mixed, all real.
+        let mut memories: Vec<_> = [0, 100, 200].into_iter().map(|real_bytes| {
+            let mut memory = Memory::with_real_bytes(real_bytes);
+            let buffers = SIZES.map(|(device, bytes)| memory.allocate(Device(device), bytes, 1 << 40).unwrap());
+            (memory, buffers)
+        }).collect();
+        for step in steps {
+            match step {
+                Step::Write { buffer, bytes, poison: poisoned, number } => {
+                    let bytes = bytes.min(SIZES[buffer].1);
+                    let value = |at: u64| if poisoned { poison(number, at / 8) } else { pattern(number, at / 8) };
+                    for at in 0..bytes / 8 * 8 {
+                        plain.buffers[buffer][at as usize] = byte(value(at), at);
+                    }
+                    for (memory, buffers) in &mut memories {
+                        let content = if poisoned { Content::Poison(number) } else { Content::Pattern(number) };
+                        memory.write(buffers[buffer], bytes, content);
+                    }
+                }
+                Step::Copy { destination, source, bytes, fault } => {
+                    if destination == source {
+                        continue;
+                    }
+                    let bytes = bytes.min(SIZES[destination].1).min(SIZES[source].1);
+                    plain.copy(destination, source, bytes, fault);
+                    for (memory, buffers) in &mut memories {
+                        memory.copy(buffers[destination], buffers[source], bytes, fault);
+                    }
+                }
+            }
+            for (index, (_, bytes)) in SIZES.into_iter().enumerate() {
+                for (memory, buffers) in &memories {
+                    let contents = &memory.buffers[&buffers[index].id].contents;
+                    let found: Vec<u8> = (0..bytes).map(|at| contents.byte(at)).collect();
+                    prop_assert_eq!(&found, &plain.buffers[index]);
+                    for (seed, value) in [(0, 0), (1, 1), (1, 2), (2, 0)] {
+                        let found = memory.check(buffers[index], bytes, seed, value);
+                        prop_assert_eq!(found, plain.check(index, bytes, seed, value));
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Verification over simulated machines whose copies go wrong in one way each: every one is caught,
+//! in the engine that it is a fault of, and none is seen where there is none.
+
+#![allow(clippy::disallowed_macros, reason = "the counts are to be seen")]
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::hardware::sim::spec::{CopyFault, MachineSpec, Noise, PairFault, Pairs};
+use crate::hardware::{Driver, sim};
+use crate::model::placement::{Engine, Pair, Path, Side};
+use crate::model::units::{Bytes, MIB};
+use crate::plan::{Round, Task};
+
+/// The least memory that a run may take, which makes for buffers of 30 MiB.
+const LIMIT: Bytes = Bytes(64 * MIB);
+const BUFFER: u64 = 30 * MIB;
+
+/// Three GPUs with NVSwitches, as they are and with a fault of the first pair.
+fn machine(fault: Option<(CopyFault, Option<Engine>)>) -> MachineSpec {
+    let mut spec = sim::builtin::get("h200x8").unwrap();
+    spec.gpus.truncate(3);
+    let fault = fault.map(|(fault, engine)| PairFault { pairs: Pairs::Ordered(0, 1), fault, engine });
+    spec.faults.pairs.extend(fault);
+    spec
+}
+
+fn bench(driver: &dyn Driver) -> Bench<'_> {
+    let select = |(info, index): (&crate::hardware::DeviceInfo, u32)| Selection {
+        index,
+        uuid: info.uuid.clone(),
+        pci: info.pci,
+    };
+    let selections: Vec<_> = driver.devices().iter().zip(0..).map(select).collect();
+    Bench::open(driver, &selections, LIMIT)
+}
+
+fn verify(bench: &Bench, pair: (u32, u32), engine: Engine, issuer: Side, path: Path) -> Verified {
+    let task = Task::Verify { engine, issuer, path, bytes: Bytes(BUFFER) };
+    let pair = Pair { source: pair.0, destination: pair.1 };
+    match bench.run(&Round { id: 0, pair, task, deadline: Duration::from_secs(5) }) {
+        Outcome::Verified { verified, detail } => {
+            assert_eq!(verified == Verified::Ok, detail.is_none());
+            verified
+        }
+        outcome => panic!("{outcome:?}"),
+    }
+}
+
+/// Verdicts of the copy engine, of a kernel that pushes, and of one that pulls, over the pair with
+/// the fault, after another pair has sent to the same GPU.
+fn verdicts(fault: CopyFault, engine: Option<Engine>) -> [Verified; 3] {
+    let driver = sim::driver(machine(Some((fault, engine)))).unwrap();
+    let bench = bench(driver.as_ref());
+    let direct = |pair, engine, issuer| verify(&bench, pair, engine, issuer, Path::Direct);
+    let found = [(Engine::Copy, Side::Source), (Engine::Kernel, Side::Source), (Engine::Kernel, Side::Destination)]
+        .map(|(engine, issuer)| {
+            assert_eq!(direct((2, 1), engine, issuer), Verified::Ok, "{fault:?}");
+            direct((0, 1), engine, issuer)
+        });
+    assert_eq!(direct((1, 0), Engine::Copy, Side::Source), Verified::Ok, "{fault:?}: the way back is well");
+    assert_eq!(verify(&bench, (0, 1), Engine::Copy, Side::Source, Path::Staged), Verified::Ok, "{fault:?}: staged");
+    found
+}
+
+#[test]
+fn every_way_of_losing_or_spoiling_bytes_is_caught() {
+    let (dropped, corrupt) = (Verified::Dropped, Verified::Corrupt);
+    let cases = [
+        (CopyFault::Dropped, dropped),
+        (CopyFault::WrongSource, corrupt),
+        (CopyFault::Stale, corrupt),
+        (CopyFault::Shifted { bytes: 2 * MIB }, corrupt),
+        (CopyFault::Shifted { bytes: 8 }, corrupt),
+        (CopyFault::Shifted { bytes: 4 }, corrupt),
+        (CopyFault::Shifted { bytes: 1 }, corrupt),
+        (CopyFault::FlippedBit { bit: 0 }, corrupt),
+        (CopyFault::FlippedBit { bit: BUFFER * 8 - 1 }, corrupt),
+        (CopyFault::MissingTail { bytes: 1 }, corrupt),
+        (CopyFault::MissingTail { bytes: 4 }, corrupt),
+        (CopyFault::MissingTail { bytes: 8 }, dropped),
+        (CopyFault::MissingTail { bytes: 4096 }, dropped),
+        (CopyFault::MissingTail { bytes: 4099 }, corrupt),
+        (CopyFault::Corrupt { words: 1 }, corrupt),
+    ];
+    for (fault, verdict) in cases {
+        assert_eq!(verdicts(fault, None), [verdict; 3], "{fault:?}");
+        assert_eq!(verdicts(fault, Some(Engine::Copy)), [verdict, Verified::Ok, Verified::Ok], "{fault:?}");
+        assert_eq!(verdicts(fault, Some(Engine::Kernel)), [Verified::Ok, verdict, verdict], "{fault:?}");
+    }
+    println!("{} faults, each of both engines and of either alone: all caught", cases.len());
+}
+
+#[test]
+fn faults_of_the_rate_are_none_of_the_bytes() {
+    for fault in [CopyFault::Slow { share: 0.1 }, CopyFault::Unstable { percent: 50.0 }] {
+        assert_eq!(verdicts(fault, None), [Verified::Ok; 3], "{fault:?}");
+    }
+}
+
+#[test]
+fn a_missing_last_byte_is_seen_every_time() {
+    // By chance a byte of poison that is any other number would be the right one every 256th time.
+    for engine in [Engine::Copy, Engine::Kernel] {
+        let driver = sim::driver(machine(Some((CopyFault::MissingTail { bytes: 1 }, None)))).unwrap();
+        let bench = bench(driver.as_ref());
+        for _ in 0..2000 {
+            assert_eq!(verify(&bench, (0, 1), engine, Side::Source, Path::Direct), Verified::Corrupt);
+        }
+    }
+}
+
+#[test]
+fn data_of_an_earlier_verification_of_the_same_pair_is_caught() {
+    let driver = sim::driver(machine(Some((CopyFault::Stale, None)))).unwrap();
+    let bench = bench(driver.as_ref());
+    let direct = || verify(&bench, (0, 1), Engine::Copy, Side::Source, Path::Direct);
+    assert_eq!(direct(), Verified::Dropped, "nothing was ever brought");
+    // Staged copies are well. No seed is used twice, so that even the same verification's is told.
+    assert_eq!(verify(&bench, (0, 1), Engine::Copy, Side::Source, Path::Staged), Verified::Ok);
+    assert_eq!(direct(), Verified::Corrupt);
+    assert_eq!(direct(), Verified::Corrupt);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn one_flipped_bit_anywhere_is_caught(bit in 0..BUFFER * 8) {
+        let verdicts = verdicts(CopyFault::FlippedBit { bit }, None);
+        prop_assert_eq!(verdicts, [Verified::Corrupt; 3]);
+    }
+
+    #[test]
+    fn any_shift_and_any_missing_tail_is_caught(bytes in 1..BUFFER) {
+        prop_assert_eq!(verdicts(CopyFault::Shifted { bytes }, None), [Verified::Corrupt; 3]);
+        let missing = verdicts(CopyFault::MissingTail { bytes }, None);
+        prop_assert!(missing.iter().all(|verdict| matches!(verdict, Verified::Dropped | Verified::Corrupt)));
+    }
+}
+
+#[test]
+fn ten_thousand_clean_copies_raise_no_alarm() {
+    let mut spec = machine(None);
+    spec.noise = Noise { percent: 5.0, seed: 3 };
+    let driver = sim::driver(spec).unwrap();
+    let bench = bench(driver.as_ref());
+    let ways = [
+        (Engine::Copy, Side::Source, Path::Direct),
+        (Engine::Copy, Side::Destination, Path::Direct),
+        (Engine::Kernel, Side::Source, Path::Direct),
+        (Engine::Kernel, Side::Destination, Path::Direct),
+        (Engine::Copy, Side::Source, Path::Staged),
+    ];
+    let mut copies = 0;
+    while copies < 10_000 {
+        for pair in Pair::ordered(&[0, 1, 2]) {
+            for (engine, issuer, path) in ways {
+                let verdict = verify(&bench, (pair.source, pair.destination), engine, issuer, path);
+                assert_eq!(verdict, Verified::Ok, "{pair:?} {engine} {issuer} {path}");
+                copies += 1;
+            }
+        }
+    }
+    println!("{copies} clean copies verified, no false alarm");
+}
