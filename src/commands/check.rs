@@ -11,6 +11,7 @@ use super::output::{self, Files};
 use super::progress::Progress;
 use super::{Observed, select, snapshot, timestamp};
 use crate::cli::{CheckArgs, Cli};
+use crate::diagnose::Ending;
 use crate::discover::Depth;
 use crate::hardware::{Machine, Telemetry};
 use crate::measure::assemble::assemble;
@@ -25,9 +26,6 @@ use crate::report::Format;
 use crate::topology;
 use crate::worker::supervisor::{self, Results, Setup, StartError, Worker};
 
-/// Exit code after Ctrl-C.
-const EXIT_INTERRUPTED: u8 = 130;
-
 /// Runs it.
 ///
 /// # Errors
@@ -37,8 +35,8 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, String>
     let started = Instant::now();
     let profile = Profile::load(args.profile)?;
     let groups = groups(args, &profile)?;
-    let files = Files::prepare(&args.out.output, &[Format::Text, Format::Json])?;
-    let stop = stop_flag()?;
+    let files = Files::prepare(&args.out.output, Format::OF_REPORTS)?.with_pairs(args.out.prometheus_pairs);
+    let stop = stop_flag(cli.exit_contract.code(Ending::Interrupted))?;
     let started_at = timestamp();
     // The driver starts while the facts are read.
     let worker = Worker::spawn(machine);
@@ -68,8 +66,8 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, String>
     let timing = Timing { discover, ..timing };
     let (machine, measurements) = (machine.name().to_owned(), Some(measurements));
     let observed = Observed { started, started_at, machine, snapshot, topology, measurements, timing };
-    let report = observed.conclude(args.out.fail_on.into());
-    output::publish(&report, args.out.format.into(), &output::style(cli.color, args.out.verbose), &files)
+    let report = observed.conclude(cli.terms(args.out.fail_on));
+    output::publish(&report, args.out.format(), &output::style(cli.color, args.out.verbose), &files)
 }
 
 /// Everything that measuring needs and leaves behind.
@@ -213,13 +211,13 @@ fn with_unidentified(mut devices: Vec<CudaDevice>, snapshot: &Snapshot) -> Vec<C
     devices
 }
 
-/// A flag that Ctrl-C, SIGTERM and SIGHUP set; the second time they end the program.
-fn stop_flag() -> Result<Arc<AtomicBool>, String> {
+/// A flag that Ctrl-C, SIGTERM and SIGHUP set; the second time they end the program with `code`.
+fn stop_flag(code: u8) -> Result<Arc<AtomicBool>, String> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stop);
     ctrlc::set_handler(move || {
         if flag.swap(true, Ordering::Relaxed) {
-            std::process::exit(i32::from(EXIT_INTERRUPTED));
+            std::process::exit(i32::from(code));
         }
     })
     .map_err(|error| format!("cannot listen for Ctrl-C: {error}"))?;

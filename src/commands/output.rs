@@ -67,6 +67,11 @@ impl Files {
         Ok(Self(files))
     }
 
+    /// The same files, with series of every pair or without in those that have such.
+    pub fn with_pairs(self, pairs: bool) -> Self {
+        Self(self.0.into_iter().map(|(path, format)| (path, format.with_pairs(pairs))).collect())
+    }
+
     /// Writes every file, whole or not at all. After a failure the others are written all the same.
     fn write(&self, report: &Report, verbose: bool) -> Result<(), String> {
         let mut failure = Ok(());
