@@ -97,7 +97,7 @@ fn rules(report: &Report) -> TestSuite {
             }
             _ => case("rules", code, passed(report)),
         };
-        if !text.is_empty() {
+        if !text.is_empty() && !matches!(case.status, TestCaseStatus::NonSuccess { .. }) {
             case.set_system_out(shown_lines(&text));
         }
         suite.add_test_case(case);

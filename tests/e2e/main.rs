@@ -10,6 +10,7 @@ mod common;
 
 mod contract;
 mod exit_codes;
+mod formats;
 mod generated;
 mod golden;
 mod hardware_faults;
