@@ -17,6 +17,7 @@ mod hardware_faults;
 mod hardware_report;
 mod no_driver;
 mod output;
+mod provisioning;
 mod second_reading;
 mod selection;
 mod shape;
