@@ -139,7 +139,7 @@ pub struct CheckArgs {
 /// What to do with a report.
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    /// Exit with 1 when a finding is at least this severe.
+    /// Exit with 1 (2 for Nagios) when a finding is at least this severe.
     #[arg(long, value_enum, default_value_t = FailOn::Error, value_name = "SEVERITY")]
     pub fail_on: FailOn,
 
