@@ -22,7 +22,6 @@ use crate::model::report::Timing;
 use crate::model::snapshot::Snapshot;
 use crate::plan::profile::Profile;
 use crate::plan::{self, Group};
-use crate::report::Format;
 use crate::topology;
 use crate::worker::supervisor::{self, Results, Setup, StartError, Worker};
 
@@ -35,7 +34,7 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, String>
     let started = Instant::now();
     let profile = Profile::load(args.profile)?;
     let groups = groups(args, &profile)?;
-    let files = Files::prepare(&args.out.output, Format::OF_REPORTS)?.with_pairs(args.out.prometheus_pairs);
+    let files = Files::of_report(&args.out)?;
     let stop = stop_flag(cli.exit_contract.code(Ending::Interrupted))?;
     let started_at = timestamp();
     // The driver starts while the facts are read.

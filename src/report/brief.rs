@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::figures::Spread;
+use super::figures::{Setup, Spread};
 use super::findings;
-use crate::diagnose::Evidence;
 use crate::model::finding::{Finding, Severity};
 use crate::model::measurement::{Latency, PeerBandwidth, Status, Verified};
 use crate::model::placement::{Pair, Path};
@@ -31,13 +30,23 @@ pub(super) fn class(report: &Report, pair: Pair) -> LinkClass {
     report.topology.route(pair).map_or(LinkClass::Unknown, |route| route.class)
 }
 
-/// The cells that pairs are judged by, direct before staged, by pair. Figures of copies whose bytes
-/// are known to be wrong are none.
+/// The cells that pairs are judged by, direct before staged, by pair, and of several sizes the
+/// largest. Figures of copies whose bytes are known to be wrong are none.
 pub(super) fn reference(report: &Report) -> Vec<&PeerBandwidth> {
-    let measurements = report.measurements.as_ref();
-    let evidence = Evidence { snapshot: &report.snapshot, topology: &report.topology, measurements };
-    let cells = [Path::Direct, Path::Staged].into_iter().flat_map(|path| evidence.reference(path).into_values());
-    cells.filter(|cell| !matches!(cell.verified, Verified::Dropped | Verified::Corrupt)).collect()
+    let mut cells: BTreeMap<(Path, Pair), &PeerBandwidth> = BTreeMap::new();
+    for path in [Path::Direct, Path::Staged] {
+        let setup = Setup::REFERENCE.with_path(path);
+        for cell in report.measurements.iter().flat_map(|measurements| setup.of_all(measurements)) {
+            let key = (path, cell.pair);
+            let counts = cell.status == Status::Measured
+                && !matches!(cell.verified, Verified::Dropped | Verified::Corrupt)
+                && cells.get(&key).is_none_or(|other| other.bytes < cell.bytes);
+            if counts {
+                cells.insert(key, cell);
+            }
+        }
+    }
+    cells.into_values().collect()
 }
 
 /// The same, one for each pair: the direct one where there is one.

@@ -174,6 +174,8 @@ fn wrong_usage_is_named() {
     assert_one_line(&["topo", "--machine", "nosuch"], "'nosuch'");
     assert_one_line(&["check", "--machine", "nosuch"], "demo");
     assert_one_line(&["check", "--machine", "demo", "--profile", "quick", "--only", "latency"], "--profile standard");
+    assert_one_line(&["check", "--machine", "demo", "--prometheus-pairs"], "-o FILE.prom");
+    assert_one_line(&["diagnose", HARDWARE_REPORT, "--prometheus-pairs", "-o", "/tmp/report.json"], "-o FILE.prom");
     assert_one_line(&["explain", "no-such-code"], "'no-such-code'");
     assert_one_line(&["explain", "no-such-code"], "pcie-narrow");
     for gpu in ["77", "nonsense", "GPU-12345678-0000-0000-0000-000000000000", "0000:99:00.0", "-"] {

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::common::{
-    HARDWARE_REPORT, MACHINES, check, is_there, list, place, read_json, run, skipped_for_want_of, text_of, with,
+    HARDWARE_REPORT, MACHINES, check, is_there, list, peerscope, place, read_json, run, signal, skipped_for_want_of,
+    text_of, wait_with_output, with,
 };
 
 /// Every format on stdout, with the extension of its files where it has one.
@@ -251,6 +252,33 @@ fn junit_is_red_where_the_exit_code_is_and_never_green_for_nothing() {
             assert_eq!(passed == 0, !measures || nothing, "{args:?}: {passed} passed: {}", ran.stdout);
         }
     }
+}
+
+#[test]
+fn an_interrupted_run_is_unknown_to_nagios_in_every_format() {
+    let (folder, json) = place("report.json");
+    let file = |name: &str| text_of(&folder.path().join(name));
+    let (metrics, junit) = (file("report.prom"), file("report.xml"));
+    let args = ["check", "--machine", "pair-hangs", "--deadline", "3600", "--format", "line"];
+    let more = ["--exit-contract", "nagios", "-o", &text_of(&json), "-o", &metrics, "-o", &junit];
+    let run = peerscope(&[&args[..], &more].concat()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // It listens before it starts its worker.
+    let children = format!("/proc/{0}/task/{0}/children", run.id());
+    let until = Instant::now() + Duration::from_secs(60);
+    while std::fs::read_to_string(&children).unwrap_or_default().trim().is_empty() {
+        assert!(Instant::now() < until, "no worker");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    signal("INT", run.id());
+    let output = wait_with_output(run);
+    let line = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(3), "{line}");
+    assert!(line.starts_with("PEERSCOPE UNKNOWN - SIMULATED pair-hangs: interrupted; "), "{line}");
+    assert_eq!(read_json(json)["verdict"]["exit_code"], 3);
+    let samples = samples(&std::fs::read_to_string(metrics).unwrap());
+    assert_eq!((samples["peerscope_interrupted"], samples["peerscope_exit_code"]), (1.0, 3.0));
+    let junit = quick_junit::Report::deserialize_from_str(&std::fs::read_to_string(junit).unwrap()).unwrap();
+    assert!(junit.errors > 0, "{junit:?}");
 }
 
 #[test]
