@@ -1,10 +1,12 @@
 //! Every flag and its help; no work.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::diagnose::{Contract, Terms};
 use crate::model::finding::Severity;
 use crate::model::units::Bytes;
 use crate::plan::{Group, profile};
@@ -38,6 +40,37 @@ pub struct Cli {
     /// When to use colour; NO_COLOR is honoured.
     #[arg(long, global = true, value_enum, default_value_t = Color::Auto, value_name = "WHEN")]
     pub color: Color,
+
+    /// Who reads the exit code: plain scripts, Slurm and Kubernetes, or Nagios (0 ok, 1 warning,
+    /// 2 critical, 3 unknown).
+    #[arg(long, global = true, value_enum, default_value_t = Contract::Default, value_name = "CONTRACT")]
+    pub exit_contract: Contract,
+}
+
+impl Cli {
+    /// On what terms a report is judged.
+    pub fn terms(&self, fail_on: FailOn) -> Terms {
+        Terms { fail_on: fail_on.into(), contract: self.exit_contract }
+    }
+}
+
+/// The exit contract that a command line asks for, as far as it can be told from one that was
+/// refused: who reads the exit code wants to understand that of a mistyped option too.
+pub fn contract_in(arguments: impl IntoIterator<Item = OsString>) -> Contract {
+    const FLAG: &str = "--exit-contract";
+    let mut arguments = arguments.into_iter().map(|argument| argument.to_string_lossy().into_owned());
+    while let Some(argument) = arguments.next() {
+        let value = match argument.split_once('=') {
+            Some((FLAG, value)) => Some(value.to_owned()),
+            None if argument == FLAG => arguments.next(),
+            _ if argument == "--" => break,
+            _ => None,
+        };
+        if let Some(contract) = value.and_then(|value| Contract::from_str(&value, false).ok()) {
+            return contract;
+        }
+    }
+    Contract::Default
 }
 
 /// What to do.
@@ -71,7 +104,8 @@ pub struct TopoArgs {
     #[arg(long, value_enum, default_value_t = TopoFormat::Text)]
     pub format: TopoFormat,
 
-    /// Write a file too, in the format of its extension: .json, .txt or .dot. May be given again.
+    /// Write a file too, in the format of its extension: .json, .txt, .md, .xml (JUnit), .prom
+    /// (Prometheus) or .dot. May be given again.
     #[arg(short, long, value_name = "FILE")]
     pub output: Vec<PathBuf>,
 }
@@ -122,7 +156,7 @@ pub struct CheckArgs {
 /// What to do with a report.
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    /// Exit with 1 when a finding is at least this severe.
+    /// Exit with 1 (2 for Nagios) when a finding is at least this severe.
     #[arg(long, value_enum, default_value_t = FailOn::Error, value_name = "SEVERITY")]
     pub fail_on: FailOn,
 
@@ -134,9 +168,21 @@ pub struct ReportArgs {
     #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
     pub format: ReportFormat,
 
-    /// Write a file too, in the format of its extension: .json or .txt. May be given again.
+    /// Write a file too, in the format of its extension: .json, .txt, .md, .xml (JUnit) or .prom
+    /// (Prometheus). May be given again.
     #[arg(short, long, value_name = "FILE")]
     pub output: Vec<PathBuf>,
+
+    /// In Prometheus format, write series of every pair too, not only of the machine.
+    #[arg(long)]
+    pub prometheus_pairs: bool,
+}
+
+impl ReportArgs {
+    /// The format on stdout.
+    pub fn format(&self) -> Format {
+        Format::from(self.format).with_pairs(self.prometheus_pairs)
+    }
 }
 
 /// Options of `diagnose`.
@@ -203,6 +249,14 @@ pub enum TopoFormat {
     Text,
     /// For scripts.
     Json,
+    /// JUnit XML, for CI systems.
+    Junit,
+    /// One line, for node health checkers.
+    Line,
+    /// For a ticket.
+    Markdown,
+    /// For node_exporter's textfile collector.
+    Prometheus,
     /// For Graphviz.
     Dot,
 }
@@ -214,6 +268,14 @@ pub enum ReportFormat {
     Text,
     /// For scripts.
     Json,
+    /// JUnit XML, for CI systems.
+    Junit,
+    /// One line, for node health checkers.
+    Line,
+    /// For a ticket.
+    Markdown,
+    /// For node_exporter's textfile collector.
+    Prometheus,
 }
 
 impl From<TopoFormat> for Format {
@@ -221,6 +283,10 @@ impl From<TopoFormat> for Format {
         match format {
             TopoFormat::Text => Self::Topo,
             TopoFormat::Json => Self::Json,
+            TopoFormat::Junit => Self::Junit,
+            TopoFormat::Line => Self::Line,
+            TopoFormat::Markdown => Self::Markdown,
+            TopoFormat::Prometheus => Self::Prometheus { pairs: false },
             TopoFormat::Dot => Self::Dot,
         }
     }
@@ -231,6 +297,10 @@ impl From<ReportFormat> for Format {
         match format {
             ReportFormat::Text => Self::Text,
             ReportFormat::Json => Self::Json,
+            ReportFormat::Junit => Self::Junit,
+            ReportFormat::Line => Self::Line,
+            ReportFormat::Markdown => Self::Markdown,
+            ReportFormat::Prometheus => Self::Prometheus { pairs: false },
         }
     }
 }
@@ -283,4 +353,24 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
         return Err("give a number of seconds from 0.01 to 3600".into());
     }
     Ok(Duration::from_secs_f64(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_contract_is_seen_in_a_command_line_that_is_refused() {
+        for (line, contract) in [
+            ("peerscope check --bogus", Contract::Default),
+            ("peerscope check --bogus --exit-contract nagios", Contract::Nagios),
+            ("peerscope --exit-contract=nagios frobnicate", Contract::Nagios),
+            ("peerscope --exit-contract=default frobnicate", Contract::Default),
+            ("peerscope --exit-contract nonsense", Contract::Default),
+            ("peerscope check --exit-contract", Contract::Default),
+            ("peerscope diagnose -- --exit-contract nagios", Contract::Default),
+        ] {
+            assert_eq!(contract_in(line.split(' ').map(OsString::from)), contract, "{line}");
+        }
+    }
 }

@@ -3,11 +3,15 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use peerscope::cli::Cli;
+use peerscope::cli::{self, Cli};
 use peerscope::commands;
+use peerscope::diagnose::Ending;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(refusal) => return refused(&refusal),
+    };
     // A panic is an internal error and must not be mistaken for a verdict: Rust's own code for it,
     // 101, is not in the contract.
     let result = std::panic::catch_unwind(|| commands::run(&cli));
@@ -15,11 +19,22 @@ fn main() -> ExitCode {
         Ok(Ok(code)) => ExitCode::from(code),
         Ok(Err(sentence)) => {
             commands::complain(&sentence);
-            ExitCode::from(commands::EXIT_USAGE)
+            ExitCode::from(cli.exit_contract.code(Ending::Usage))
         }
         Err(_) => {
             commands::complain("internal error; please report the message above");
-            ExitCode::from(commands::EXIT_USAGE)
+            ExitCode::from(cli.exit_contract.code(Ending::Usage))
         }
+    }
+}
+
+/// What clap has to say instead of a command line: help and version, or what is wrong with it.
+fn refused(refusal: &clap::Error) -> ExitCode {
+    // A full stderr changes no exit code.
+    let _ = refusal.print();
+    if refusal.use_stderr() {
+        ExitCode::from(cli::contract_in(std::env::args_os()).code(Ending::Usage))
+    } else {
+        ExitCode::SUCCESS
     }
 }

@@ -12,6 +12,7 @@ use super::output::{self, Files};
 use super::progress::Progress;
 use super::{Observed, select, snapshot, tell, timestamp};
 use crate::cli::{CheckArgs, Cli};
+use crate::diagnose::Ending;
 use crate::discover::Depth;
 use crate::hardware::{DRIVER_START_LIMIT, Machine, Telemetry};
 use crate::journal::{self, Entry, Header, Journal, place};
@@ -24,14 +25,10 @@ use crate::model::snapshot::Snapshot;
 use crate::model::topology::Topology;
 use crate::plan::profile::Profile;
 use crate::plan::{self, Group};
-use crate::report::Format;
 use crate::topology;
 use crate::worker::Worker;
 use crate::worker::start::{self, Ready, Setup, StartError};
 use crate::worker::supervisor::{self, Listener, Results};
-
-/// Exit code after Ctrl-C.
-const EXIT_INTERRUPTED: u8 = 130;
 
 /// Runs it.
 ///
@@ -42,8 +39,8 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, String>
     let started = Instant::now();
     let profile = Profile::load(args.profile)?;
     let groups = groups(args, &profile)?;
-    let files = Files::prepare(&args.out.output, &[Format::Text, Format::Json])?;
-    let stop = stop_flag()?;
+    let files = Files::of_report(&args.out)?;
+    let stop = stop_flag(cli.exit_contract.code(Ending::Interrupted))?;
     let started_at = timestamp();
     let journal = journal(args, machine, &started_at)?;
     // The driver starts while the facts are read.
@@ -83,8 +80,8 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, String>
     let timing = Timing { discover, ..timing };
     let (machine, measurements) = (machine.name().to_owned(), Some(measurements));
     let observed = Observed { started, started_at, machine, snapshot, topology, measurements, timing };
-    let report = observed.conclude(args.out.fail_on.into());
-    let code = output::publish(&report, args.out.format.into(), &output::style(cli.color, args.out.verbose), &files);
+    let report = observed.conclude(cli.terms(args.out.fail_on));
+    let code = output::publish(&report, args.out.format(), &output::style(cli.color, args.out.verbose), &files);
     // Nothing is lost with what could not be written.
     code.inspect(|_| journal.remove()).map_err(|sentence| match journal.path() {
         Some(path) => format!("{sentence}. What was measured is kept: peerscope recover {}", path.display()),
@@ -315,13 +312,13 @@ fn with_unidentified(mut devices: Vec<CudaDevice>, snapshot: &Snapshot) -> Vec<C
     devices
 }
 
-/// A flag that Ctrl-C, SIGTERM and SIGHUP set; the second time they end the program.
-fn stop_flag() -> Result<Arc<AtomicBool>, String> {
+/// A flag that Ctrl-C, SIGTERM and SIGHUP set; the second time they end the program with `code`.
+fn stop_flag(code: u8) -> Result<Arc<AtomicBool>, String> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stop);
     ctrlc::set_handler(move || {
         if flag.swap(true, Ordering::Relaxed) {
-            std::process::exit(i32::from(EXIT_INTERRUPTED));
+            std::process::exit(i32::from(code));
         }
     })
     .map_err(|error| format!("cannot listen for Ctrl-C: {error}"))?;

@@ -6,7 +6,6 @@ use super::output::{self, Files};
 use crate::cli::{Cli, DiagnoseArgs};
 use crate::hardware::Machine;
 use crate::model::report::{Report, SCHEMA};
-use crate::report::Format;
 
 /// Runs it.
 ///
@@ -17,10 +16,10 @@ pub fn run(cli: &Cli, args: &DiagnoseArgs) -> Result<u8, String> {
     if cli.machine != Machine::Live.name() || !cli.gpus.is_empty() {
         return Err("diagnose reads a saved report: --machine and --gpus have no meaning for it".into());
     }
-    let files = Files::prepare(&args.out.output, &[Format::Text, Format::Json])?;
+    let files = Files::of_report(&args.out)?;
     let mut report = load(&args.report)?;
-    super::judge(&mut report, args.out.fail_on.into());
-    output::publish(&report, args.out.format.into(), &output::style(cli.color, args.out.verbose), &files)
+    super::judge(&mut report, cli.terms(args.out.fail_on));
+    output::publish(&report, args.out.format(), &output::style(cli.color, args.out.verbose), &files)
 }
 
 fn load(path: &Path) -> Result<Report, String> {

@@ -18,10 +18,9 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::cli::{Cli, Command};
-use crate::diagnose::Evidence;
+use crate::diagnose::{Evidence, Terms};
 use crate::discover::{self, Depth};
 use crate::hardware::{DRIVER_START_LIMIT, Machine, Telemetry};
-use crate::model::finding::Severity;
 use crate::model::measurement::Measurements;
 use crate::model::report::{Report, SCHEMA, Timing, Tool, Verdict};
 use crate::model::snapshot::Snapshot;
@@ -32,14 +31,11 @@ use crate::worker;
 /// minutes on sick ones.
 const DISCOVERY_LIMIT: Duration = Duration::from_secs(15);
 
-/// Exit code of wrong usage and of internal errors.
-pub const EXIT_USAGE: u8 = 2;
-
 /// Runs a command and gives the exit code.
 ///
 /// # Errors
 ///
-/// One sentence for stderr; the exit code is [`EXIT_USAGE`] then.
+/// One sentence for stderr; the exit code is that of [`crate::diagnose::Ending::Usage`] then.
 pub fn run(cli: &Cli) -> Result<u8, String> {
     let machine = Machine::parse(&cli.machine)?;
     match &cli.command {
@@ -81,7 +77,7 @@ struct Observed {
 
 impl Observed {
     /// The report: what was seen, what the rules find in it, and the verdict.
-    fn conclude(self, fail_on: Severity) -> Report {
+    fn conclude(self, terms: Terms) -> Report {
         let Self { started, started_at, machine, snapshot, topology, measurements, timing } = self;
         let mut report = Report {
             schema: SCHEMA.into(),
@@ -95,19 +91,19 @@ impl Observed {
             verdict: Verdict::default(),
             timing,
         };
-        judge(&mut report, fail_on);
+        judge(&mut report, terms);
         report.timing.total = started.elapsed().as_secs_f64();
         report
     }
 }
 
 /// Applies the rules to a report, and concludes.
-fn judge(report: &mut Report, fail_on: Severity) {
+fn judge(report: &mut Report, terms: Terms) {
     let began = Instant::now();
     let measurements = report.measurements.as_ref();
     let evidence = Evidence { snapshot: &report.snapshot, topology: &report.topology, measurements };
     let findings = crate::diagnose::judge(&evidence);
-    report.verdict = crate::diagnose::verdict(&findings, measurements, fail_on);
+    report.verdict = crate::diagnose::verdict(&findings, measurements, terms);
     report.findings = findings;
     report.timing.diagnose = began.elapsed().as_secs_f64();
 }

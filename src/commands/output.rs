@@ -3,7 +3,7 @@
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-use crate::cli::Color;
+use crate::cli::{Color, ReportArgs};
 use crate::model::report::Report;
 use crate::report::{Format, Style, render};
 
@@ -65,6 +65,23 @@ impl Files {
             files.push((path.clone(), format));
         }
         Ok(Self(files))
+    }
+
+    /// The files of a report that was measured, prepared.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::prepare`]; and series of every pair are wanted where nothing would hold them.
+    pub fn of_report(args: &ReportArgs) -> Result<Self, String> {
+        let Self(files) = Self::prepare(&args.output, Format::OF_REPORTS)?;
+        let pairs = args.prometheus_pairs;
+        let mut formats = files.iter().map(|(_, format)| *format).chain([args.format()]);
+        if pairs && !formats.any(|format| matches!(format, Format::Prometheus { .. })) {
+            return Err(
+                "--prometheus-pairs: nothing is written for Prometheus; add --format prometheus or -o FILE.prom".into(),
+            );
+        }
+        Ok(Self(files.into_iter().map(|(path, format)| (path, format.with_pairs(pairs))).collect()))
     }
 
     /// Writes every file, whole or not at all. After a failure the others are written all the same.

@@ -6,13 +6,13 @@ use std::time::Instant;
 use super::output::{self, Files};
 use super::{Observed, tell};
 use crate::cli::{Cli, RecoverArgs};
+use crate::diagnose::Terms;
 use crate::discover;
 use crate::hardware::{ErrorKind, HardwareError, Machine};
 use crate::journal::read::{Found, read};
 use crate::journal::{is_going_on, place};
 use crate::measure::Outcome;
 use crate::measure::assemble::{assemble, describe};
-use crate::model::finding::Severity;
 use crate::model::measurement::{DriverFacts, Measurements, Status};
 use crate::model::report::{Report, Timing};
 use crate::report::Format;
@@ -27,13 +27,13 @@ pub fn run(cli: &Cli, args: &RecoverArgs) -> Result<u8, String> {
     if cli.machine != Machine::Live.name() || !cli.gpus.is_empty() {
         return Err("recover reads a journal: --machine and --gpus have no meaning for it".into());
     }
-    let files = Files::prepare(&args.out.output, &[Format::Text, Format::Json])?;
+    let files = Files::of_report(&args.out)?;
     let (path, found_by_itself) = match &args.journal {
         Some(path) => (path.clone(), false),
         None => (newest()?, true),
     };
-    let report = report(load(&path)?, args.out.fail_on.into());
-    let code = output::publish(&report, args.out.format.into(), &output::style(cli.color, args.out.verbose), &files)?;
+    let report = report(load(&path)?, cli.terms(args.out.fail_on));
+    let code = output::publish(&report, args.out.format(), &output::style(cli.color, args.out.verbose), &files)?;
     if found_by_itself {
         // Only JSON has everything that the journal had.
         if args.out.output.iter().any(|file| Format::for_path(file) == Ok(Format::Json)) {
@@ -69,7 +69,7 @@ fn load(path: &Path) -> Result<Found, String> {
 }
 
 /// The report that the run would have made, as far as it came.
-fn report(found: Found, fail_on: Severity) -> Report {
+fn report(found: Found, terms: Terms) -> Report {
     let Found { header, snapshot, driver, rounds, mut outcomes, mut problems, unreadable, times } = found;
     let before = match (&snapshot, &driver, rounds.is_empty()) {
         (None, ..) => "its facts were read",
@@ -122,7 +122,7 @@ fn report(found: Found, fail_on: Severity) -> Report {
         measurements: Some(measurements),
         timing,
     };
-    let mut report = observed.conclude(fail_on);
+    let mut report = observed.conclude(terms);
     report.timing.total = times.last;
     report
 }
@@ -139,6 +139,7 @@ mod tests {
     use super::*;
     use crate::journal::{Entry, Header, Journal, SCHEMA};
     use crate::measure::{Bench, Selection};
+    use crate::model::finding::Severity;
     use crate::model::report::Tool;
     use crate::model::units::Bytes;
     use crate::plan::{self, Group, profile};
@@ -221,7 +222,7 @@ mod tests {
             let outcomes = found.outcomes.len();
             let planned =
                 found.rounds.iter().filter(|round| matches!(round.task, plan::Task::Bandwidth { .. })).count();
-            let report = report(found, Severity::Error);
+            let report = report(found, Severity::Error.into());
             assert_valid(&report);
             let cells = &report.measurements.as_ref().unwrap().peer;
             assert_eq!(cells.len(), planned);
@@ -237,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_run_that_was_cut_off_after_its_last_measurement_is_not_healthy() {
-        let report = report(read(&JOURNAL).unwrap(), Severity::Error);
+        let report = report(read(&JOURNAL).unwrap(), Severity::Error.into());
         let measurements = report.measurements.as_ref().unwrap();
         assert!(measurements.peer.iter().all(|cell| cell.status == Status::Measured));
         assert_eq!(report.verdict.untested, 0);
@@ -304,7 +305,7 @@ mod tests {
             let mut bytes = JOURNAL.clone();
             harms.into_iter().for_each(|harm| do_harm(&mut bytes, harm));
             match read(&bytes) {
-                Ok(found) => assert_valid(&report(found, Severity::Error)),
+                Ok(found) => assert_valid(&report(found, Severity::Error.into())),
                 Err(why) => prop_assert!(!why.is_empty()),
             }
         }

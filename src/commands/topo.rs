@@ -4,10 +4,9 @@ use std::time::Instant;
 
 use super::output::{self, Files};
 use super::{Observed, select, snapshot, timestamp};
-use crate::cli::{Cli, TopoArgs, TopoFormat};
+use crate::cli::{Cli, FailOn, TopoArgs, TopoFormat};
 use crate::discover::Depth;
 use crate::hardware::Machine;
-use crate::model::finding::Severity;
 use crate::model::report::Timing;
 use crate::report::Format;
 use crate::topology;
@@ -19,10 +18,10 @@ use crate::topology;
 /// One sentence.
 pub fn run(cli: &Cli, machine: &Machine, args: &TopoArgs) -> Result<u8, String> {
     let started = Instant::now();
-    let files = Files::prepare(&args.output, &[Format::Text, Format::Json, Format::Dot])?;
+    let files = Files::prepare(&args.output, Format::OF_TOPOLOGY)?;
     let started_at = timestamp();
     // A person waits for the text; a file or JSON is for keeping, and has everything.
-    let kept = args.verbose || args.format == TopoFormat::Json || !args.output.is_empty();
+    let kept = args.verbose || !matches!(args.format, TopoFormat::Text | TopoFormat::Dot) || !args.output.is_empty();
     let depth = if kept { Depth::Everything } else { Depth::Structure };
     let (snapshot, _) = snapshot(machine, depth, cli.driver_deadline);
     let snapshot = select::select(snapshot, &cli.gpus)?;
@@ -31,6 +30,6 @@ pub fn run(cli: &Cli, machine: &Machine, args: &TopoArgs) -> Result<u8, String> 
     let timing = Timing { discover, ..Timing::default() };
     let machine = machine.name().to_owned();
     let observed = Observed { started, started_at, machine, snapshot, topology, measurements: None, timing };
-    let report = observed.conclude(Severity::Error);
+    let report = observed.conclude(cli.terms(FailOn::Error));
     output::publish(&report, args.format.into(), &output::style(cli.color, args.verbose), &files)
 }

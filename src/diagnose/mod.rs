@@ -8,8 +8,9 @@ mod rules;
 mod verdict;
 mod words;
 
+pub use coverage::{Cell, cells};
 pub use rule::{Evidence, Rule};
-pub use verdict::{exit_code, verdict};
+pub use verdict::{Contract, Ending, Terms, exit_code, is_gap, verdict};
 
 use std::cmp::Reverse;
 

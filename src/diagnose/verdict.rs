@@ -1,12 +1,14 @@
 //! The verdict and its exit code: the one place where the contract of docs/exit-codes.md stands.
 
+use clap::ValueEnum;
+
 use super::coverage::coverage;
 use super::rules::{NOT_TESTED, NOTHING_MEASURED};
 use crate::model::finding::{Finding, Severity};
 use crate::model::measurement::Measurements;
-use crate::model::report::{Conclusion, Verdict};
+use crate::model::report::{Conclusion, Report, Verdict};
 
-/// Exit codes of the contract.
+/// Exit codes of the default contract.
 pub mod exit_code {
     /// Everything that was asked for was tested, and nothing is at fault.
     pub const HEALTHY: u8 = 0;
@@ -20,15 +22,108 @@ pub mod exit_code {
     pub const INTERRUPTED: u8 = 130;
 }
 
+/// Return codes of a Nagios plugin: <https://nagios-plugins.org/doc/guidelines.html>, section
+/// "Plugin Return Codes".
+mod nagios {
+    pub const OK: u8 = 0;
+    pub const WARNING: u8 = 1;
+    pub const CRITICAL: u8 = 2;
+    pub const UNKNOWN: u8 = 3;
+}
+
+/// How a run can end, before a contract gives it a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Ending {
+    /// Everything that was asked for was tested, and nothing stands out.
+    Healthy,
+    /// The same, and there are warnings below `--fail-on`.
+    Warned,
+    /// A finding at or above `--fail-on`.
+    Fault,
+    /// Nothing was measured, or less than what was asked for, and no fault was seen.
+    Incomplete,
+    /// Interrupted, whatever was found by then.
+    Interrupted,
+    /// Wrong use of the command line, or a fault of peerscope's own.
+    Usage,
+}
+
+impl Ending {
+    /// How the run of this report ended. A report is never of wrong usage.
+    pub fn of(report: &Report) -> Self {
+        let interrupted = report.measurements.as_ref().is_some_and(|measurements| measurements.interrupted);
+        Self::conclude(report.verdict.verdict, interrupted, &report.findings)
+    }
+
+    fn conclude(verdict: Conclusion, interrupted: bool, findings: &[Finding]) -> Self {
+        match verdict {
+            _ if interrupted => Self::Interrupted,
+            Conclusion::Faulty => Self::Fault,
+            Conclusion::Inconclusive => Self::Incomplete,
+            Conclusion::Healthy if findings.iter().any(|finding| finding.severity >= Severity::Warning) => Self::Warned,
+            Conclusion::Healthy => Self::Healthy,
+        }
+    }
+}
+
+/// Who reads the exit code.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, ValueEnum)]
+pub enum Contract {
+    /// Plain scripts, Slurm, Kubernetes: 0 healthy, 1 fault, 2 wrong usage, 3 could not test, 130
+    /// interrupted.
+    #[default]
+    Default,
+    /// Nagios and what copies it: 0 ok, 1 warning, 2 critical, 3 unknown.
+    Nagios,
+}
+
+impl Contract {
+    /// The exit code of an ending. Nothing else in the program maps to exit codes.
+    pub const fn code(self, ending: Ending) -> u8 {
+        match (self, ending) {
+            (Self::Default, Ending::Healthy | Ending::Warned) => exit_code::HEALTHY,
+            (Self::Default, Ending::Fault) => exit_code::FAULT,
+            (Self::Default, Ending::Usage) => exit_code::USAGE,
+            (Self::Default, Ending::Incomplete) => exit_code::INCOMPLETE,
+            (Self::Default, Ending::Interrupted) => exit_code::INTERRUPTED,
+            (Self::Nagios, Ending::Healthy) => nagios::OK,
+            (Self::Nagios, Ending::Warned) => nagios::WARNING,
+            (Self::Nagios, Ending::Fault) => nagios::CRITICAL,
+            (Self::Nagios, Ending::Incomplete | Ending::Interrupted | Ending::Usage) => nagios::UNKNOWN,
+        }
+    }
+}
+
+/// On what terms a report is judged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Terms {
+    /// The least severity of a finding that is a fault.
+    pub fail_on: Severity,
+    /// Who reads the exit code.
+    pub contract: Contract,
+}
+
+impl From<Severity> for Terms {
+    /// The default contract.
+    fn from(fail_on: Severity) -> Self {
+        Self { fail_on, contract: Contract::Default }
+    }
+}
+
+/// Whether findings of this code say that something was not tested. That has an exit code of its own
+/// and is no fault of the machine, whatever severity it is shown with.
+pub fn is_gap(code: &str) -> bool {
+    [NOT_TESTED, NOTHING_MEASURED].contains(&code)
+}
+
 /// Concludes from what the rules found and how much was tested.
 ///
 /// A fault that was found outranks tests that are missing; an interrupted run exits as interrupted
 /// whatever it had found by then, and its verdict still says `faulty` where it had. A run that was cut
 /// off is never healthy. Without measurements (`topo`) the facts alone are judged.
-pub fn verdict(findings: &[Finding], measurements: Option<&Measurements>, fail_on: Severity) -> Verdict {
-    // That something was not tested has an exit code of its own and is no fault of the machine,
-    // whatever severity it is shown with.
-    let is_gap = |finding: &Finding| [NOT_TESTED, NOTHING_MEASURED].contains(&finding.code.as_str());
+pub fn verdict(findings: &[Finding], measurements: Option<&Measurements>, terms: impl Into<Terms>) -> Verdict {
+    let Terms { fail_on, contract } = terms.into();
+    let is_gap = |finding: &Finding| is_gap(&finding.code);
     let fault = findings.iter().any(|finding| finding.severity >= fail_on && !is_gap(finding));
     let coverage = measurements.map(coverage).unwrap_or_default();
     let interrupted = measurements.is_some_and(|measurements| measurements.interrupted);
@@ -39,15 +134,136 @@ pub fn verdict(findings: &[Finding], measurements: Option<&Measurements>, fail_o
         || cut_off
         || (measurements.is_some() && coverage.tested == 0);
 
-    let (verdict, code) = match (fault, incomplete) {
-        (true, _) => (Conclusion::Faulty, exit_code::FAULT),
-        (false, true) => (Conclusion::Inconclusive, exit_code::INCOMPLETE),
-        (false, false) => (Conclusion::Healthy, exit_code::HEALTHY),
+    let verdict = match (fault, incomplete) {
+        (true, _) => Conclusion::Faulty,
+        (false, true) => Conclusion::Inconclusive,
+        (false, false) => Conclusion::Healthy,
     };
     Verdict {
         verdict,
-        exit_code: if interrupted { exit_code::INTERRUPTED } else { code },
+        exit_code: contract.code(Ending::conclude(verdict, interrupted, findings)),
         tested: coverage.tested,
         untested: coverage.untested,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::measured;
+    use super::*;
+    use crate::model::finding::Subject;
+    use crate::model::measurement::Status;
+    use crate::model::testing::h200_vm;
+
+    const SEVERITIES: [Severity; 3] = [Severity::Info, Severity::Warning, Severity::Error];
+
+    fn finding(code: &str, severity: Severity) -> Finding {
+        Finding {
+            code: code.into(),
+            severity,
+            subject: Subject::Machine,
+            message: "something".into(),
+            evidence: Default::default(),
+            next_step: "do".into(),
+        }
+    }
+
+    #[test]
+    fn every_ending_has_its_code_in_every_contract() {
+        for (ending, default, nagios) in [
+            (Ending::Healthy, 0, 0),
+            (Ending::Warned, 0, 1),
+            (Ending::Fault, 1, 2),
+            (Ending::Incomplete, 3, 3),
+            (Ending::Interrupted, 130, 3),
+            (Ending::Usage, 2, 3),
+        ] {
+            assert_eq!(Contract::Default.code(ending), default, "{ending:?}");
+            assert_eq!(Contract::Nagios.code(ending), nagios, "{ending:?}");
+        }
+    }
+
+    /// What was measured: everything, all but one cell, or nothing was to be.
+    #[derive(Debug, Clone, Copy, PartialEq)]
+    enum Tested {
+        All,
+        Less,
+        FactsAlone,
+    }
+
+    /// The contract by its words in docs/exit-codes.md, written independently of [`verdict`].
+    fn expected(
+        worst: Option<Severity>,
+        gap: bool,
+        tested: Tested,
+        fail_on: Severity,
+        interrupted: bool,
+    ) -> (Conclusion, u8, u8) {
+        let fault = worst >= Some(fail_on);
+        let conclusion = if fault {
+            Conclusion::Faulty
+        } else if gap || interrupted || tested == Tested::Less {
+            Conclusion::Inconclusive
+        } else {
+            Conclusion::Healthy
+        };
+        let (default, nagios) = if interrupted {
+            (130, 3)
+        } else if conclusion == Conclusion::Faulty {
+            (1, 2)
+        } else if conclusion == Conclusion::Inconclusive {
+            (3, 3)
+        } else if worst == Some(Severity::Warning) || worst == Some(Severity::Error) {
+            (0, 1)
+        } else {
+            (0, 0)
+        };
+        (conclusion, default, nagios)
+    }
+
+    #[test]
+    fn every_combination_has_its_verdict_and_its_codes() {
+        let machine = h200_vm(3);
+        let mut seen = std::collections::BTreeSet::new();
+        for tested in [Tested::All, Tested::Less, Tested::FactsAlone] {
+            for interrupted in [false, true] {
+                let mut measurements = measured(&machine, 0.88);
+                measurements.interrupted = interrupted;
+                if tested == Tested::Less {
+                    measurements.peer[0].status = Status::Skipped;
+                    measurements.peer[0].achieved_gbps = None;
+                }
+                let measurements = match tested {
+                    // Without measurements there is no run that could be interrupted.
+                    Tested::FactsAlone if interrupted => continue,
+                    Tested::FactsAlone => None,
+                    _ => Some(&measurements),
+                };
+                for worst in [None, Some(Severity::Info), Some(Severity::Warning), Some(Severity::Error)] {
+                    for gap in [None, Some(NOT_TESTED), Some(NOTHING_MEASURED)] {
+                        for fail_on in SEVERITIES {
+                            // A gap is no fault, however severe it is made.
+                            for gap_severity in SEVERITIES {
+                                let findings: Vec<_> = gap
+                                    .map(|code| finding(code, gap_severity))
+                                    .into_iter()
+                                    .chain(worst.map(|severity| finding("pcie-narrow", severity)))
+                                    .collect();
+                                let (conclusion, default, nagios) =
+                                    expected(worst, gap.is_some(), tested, fail_on, interrupted);
+                                for (contract, code) in [(Contract::Default, default), (Contract::Nagios, nagios)] {
+                                    let found = verdict(&findings, measurements, Terms { fail_on, contract });
+                                    let case = (tested, interrupted, worst, gap, gap_severity, fail_on, contract);
+                                    assert_eq!((found.verdict, found.exit_code), (conclusion, code), "{case:?}");
+                                    seen.insert((contract == Contract::Nagios, code));
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        let all = [(false, 0), (false, 1), (false, 3), (false, 130), (true, 0), (true, 1), (true, 2), (true, 3)];
+        assert_eq!(seen.into_iter().collect::<Vec<_>>(), all, "a code that no case reaches");
     }
 }

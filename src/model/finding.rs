@@ -9,6 +9,7 @@ use super::placement::Pair;
 
 /// How bad a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
     /// Good to know; nothing to do.
@@ -31,6 +32,7 @@ impl fmt::Display for Severity {
 
 /// What a finding is about.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 pub enum Subject {
     /// The whole machine.
@@ -64,6 +66,7 @@ impl fmt::Display for Subject {
 
 /// One thing that stands out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Finding {
     /// Code of the rule, such as `pcie-narrow`. Codes are never reused.
     pub code: String,

@@ -8,6 +8,7 @@ use super::units::{Bytes, GbPerSecond};
 
 /// Everything that was measured, and what was to be and was not.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Measurements {
     /// The profile that chose the probes.
     pub profile: String,
@@ -39,6 +40,7 @@ pub struct Measurements {
 
 /// What the CUDA driver said when it was opened.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DriverFacts {
     /// Why CUDA could not be used at all; null when it could.
     pub failure: Option<String>,
@@ -52,6 +54,7 @@ pub struct DriverFacts {
 
 /// One GPU as CUDA sees it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CudaDevice {
     /// NVML's index.
     pub index: u32,
@@ -65,6 +68,7 @@ pub struct CudaDevice {
 
 /// CUDA's word on one ordered pair: may `source` reach the memory of `destination`?
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CudaPeerAccess {
     /// The pair.
     #[serde(flatten)]
@@ -77,6 +81,7 @@ pub struct CudaPeerAccess {
 
 /// How a measurement ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Status {
     /// It has a figure.
@@ -91,6 +96,7 @@ pub enum Status {
 
 /// Whether the bytes arrived, checked on the destination GPU before timing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Verified {
     /// Every byte is right.
@@ -107,6 +113,7 @@ pub enum Verified {
 
 /// Bandwidth from one GPU to another in one configuration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PeerBandwidth {
     /// The pair.
     #[serde(flatten)]
@@ -151,6 +158,7 @@ pub struct PeerBandwidth {
 
 /// Overlap of a copy with a kernel, in one placement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Overlap {
     /// The pair.
     #[serde(flatten)]
@@ -179,6 +187,7 @@ pub struct Overlap {
 
 /// Time of one small copy in a row of them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Latency {
     /// The pair.
     #[serde(flatten)]
@@ -201,6 +210,7 @@ pub struct Latency {
 
 /// A GPU's PCIe link over the run: read before, while copies ran, and after.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LinkUnderLoad {
     /// NVML's index of the GPU.
     pub index: u32,
@@ -230,6 +240,7 @@ pub struct LinkUnderLoad {
 
 /// Errors that one NVLink counted during the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct NvLinkErrorsAdded {
     /// Number of the link on its GPU.
     pub link: u8,
@@ -243,6 +254,7 @@ pub struct NvLinkErrorsAdded {
 
 /// NVML's and CUDA's word on an ordered pair, side by side.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PeerAccess {
     /// NVML: may the source read the destination's memory?
     pub nvml_read: Option<P2pStatus>,

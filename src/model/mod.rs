@@ -6,6 +6,8 @@ pub mod measurement;
 pub mod placement;
 pub mod reading;
 pub mod report;
+#[cfg(test)]
+mod schema;
 pub mod snapshot;
 #[cfg(test)]
 pub mod testing;

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Which stream is a device's current one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum StreamKind {
     /// The legacy default stream.
@@ -16,6 +17,7 @@ pub enum StreamKind {
 
 /// Whether the host waits for the copy before it goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum HostMode {
     /// The call returns once the copy is enqueued.
@@ -26,6 +28,7 @@ pub enum HostMode {
 
 /// Where the copy stands among the streams of both devices, and whether the host waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Placement {
     /// The source device's current stream.
     pub source: StreamKind,
@@ -89,6 +92,7 @@ impl fmt::Display for Placement {
 
 /// One end of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Side {
     /// The device that data leaves.
@@ -108,6 +112,7 @@ impl fmt::Display for Side {
 
 /// What moves the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Engine {
     /// A copy engine (DMA).
@@ -127,6 +132,7 @@ impl fmt::Display for Engine {
 
 /// Whether the opposite direction is busy too. Figures are always those of one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Direction {
     /// Only source to destination.
@@ -146,6 +152,7 @@ impl fmt::Display for Direction {
 
 /// Whether the copy may go from device to device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Path {
     /// Peer access is enabled.
@@ -165,6 +172,7 @@ impl fmt::Display for Path {
 
 /// An ordered pair of GPUs by NVML index: data goes from source to destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Pair {
     /// The GPU that data leaves.
     pub source: u32,

@@ -216,6 +216,29 @@ macro_rules! facts {
                 None
             }
 
+            #[cfg(test)]
+            impl schemars::JsonSchema for $name {
+                fn schema_name() -> std::borrow::Cow<'static, str> {
+                    stringify!($name).into()
+                }
+
+                fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                    // What is written, owned: `Written` borrows, which the derive cannot describe.
+                    $(#[$meta])*
+                    #[derive(schemars::JsonSchema)]
+                    #[schemars(rename_all = "snake_case")]
+                    #[allow(dead_code, reason = "only its schema is used")]
+                    struct Described {
+                        $( $(#[$plain_meta])* $plain: $plain_type, )*
+                        $( $(#[$field_meta])* $field: Option<$type>, )*
+                        /// Why each of the fields that are null is not known.
+                        #[serde(skip_serializing_if = "Option::is_none")]
+                        unknown: Option<Reasons>,
+                    }
+                    Described::json_schema(generator)
+                }
+            }
+
             impl serde::Serialize for $name {
                 fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
                     let mut unknown = Reasons::new();

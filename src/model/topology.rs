@@ -10,6 +10,7 @@ use super::units::{GbPerSecond, PciAddress};
 
 /// Nodes, links and routes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Topology {
     /// Everything that data can pass through or come from.
     pub nodes: Vec<Node>,
@@ -29,6 +30,7 @@ impl Topology {
 /// A node of the graph. Its `id` is unique and stable: `gpu0`, `0000:3b:00.0`, `pci0000:00`,
 /// `numa0`, `nvswitch`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Node {
     /// Unique name.
     pub id: String,
@@ -42,6 +44,7 @@ pub struct Node {
 
 /// What a node is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum NodeKind {
     /// A NUMA node: processors and memory.
@@ -64,6 +67,7 @@ pub enum NodeKind {
 
 /// A link between two nodes, with its capacity per direction.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Link {
     /// Id of the node nearer to the processor (or of the lower GPU).
     pub upper: String,
@@ -83,6 +87,7 @@ pub struct Link {
 
 /// What a link is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum LinkKind {
     /// PCI Express.
@@ -161,6 +166,7 @@ impl<'de> Deserialize<'de> for LinkClass {
 
 /// One hop of a route.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Hop {
     /// Id of the node it leaves.
     pub from: String,
@@ -174,6 +180,7 @@ pub struct Hop {
 
 /// What an ordered pair of GPUs has between them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PairRoute {
     /// The pair.
     #[serde(flatten)]

@@ -14,6 +14,7 @@ pub const GIB: u64 = 1 << 30;
 
 /// A size in bytes, written in binary units (`448 MiB`) and kept in reports as a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct Bytes(pub u64);
 
@@ -64,6 +65,7 @@ impl FromStr for Bytes {
 
 /// A rate in decimal gigabytes per second (10^9 bytes), in one direction.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct GbPerSecond(pub f64);
 
@@ -155,6 +157,7 @@ impl TryFrom<String> for PciAddress {
 
 /// A PCIe link as it is or could be: generation and number of lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PcieLink {
     /// Generation, 1 to 6.
     pub generation: u8,

@@ -92,7 +92,7 @@ fn finding_in_full(page: &mut Page, finding: &Finding, snapshot: &Snapshot) {
 }
 
 /// The subject and its place, where the message does not name it by itself.
-fn subject(finding: &Finding, snapshot: &Snapshot) -> Option<String> {
+pub(super) fn subject(finding: &Finding, snapshot: &Snapshot) -> Option<String> {
     let gpus = match finding.subject {
         Subject::Machine => return None,
         Subject::Gpu { index } | Subject::Link { index, .. } => vec![index],

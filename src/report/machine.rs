@@ -41,7 +41,7 @@ pub(super) fn write(page: &mut Page, report: &Report) {
     }
 }
 
-fn host_text(report: &Report) -> String {
+pub(super) fn host_text(report: &Report) -> String {
     let host: &Host = &report.snapshot.host;
     let mut parts = vec![match host.hostname.known() {
         Some(name) => name.clone(),
@@ -63,7 +63,7 @@ fn host_text(report: &Report) -> String {
 }
 
 /// The versions that are known, then those that are not, with each reason once.
-fn software(host: &Host) -> String {
+pub(super) fn software(host: &Host) -> String {
     let readings = [
         ("driver", &host.driver_version),
         ("CUDA", &host.cuda_version),
@@ -85,7 +85,7 @@ fn software(host: &Host) -> String {
 }
 
 /// GPUs that read the same, with their common text, in order of their first index.
-fn gpu_groups(report: &Report) -> Vec<(Vec<u32>, String)> {
+pub(super) fn gpu_groups(report: &Report) -> Vec<(Vec<u32>, String)> {
     let mut groups: Vec<(Vec<u32>, String)> = Vec::new();
     let loads = report.measurements.as_ref().map(|measurements| measurements.links.as_slice()).unwrap_or_default();
     for gpu in &report.snapshot.gpus {

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use crate::model::report::Report;
 
+mod brief;
 pub mod dot;
 mod escape;
 mod evidence;
@@ -14,11 +15,15 @@ mod figures;
 mod findings;
 mod highlight;
 pub mod json;
+pub mod junit;
+pub mod line;
 mod machine;
+pub mod markdown;
 mod matrices;
 mod matrix;
 mod page;
 mod paths;
+pub mod prometheus;
 #[cfg(test)]
 mod sample;
 mod tables;
@@ -47,15 +52,50 @@ pub enum Format {
     Topo,
     /// For scripts.
     Json,
+    /// JUnit XML, for CI systems.
+    Junit,
+    /// One line, for node health checkers.
+    Line,
+    /// For a ticket.
+    Markdown,
+    /// Prometheus text format, for node_exporter's textfile collector.
+    Prometheus {
+        /// Whether there are series of every pair, beside those of the machine.
+        pairs: bool,
+    },
     /// The topology as a Graphviz graph.
     Dot,
 }
 
 /// The extensions that `-o FILE` knows, and what they stand for.
-const EXTENSIONS: [(&str, Format); 4] =
-    [("json", Format::Json), ("txt", Format::Text), ("dot", Format::Dot), ("gv", Format::Dot)];
+const EXTENSIONS: &[(&str, Format)] = &[
+    ("json", Format::Json),
+    ("txt", Format::Text),
+    ("md", Format::Markdown),
+    ("xml", Format::Junit),
+    ("prom", Format::Prometheus { pairs: false }),
+    ("dot", Format::Dot),
+    ("gv", Format::Dot),
+];
 
 impl Format {
+    /// What every report can be written to a file as.
+    pub const OF_REPORTS: &[Self] =
+        &[Self::Text, Self::Json, Self::Markdown, Self::Junit, Self::Prometheus { pairs: false }];
+
+    /// What a report of `topo` can be written to a file as.
+    pub const OF_TOPOLOGY: &[Self] =
+        &[Self::Text, Self::Json, Self::Markdown, Self::Junit, Self::Prometheus { pairs: false }, Self::Dot];
+
+    /// The same format, with or without series of every pair where it has such.
+    #[must_use]
+    pub const fn with_pairs(self, pairs: bool) -> Self {
+        match self {
+            Self::Prometheus { .. } => Self::Prometheus { pairs },
+            other => other,
+        }
+    }
+
     /// The format that a file's extension stands for.
     ///
     /// # Errors
@@ -65,9 +105,13 @@ impl Format {
         let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
         let found = EXTENSIONS.iter().find(|(known, _)| known.eq_ignore_ascii_case(extension));
         found.map(|&(_, format)| format).ok_or_else(|| {
-            let known = EXTENSIONS.map(|(extension, _)| format!(".{extension}")).join(", ");
+            let known: Vec<_> = EXTENSIONS.iter().map(|(extension, _)| format!(".{extension}")).collect();
             let name = path.to_string_lossy();
-            format!("'{}' does not say which format to write: let its name end in {known}", escape::clean(&name))
+            format!(
+                "'{}' does not say which format to write: let its name end in {}",
+                escape::clean(&name),
+                known.join(", ")
+            )
         })
     }
 }
@@ -79,6 +123,10 @@ pub fn render(report: &Report, format: Format, style: &Style) -> String {
         Format::Text if report.measurements.is_none() => topo::render(report, style),
         Format::Text => text::render(report, style),
         Format::Json => json::render(report),
+        Format::Junit => junit::render(report),
+        Format::Line => line::render(report),
+        Format::Markdown => markdown::render(report),
+        Format::Prometheus { pairs } => prometheus::render(report, pairs),
         Format::Dot => dot::render(report),
     }
 }

@@ -195,7 +195,10 @@ fn files_tell_their_format() {
         assert_eq!(Format::for_path(Path::new(name)), Ok(format));
     }
     let error = Format::for_path(Path::new("report.pdf")).unwrap_err();
-    assert_eq!(error, "'report.pdf' does not say which format to write: let its name end in .json, .txt, .dot, .gv");
+    assert_eq!(
+        error,
+        "'report.pdf' does not say which format to write: let its name end in .json, .txt, .md, .xml, .prom, .dot, .gv"
+    );
     assert!(Format::for_path(Path::new("json")).is_err());
 }
 

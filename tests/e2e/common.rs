@@ -210,6 +210,18 @@ pub fn codes(report: &Value) -> Vec<&str> {
     list(&report["findings"]).iter().map(|finding| finding["code"].as_str().unwrap()).collect()
 }
 
+/// Skips a test for want of a tool; fails it where all tools were promised, as in .ci/run.
+pub fn skipped_for_want_of(tool: &str) {
+    let promised = std::env::var_os("PEERSCOPE_ALL_TOOLS").is_some_and(|value| !value.is_empty());
+    assert!(!promised, "PEERSCOPE_ALL_TOOLS is set, and there is no {tool}");
+    skipped(&format!("there is no {tool}"));
+}
+
+/// Whether a program can be started.
+pub fn is_there(program: &str) -> bool {
+    Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
+}
+
 /// A skipped test must be seen.
 pub fn skipped(why: &str) {
     say(&format!("\n*** SKIPPED: {why} ***\n"));

@@ -26,14 +26,40 @@ const CODES: [(&str, i32, i32); 14] = [
     ("memory-full", HEALTHY, UNTESTED),
 ];
 
+/// Machines with warnings and nothing worse, by the command that sees them: healthy by the default
+/// contract, a warning for Nagios.
+const WARNED: [(&str, &str); 0] = [];
+
+/// The same ending by `--exit-contract nagios`.
+fn for_nagios(machine: &str, command: &str, code: i32) -> i32 {
+    match code {
+        HEALTHY if WARNED.contains(&(machine, command)) => 1,
+        HEALTHY => 0,
+        FAULT => 2,
+        _ => 3,
+    }
+}
+
 #[test]
-fn every_machine_has_its_exit_code() {
+fn every_machine_has_its_exit_code_by_both_contracts() {
     assert_eq!(CODES.map(|(machine, ..)| machine), MACHINES);
     let mut wrong = Vec::new();
     for (machine, topo, quick) in CODES {
         let rows =
             [(vec!["topo".to_owned(), "--machine".into(), machine.into()], topo), (check(machine, "quick"), quick)];
         for (args, expected) in rows {
+            let nagios = for_nagios(machine, &args[0], expected);
+            for (contract, expected) in [("default", expected), ("nagios", nagios)] {
+                let ran = run(&with(args.clone(), &["--format", "json", "--exit-contract", contract]));
+                let told = &ran.json()["verdict"]["exit_code"];
+                if ran.code != Some(expected) || *told != expected || !ran.stderr.is_empty() {
+                    wrong.push(format!(
+                        "{args:?} by {contract}: {expected} expected, {:?} given, {told} told: {}",
+                        ran.code, ran.stderr
+                    ));
+                }
+            }
+            // Text, and no contract named: the default one.
             let ran = run(&args);
             if ran.code != Some(expected) || !ran.stderr.is_empty() || ran.stdout.is_empty() {
                 wrong.push(format!("{args:?}: {expected} expected: {ran:?}"));
@@ -41,6 +67,37 @@ fn every_machine_has_its_exit_code() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_run_without_a_verdict_is_unknown_to_nagios() {
+    for args in [
+        &["check", "--bogus"][..],
+        &["frobnicate"],
+        &["check", "--machine", "demo", "--profile", "thorough"],
+        &["check", "--machine", "nosuch"],
+        &["check", "--machine", "demo", "-o", "/nowhere/report.json"],
+        &["diagnose", "/nowhere/report.json"],
+        &["explain", "no-such-code"],
+        &[],
+    ] {
+        assert_eq!(run(args).code, Some(USAGE), "{args:?}");
+        for more in [&["--exit-contract", "nagios"][..], &["--exit-contract=nagios"]] {
+            let args = [args, more].concat();
+            let ran = run(&args);
+            assert_eq!((ran.code, ran.stdout.as_str()), (Some(3), ""), "{args:?}: {ran:?}");
+        }
+    }
+    assert_eq!(run(&["check", "--exit-contract", "icinga"]).code, Some(USAGE), "no contract that is known");
+    assert_eq!(run(&["--help", "--exit-contract", "nagios"]).code, Some(HEALTHY));
+
+    // What was interrupted, and says so in its report.
+    let mut report = read_json(HARDWARE_REPORT);
+    report["measurements"]["interrupted"] = true.into();
+    let (folder, _) = place("");
+    let path = write_json(folder.path(), "interrupted.json", &report);
+    assert_eq!(run(&["diagnose", &path]).code, Some(130));
+    assert_eq!(run(&["diagnose", &path, "--exit-contract", "nagios"]).code, Some(3));
 }
 
 #[test]
@@ -69,6 +126,9 @@ fn fail_on_moves_the_line() {
         let ran = run(&["diagnose", &path, "--fail-on", severity]);
         assert_eq!(ran.code, Some(expected), "{severity}: {ran:?}");
         assert!(ran.stdout.contains("placement-serialises"), "{ran:?}");
+        // Below the line a warning stays one; at or above it, it is critical.
+        let nagios = run(&["diagnose", &path, "--fail-on", severity, "--exit-contract", "nagios"]);
+        assert_eq!(nagios.code, Some(if expected == FAULT { 2 } else { 1 }), "{severity}: {nagios:?}");
     }
     assert_eq!(run(&["diagnose", &path]).code, Some(HEALTHY), "the default is error");
 }
@@ -114,6 +174,8 @@ fn wrong_usage_is_named() {
     assert_one_line(&["topo", "--machine", "nosuch"], "'nosuch'");
     assert_one_line(&["check", "--machine", "nosuch"], "demo");
     assert_one_line(&["check", "--machine", "demo", "--profile", "quick", "--only", "latency"], "--profile standard");
+    assert_one_line(&["check", "--machine", "demo", "--prometheus-pairs"], "-o FILE.prom");
+    assert_one_line(&["diagnose", HARDWARE_REPORT, "--prometheus-pairs", "-o", "/tmp/report.json"], "-o FILE.prom");
     assert_one_line(&["explain", "no-such-code"], "'no-such-code'");
     assert_one_line(&["explain", "no-such-code"], "pcie-narrow");
     for gpu in ["77", "nonsense", "GPU-12345678-0000-0000-0000-000000000000", "0000:99:00.0", "-"] {

@@ -10,6 +10,7 @@ mod common;
 
 mod contract;
 mod exit_codes;
+mod formats;
 mod generated;
 mod golden;
 mod hardware_faults;
@@ -17,6 +18,7 @@ mod hardware_report;
 mod journal;
 mod no_driver;
 mod output;
+mod provisioning;
 mod second_reading;
 mod selection;
 mod shape;

@@ -94,6 +94,7 @@ impl Gpu {
 
 /// PCIe error counts of one GPU, since the driver was loaded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PcieErrors {
     /// Errors that the link corrected by itself.
     pub correctable: u64,
@@ -105,6 +106,7 @@ pub struct PcieErrors {
 
 /// Rows of GPU memory that were replaced by spare ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RemappedRows {
     /// Rows remapped after corrected errors.
     pub corrected: u32,
@@ -118,6 +120,7 @@ pub struct RemappedRows {
 
 /// A process on a GPU.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct GpuProcess {
     /// Process id; in a container it may belong to the host's numbering.
     pub pid: u32,
@@ -127,6 +130,7 @@ pub struct GpuProcess {
 
 /// NVML's compute mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum ComputeMode {
     /// Any number of processes.

@@ -17,6 +17,7 @@ pub use pci::{Adapter, AdapterKind, PciFunction, PciKind};
 
 /// Everything that discovery found.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Snapshot {
     /// Facts of the whole machine.
     pub host: Host,
@@ -82,6 +83,7 @@ facts! {
 
 /// A NUMA node of the host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct NumaNode {
     /// The kernel's number of the node.
     pub node: u32,

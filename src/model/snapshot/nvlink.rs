@@ -34,6 +34,7 @@ facts! {
 
 /// What an NVLink leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum NvLinkRemote {
     /// Another GPU.
@@ -46,6 +47,7 @@ pub enum NvLinkRemote {
 
 /// State of the NVSwitch fabric as one GPU sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Fabric {
     /// Progress of the registration.
     pub state: FabricState,
@@ -61,6 +63,7 @@ pub struct Fabric {
 
 /// Progress of a GPU's registration with the fabric manager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum FabricState {
     /// This GPU has no NVSwitch fabric.

@@ -30,6 +30,7 @@ facts! {
 
 /// NVML's topology level, nearest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum CommonAncestor {
     /// Both on one board.
@@ -48,6 +49,7 @@ pub enum CommonAncestor {
 
 /// NVML's word on peer access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub enum P2pStatus {
     /// It works, says NVML.
     #[serde(rename = "OK")]

@@ -65,6 +65,7 @@ impl PciFunction {
 
 /// What a PCI function is in the tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum PciKind {
     /// A port of the root complex. Its link figures are those of the link below it.
@@ -81,6 +82,7 @@ pub enum PciKind {
 
 /// A network adapter.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Adapter {
     /// The kernel's name, `mlx5_0` or `eth0`.
     pub name: String,
@@ -92,6 +94,7 @@ pub struct Adapter {
 
 /// What an adapter is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum AdapterKind {
     /// An RDMA device (InfiniBand or RoCE).

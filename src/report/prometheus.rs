@@ -1,0 +1,362 @@
+//! The report in Prometheus' text format, for node_exporter's textfile collector.
+//!
+//! Base units in the names, no timestamps (the collector refuses them; the time of the run is a
+//! metric). By default only series of the machine; those of every pair, which grow with the square
+//! of the number of GPUs, on request.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use super::brief::{self, SEVERITIES};
+use super::escape::clean;
+use super::figures::Spread;
+use crate::diagnose;
+use crate::model::placement::Pair;
+use crate::model::report::{Conclusion, Report};
+
+/// Names and values of labels.
+type Labels<'a> = Vec<(&'static str, std::borrow::Cow<'a, str>)>;
+
+/// The report as metrics, those of every pair too where they are wanted.
+pub fn render(report: &Report, pairs: bool) -> String {
+    let mut metrics = Metrics(String::new());
+    run(&mut metrics, report);
+    verdict(&mut metrics, report);
+    classes(&mut metrics, report);
+    if pairs {
+        every_pair(&mut metrics, report);
+    }
+    metrics.0
+}
+
+fn run(metrics: &mut Metrics, report: &Report) {
+    let profile = report.measurements.as_ref().map_or("", |measurements| &measurements.profile);
+    let labels = vec![
+        ("machine", report.machine.as_str().into()),
+        ("profile", profile.into()),
+        ("schema", report.schema.as_str().into()),
+        ("version", report.tool.version.as_str().into()),
+    ];
+    metrics.gauge("info", "What wrote this, and about which machine: live, or a simulated one.", [(labels, 1.0)]);
+    let simulated = report.machine != "live";
+    metrics.plain("simulated", "1 if the machine is a simulated one and no figure comes from hardware.", simulated);
+    let started = OffsetDateTime::parse(&report.started_at, &Rfc3339).ok();
+    #[allow(clippy::cast_precision_loss, reason = "seconds since 1970 stay far below 2^53")]
+    let started = started.map(|started| (Labels::new(), started.unix_timestamp() as f64));
+    metrics.gauge("run_timestamp_seconds", "Start of the run, seconds since 1970.", started);
+    let timing = &report.timing;
+    let stages = [
+        ("discover", timing.discover),
+        ("driver_start", timing.driver_start),
+        ("driver_floor", timing.driver_floor),
+        ("measure", timing.measure),
+        ("diagnose", timing.diagnose),
+        ("total", timing.total),
+    ];
+    metrics.gauge(
+        "stage_duration_seconds",
+        "Time that each stage of the run took; stages overlap.",
+        stages.map(|(stage, seconds)| (vec![("stage", stage.into())], seconds)),
+    );
+    metrics.plain("gpus", "GPUs that were looked at.", count(report.snapshot.gpus.len()));
+}
+
+fn verdict(metrics: &mut Metrics, report: &Report) {
+    let verdicts =
+        [("healthy", Conclusion::Healthy), ("faulty", Conclusion::Faulty), ("inconclusive", Conclusion::Inconclusive)];
+    metrics.gauge(
+        "verdict",
+        "1 for the verdict of the run, 0 for the others.",
+        verdicts.map(|(name, verdict)| (vec![("verdict", name.into())], (report.verdict.verdict == verdict).into())),
+    );
+    metrics.plain("exit_code", "Exit code of the run, by the contract that was chosen.", report.verdict.exit_code);
+    let interrupted = report.measurements.as_ref().is_some_and(|measurements| measurements.interrupted);
+    metrics.plain("interrupted", "1 if the run was interrupted.", interrupted);
+    let measurements = [("tested", report.verdict.tested), ("untested", report.verdict.untested)];
+    metrics.gauge(
+        "measurements",
+        "Measurements that were asked for, with an answer and without.",
+        measurements.map(|(state, number)| (vec![("state", state.into())], number.into())),
+    );
+    let severities = SEVERITIES
+        .map(|severity| (vec![("severity", severity.to_string().into())], count(brief::count_of(report, severity))));
+    metrics.gauge("findings", "Findings by severity.", severities);
+    // Every rule has its series, so that an alert needs no guess about a series that is not there.
+    let mut rules: BTreeMap<&str, usize> = diagnose::registry().iter().map(|rule| (rule.code(), 0)).collect();
+    for finding in &report.findings {
+        *rules.entry(&finding.code).or_default() += 1;
+    }
+    metrics.gauge(
+        "rule_findings",
+        "Findings by the code of their rule; 'peerscope explain CODE' says what it means.",
+        rules.into_iter().map(|(code, number)| (vec![("code", code.into())], count(number))),
+    );
+}
+
+fn classes(metrics: &mut Metrics, report: &Report) {
+    let mut pairs: BTreeMap<_, usize> = BTreeMap::new();
+    for route in &report.topology.pairs {
+        *pairs.entry(route.class).or_default() += 1;
+    }
+    metrics.gauge(
+        "class_pairs",
+        "Ordered pairs of GPUs by the class of their link, in nvidia-smi's words.",
+        pairs.into_iter().map(|(class, number)| (vec![("class", class.to_string().into())], count(number))),
+    );
+    let figures = brief::by_class(report);
+    let mut series = |name: &str, help: &str, value: &dyn Fn(&brief::ClassFigures) -> Option<f64>| {
+        let samples = figures.iter().filter_map(|figures| {
+            let labels = vec![("class", figures.class.to_string().into()), ("path", figures.path.to_string().into())];
+            Some((labels, value(figures)?))
+        });
+        metrics.gauge(name, help, samples);
+    };
+    let min = |spread: Option<Spread>| spread.map(|spread| spread.min);
+    let median = |spread: Option<Spread>| spread.map(|spread| spread.median);
+    let max = |spread: Option<Spread>| spread.map(|spread| spread.max);
+    series(
+        "class_bandwidth_min_bytes_per_second",
+        "Bandwidth of the slowest pair of a class, one direction.",
+        &|figures| min(figures.rates).map(bytes_per_second),
+    );
+    series(
+        "class_bandwidth_median_bytes_per_second",
+        "Median bandwidth of the pairs of a class, one direction.",
+        &|figures| median(figures.rates).map(bytes_per_second),
+    );
+    series(
+        "class_bandwidth_min_ratio",
+        "Least share of the theoretical bandwidth that a pair of a class reaches.",
+        &|figures| min(figures.percents).map(ratio),
+    );
+    series(
+        "class_bandwidth_median_ratio",
+        "Median share of the theoretical bandwidth that the pairs of a class reach.",
+        &|figures| median(figures.percents).map(ratio),
+    );
+    series("class_latency_median_seconds", "Median time of a small copy, of the pairs of a class.", &|figures| {
+        median(figures.latencies).map(seconds)
+    });
+    series("class_latency_max_seconds", "Longest time of a small copy, of the pairs of a class.", &|figures| {
+        max(figures.latencies).map(seconds)
+    });
+}
+
+fn every_pair(metrics: &mut Metrics, report: &Report) {
+    let labels = |pair: Pair, path: Option<&dyn std::fmt::Display>| {
+        let mut labels: Labels<'_> = vec![
+            ("source", pair.source.to_string().into()),
+            ("destination", pair.destination.to_string().into()),
+            ("class", brief::class(report, pair).to_string().into()),
+        ];
+        labels.extend(path.map(|path| ("path", path.to_string().into())));
+        labels
+    };
+    let cells = brief::reference(report);
+    metrics.gauge(
+        "pair_bandwidth_bytes_per_second",
+        "Bandwidth from the source to the destination GPU.",
+        cells
+            .iter()
+            .filter_map(|cell| Some((labels(cell.pair, Some(&cell.path)), bytes_per_second(cell.achieved_gbps?.0)))),
+    );
+    metrics.gauge(
+        "pair_bandwidth_ratio",
+        "Share of the theoretical bandwidth that the pair reaches.",
+        cells.iter().filter_map(|cell| Some((labels(cell.pair, Some(&cell.path)), ratio(cell.percent?)))),
+    );
+    metrics.gauge(
+        "pair_theoretical_bytes_per_second",
+        "Payload rate of the narrowest hop of the direct route.",
+        report
+            .topology
+            .pairs
+            .iter()
+            .filter_map(|route| Some((labels(route.pair, None), bytes_per_second(route.theoretical_gbps?.0)))),
+    );
+    metrics.gauge(
+        "pair_latency_seconds",
+        "Time of a small copy.",
+        brief::latencies(report)
+            .filter_map(|cell| Some((labels(cell.pair, Some(&cell.path)), seconds(cell.latency_us?)))),
+    );
+    let mut states: BTreeMap<Pair, [usize; 2]> = BTreeMap::new();
+    for cell in report.measurements.iter().flat_map(diagnose::cells) {
+        states.entry(cell.pair).or_default()[usize::from(!cell.tested())] += 1;
+    }
+    metrics.gauge(
+        "pair_measurements",
+        "Measurements of the pair that were asked for, with an answer and without.",
+        states.into_iter().flat_map(|(pair, numbers)| {
+            ["tested", "untested"].into_iter().zip(numbers).map(move |(state, number)| {
+                let mut labels = labels(pair, None);
+                labels.push(("state", state.into()));
+                (labels, count(number))
+            })
+        }),
+    );
+}
+
+fn bytes_per_second(gbps: f64) -> f64 {
+    (gbps * 1e9).round()
+}
+
+fn ratio(percent: f64) -> f64 {
+    percent / 100.0
+}
+
+fn seconds(microseconds: f64) -> f64 {
+    microseconds / 1e6
+}
+
+#[allow(clippy::cast_precision_loss, reason = "counts stay far below 2^53")]
+const fn count(number: usize) -> f64 {
+    number as f64
+}
+
+/// Text that grows by whole metrics, so that HELP and TYPE stand once before all samples of one.
+struct Metrics(String);
+
+impl Metrics {
+    /// A metric without labels.
+    fn plain(&mut self, name: &str, help: &str, value: impl Into<f64>) {
+        self.gauge(name, help, [(Labels::new(), value.into())]);
+    }
+
+    /// A metric with its samples; nothing where there are none. What a report says may fall as well
+    /// as rise, so every metric is a gauge.
+    fn gauge<'a>(&mut self, name: &str, help: &str, samples: impl IntoIterator<Item = (Labels<'a>, f64)>) {
+        let mut samples = samples.into_iter().filter(|(_, value)| value.is_finite()).peekable();
+        if samples.peek().is_none() {
+            return;
+        }
+        // Writing to a String cannot fail.
+        let _ = writeln!(self.0, "# HELP peerscope_{name} {help}\n# TYPE peerscope_{name} gauge");
+        for (labels, value) in samples {
+            let labels: Vec<_> = labels.iter().map(|(key, value)| format!("{key}=\"{}\"", escaped(value))).collect();
+            let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
+            let _ = writeln!(self.0, "peerscope_{name}{labels} {}", number(value));
+        }
+    }
+}
+
+/// A label's value: control characters made visible, then what the format gives a meaning to.
+fn escaped(value: &str) -> String {
+    clean(value).replace('\\', "\\\\").replace('"', "\\\"")
+}
+
+/// Nine decimal places, a nanosecond, without the noise behind them.
+fn number(value: f64) -> String {
+    let text = format!("{value:.9}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::report::sample;
+
+    /// The value of a sample, labels and all.
+    fn value<'a>(text: &'a str, sample: &str) -> Option<&'a str> {
+        text.lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' '))
+    }
+
+    #[test]
+    fn figures_are_in_base_units() {
+        let report = sample::healthy(8);
+        let text = render(&report, true);
+        let cell = brief::reference(&report)[0];
+        let pair = "source=\"0\",destination=\"1\",class=\"NV18\",path=\"direct\"";
+        let rate: f64 =
+            value(&text, &format!("peerscope_pair_bandwidth_bytes_per_second{{{pair}}}")).unwrap().parse().unwrap();
+        assert!((rate - cell.achieved_gbps.unwrap().0 * 1e9).abs() < 1.0, "{rate}");
+        let share: f64 = value(&text, &format!("peerscope_pair_bandwidth_ratio{{{pair}}}")).unwrap().parse().unwrap();
+        assert!((share - cell.percent.unwrap() / 100.0).abs() < 1e-9, "{share}");
+        let least: f64 = value(&text, "peerscope_class_bandwidth_min_ratio{class=\"NV18\",path=\"direct\"}")
+            .unwrap()
+            .parse()
+            .unwrap();
+        assert!((0.8..1.0).contains(&least), "{least}");
+        assert_eq!(value(&text, "peerscope_verdict{verdict=\"healthy\"}"), Some("1"));
+        assert_eq!(value(&text, "peerscope_verdict{verdict=\"faulty\"}"), Some("0"));
+        assert_eq!(value(&text, "peerscope_class_pairs{class=\"NV18\"}"), Some("56"));
+        assert_eq!(value(&text, "peerscope_gpus"), Some("8"));
+        assert_eq!(value(&text, "peerscope_rule_findings{code=\"pcie-narrow\"}"), Some("0"));
+    }
+
+    #[test]
+    fn every_pair_only_on_request() {
+        for gpus in [2, 16] {
+            assert!(!render(&sample::healthy(gpus), false).contains("peerscope_pair_"));
+        }
+        let lines = |gpus| render(&sample::healthy(gpus), false).lines().count();
+        assert_eq!(lines(2), lines(16), "the number of GPUs adds no series");
+        assert_eq!(render(&sample::healthy(8), true).matches("\npeerscope_pair_latency_seconds{").count(), 112);
+    }
+
+    #[test]
+    fn what_was_not_measured_has_no_series_and_no_zero() {
+        let text = render(&sample::nothing_measured(), true);
+        for absent in ["_bandwidth_", "_latency_"] {
+            assert!(!text.contains(absent), "{text}");
+        }
+        assert_eq!(value(&text, "peerscope_measurements{state=\"tested\"}"), Some("0"));
+        assert_eq!(value(&text, "peerscope_measurements{state=\"untested\"}"), Some("728"));
+        assert_eq!(value(&text, "peerscope_interrupted"), Some("1"));
+    }
+
+    #[test]
+    fn the_text_is_well_formed_whatever_the_machine_is_called() {
+        for report in [sample::healthy(1), sample::pcie_box(), sample::nothing_measured(), sample::hostile()] {
+            let text = render(&report, true);
+            let mut described = BTreeSet::new();
+            let mut samples = BTreeSet::new();
+            let mut current = String::new();
+            for line in text.lines() {
+                if let Some(rest) = line.strip_prefix("# HELP ") {
+                    rest.split_once(' ').unwrap().0.clone_into(&mut current);
+                    assert!(described.insert(current.clone()), "{current} twice");
+                } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+                    assert_eq!(rest, format!("{current} gauge"));
+                } else {
+                    let (name, value) = line.rsplit_once(' ').unwrap();
+                    assert!(name.starts_with(&current), "{line} below {current}");
+                    value.parse::<f64>().unwrap();
+                    assert!(samples.insert(name.to_owned()), "{name} twice");
+                    assert_labels(&name[current.len()..]);
+                }
+            }
+            assert!(text.ends_with('\n') && described.len() >= 10);
+        }
+    }
+
+    /// `{a="…",b="…"}` or nothing, with every quote inside a value escaped.
+    fn assert_labels(text: &str) {
+        if text.is_empty() {
+            return;
+        }
+        let mut rest = text.strip_prefix('{').and_then(|text| text.strip_suffix('}')).unwrap();
+        while !rest.is_empty() {
+            let (key, value) = rest.split_once("=\"").unwrap();
+            assert!(!key.is_empty() && key.chars().all(|c| c.is_ascii_lowercase() || c == '_'), "{text}");
+            let mut escape = false;
+            let end = value.char_indices().find(|&(_, c)| {
+                let ends = c == '"' && !escape;
+                escape = c == '\\' && !escape;
+                ends
+            });
+            rest = &value[end.unwrap().0 + 1..];
+            rest = rest.strip_prefix(',').unwrap_or(rest);
+        }
+    }
+
+    #[test]
+    fn numbers_carry_no_noise() {
+        assert_eq!([0.1 + 0.2, 396_300_000_000.0, 0.0, 2.5e-6].map(number), ["0.3", "396300000000", "0", "0.0000025"]);
+    }
+}

@@ -1,0 +1,295 @@
+//! Forms of a report that other programs read, held against those programs where they are there.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::common::{
+    HARDWARE_REPORT, MACHINES, check, is_there, list, peerscope, place, read_json, run, signal, skipped_for_want_of,
+    text_of, wait_with_output, with,
+};
+
+/// Every format on stdout, with the extension of its files where it has one.
+const FORMATS: [(&str, Option<&str>); 6] = [
+    ("text", Some("txt")),
+    ("json", Some("json")),
+    ("junit", Some("xml")),
+    ("line", None),
+    ("markdown", Some("md")),
+    ("prometheus", Some("prom")),
+];
+
+#[test]
+fn every_command_with_a_report_writes_every_format() {
+    let (folder, _) = place("");
+    for (command, code) in [
+        (vec!["topo", "--machine", "demo"], 1),
+        (vec!["check", "--machine", "demo", "--profile", "quick"], 1),
+        (vec!["diagnose", HARDWARE_REPORT], 0),
+    ] {
+        let mut args: Vec<String> = command.iter().copied().map(String::from).collect();
+        for extension in FORMATS.iter().filter_map(|(_, extension)| *extension) {
+            args.extend(["-o".into(), text_of(&folder.path().join("report").with_extension(extension))]);
+        }
+        assert_eq!(run(&args).code, Some(code), "{args:?}");
+        for (format, extension) in FORMATS {
+            let ran = run(&with(command.iter().copied().map(String::from).collect(), &["--format", format]));
+            assert_eq!((ran.code, ran.stderr.as_str()), (Some(code), ""), "{command:?} {format}");
+            let first = |text: &str| text.lines().next().unwrap().to_owned();
+            if let Some(extension) = extension {
+                let written = std::fs::read_to_string(folder.path().join("report").with_extension(extension)).unwrap();
+                assert_eq!(first(&ran.stdout), first(&written), "{command:?} {format}");
+            }
+            assert!(ran.stdout.ends_with('\n'), "{command:?} {format}");
+        }
+    }
+}
+
+#[test]
+fn every_report_fits_its_schema() {
+    let schema = read_json(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/report.schema.json"));
+    let meta = jsonschema::meta::validate(&schema);
+    assert!(meta.is_ok(), "the schema itself is none: {meta:?}");
+    let validator = jsonschema::draft202012::new(&schema).unwrap();
+    let errors = |report: &Value| -> Vec<String> {
+        validator.iter_errors(report).map(|error| format!("{}: {error}", error.instance_path())).take(5).collect()
+    };
+    for machine in MACHINES {
+        let profile = if machine == "pcie16" { "quick" } else { "standard" };
+        for args in [vec!["topo".into(), "--machine".into(), machine.into()], check(machine, profile)] {
+            let report = run(&with(args.clone(), &["--format", "json"])).json();
+            assert_eq!(errors(&report), [""; 0], "{args:?}");
+        }
+    }
+    let data = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data");
+    let mut reports = 0;
+    for entry in std::fs::read_dir(data).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "json") {
+            continue;
+        }
+        // An earlier version may have known less; what it has must fit, and what this version makes
+        // of it must be whole.
+        let kept: Vec<_> =
+            errors(&read_json(&path)).into_iter().filter(|error| !error.contains("is a required property")).collect();
+        assert_eq!(kept, [""; 0], "{}", path.display());
+        let again = run(&["diagnose", &text_of(&path), "--format", "json"]).json();
+        assert_eq!(errors(&again), [""; 0], "{} judged again", path.display());
+        reports += 1;
+    }
+    assert!(reports >= 3, "only {reports} reports in {data}");
+    let mut wrong = read_json(HARDWARE_REPORT);
+    wrong["verdict"]["tested"] = "many".into();
+    assert_ne!(errors(&wrong), [""; 0], "a schema that takes everything");
+}
+
+/// Names, labels and values of all samples.
+fn samples(text: &str) -> BTreeMap<String, f64> {
+    let lines = text.lines().filter(|line| !line.starts_with('#') && line.starts_with("peerscope_"));
+    lines
+        .map(|line| line.rsplit_once(' ').unwrap())
+        .map(|(name, value)| (name.to_owned(), value.parse().unwrap()))
+        .collect()
+}
+
+#[test]
+fn promtool_finds_nothing_to_complain_of() {
+    if !is_there("promtool") {
+        return skipped_for_want_of("promtool (Debian: prometheus)");
+    }
+    let (folder, _) = place("");
+    for machine in MACHINES {
+        for more in [&[][..], &["--prometheus-pairs"]] {
+            let file = text_of(&folder.path().join(format!("{machine}.prom")));
+            run(&with(with(check(machine, "quick"), more), &["-o", &file]));
+            assert_promtool(Path::new(&file));
+            let pairs = std::fs::read_to_string(&file).unwrap().contains("\npeerscope_pair_");
+            let wanted = !more.is_empty() && !["none", "single"].contains(&machine);
+            assert_eq!(pairs, wanted, "{machine} {more:?}");
+        }
+    }
+    let file = text_of(&folder.path().join("hardware.prom"));
+    run(&["diagnose", HARDWARE_REPORT, "--prometheus-pairs", "-o", &file]);
+    assert_promtool(Path::new(&file));
+}
+
+fn assert_promtool(file: &Path) {
+    let input = std::fs::File::open(file).unwrap();
+    let output = Command::new("promtool").args(["check", "metrics"]).stdin(input).output().unwrap();
+    let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && said.is_empty(), "{}: {said}", file.display());
+}
+
+/// A node_exporter with its textfile collector alone; ended with its guard.
+struct NodeExporter {
+    child: Child,
+    address: String,
+}
+
+impl NodeExporter {
+    /// On a port of the kernel's choice, which it tells in its log.
+    fn start(folder: &Path) -> Self {
+        let mut child = Command::new("prometheus-node-exporter")
+            .args(["--collector.disable-defaults", "--collector.textfile", "--web.listen-address=127.0.0.1:0"])
+            .arg(format!("--collector.textfile.directory={}", folder.display()))
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut log = BufReader::new(child.stderr.take().unwrap());
+        let mut said = String::new();
+        let address = loop {
+            let mut line = String::new();
+            assert_ne!(log.read_line(&mut line).unwrap(), 0, "node_exporter ended: {said}");
+            said += &line;
+            let told = line.split_whitespace().find_map(|word| word.strip_prefix("address="));
+            match told.map(|address| address.trim_matches('"')) {
+                Some(address) if !address.ends_with(":0") => break address.to_owned(),
+                _ => {}
+            }
+        };
+        // What nobody reads would block it.
+        std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
+        Self { child, address }
+    }
+
+    fn metrics(&self) -> String {
+        let until = Instant::now() + Duration::from_secs(10);
+        let mut stream = loop {
+            match TcpStream::connect(&self.address) {
+                Ok(stream) => break stream,
+                Err(error) => assert!(Instant::now() < until, "{}: {error}", self.address),
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        write!(stream, "GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.0 200"), "{answer}");
+        answer
+    }
+}
+
+impl Drop for NodeExporter {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn node_exporter_serves_the_file_as_it_was_written() {
+    if !is_there("prometheus-node-exporter") {
+        return skipped_for_want_of("prometheus-node-exporter");
+    }
+    let (folder, file) = place("peerscope.prom");
+    run(&with(check("demo", "standard"), &["--prometheus-pairs", "-o", &text_of(&file)]));
+    let exporter = NodeExporter::start(folder.path());
+    let served = exporter.metrics();
+    assert!(served.contains("\nnode_textfile_scrape_error 0\n"), "{served}");
+    // It sorts labels by name, as peerscope need not: compare them sorted.
+    let sorted = |samples: BTreeMap<String, f64>| -> BTreeMap<String, f64> {
+        let sort = |name: String| match name.split_once('{') {
+            Some((name, labels)) => {
+                let mut labels: Vec<_> = labels.trim_end_matches('}').split(',').collect();
+                labels.sort_unstable();
+                format!("{name}{{{}}}", labels.join(","))
+            }
+            None => name,
+        };
+        samples.into_iter().map(|(name, value)| (sort(name), value)).collect()
+    };
+    let written = sorted(samples(&std::fs::read_to_string(&file).unwrap()));
+    assert!(written.len() > 300, "{written:#?}");
+    assert_eq!(sorted(samples(&served)), written);
+    assert_eq!(written["peerscope_exit_code"], 1.0);
+
+    // The next run replaces it.
+    run(&with(check("h200x2", "quick"), &["-o", &text_of(&file)]));
+    let served = samples(&exporter.metrics());
+    assert_eq!((served["peerscope_exit_code"], served["peerscope_gpus"]), (0.0, 2.0));
+}
+
+#[test]
+fn metrics_are_those_of_the_report() {
+    let (_folder, json) = place("report.json");
+    let ran = run(&with(check("demo", "standard"), &["-o", &text_of(&json), "--format", "prometheus"]));
+    let (report, samples) = (read_json(json), samples(&ran.stdout));
+    let number = |value: &Value| value.as_f64().unwrap();
+    assert_eq!(samples["peerscope_measurements{state=\"tested\"}"], number(&report["verdict"]["tested"]));
+    for severity in ["error", "warning", "info"] {
+        let found = list(&report["findings"]).iter().filter(|finding| finding["severity"] == severity).count();
+        assert_eq!(samples[&format!("peerscope_findings{{severity=\"{severity}\"}}")], found as f64, "{severity}");
+    }
+    assert_eq!(samples["peerscope_rule_findings{code=\"pcie-narrow\"}"], 1.0);
+    let started = report["started_at"].as_str().unwrap();
+    let rfc3339 = &time::format_description::well_known::Rfc3339;
+    let started = time::OffsetDateTime::parse(started, rfc3339).unwrap().unix_timestamp();
+    assert_eq!(samples["peerscope_run_timestamp_seconds"], started as f64);
+    assert!(samples["peerscope_class_bandwidth_min_ratio{class=\"SYS\",path=\"direct\"}"] < 1.0);
+    assert!(samples["peerscope_class_bandwidth_min_bytes_per_second{class=\"SYS\",path=\"direct\"}"] > 1e9);
+}
+
+#[test]
+fn junit_is_red_where_the_exit_code_is_and_never_green_for_nothing() {
+    for machine in MACHINES {
+        for (args, measures) in
+            [(vec!["topo".to_owned(), "--machine".into(), machine.into()], false), (check(machine, "quick"), true)]
+        {
+            let ran = run(&with(args.clone(), &["--format", "junit"]));
+            let junit = quick_junit::Report::deserialize_from_str(&ran.stdout).unwrap();
+            let red = junit.failures + junit.errors > 0;
+            assert_eq!(red, ran.code != Some(0), "{args:?}: {}", ran.stdout);
+            let skipped: usize = junit.test_suites.iter().map(|suite| suite.skipped).sum();
+            let passed = junit.tests - junit.failures - junit.errors - skipped;
+            let nothing = ran.stdout.contains("exit code 3") && ran.stdout.contains("0 measurements tested");
+            assert_eq!(passed == 0, !measures || nothing, "{args:?}: {passed} passed: {}", ran.stdout);
+        }
+    }
+}
+
+#[test]
+fn an_interrupted_run_is_unknown_to_nagios_in_every_format() {
+    let (folder, json) = place("report.json");
+    let file = |name: &str| text_of(&folder.path().join(name));
+    let (metrics, junit) = (file("report.prom"), file("report.xml"));
+    let args = ["check", "--machine", "pair-hangs", "--deadline", "3600", "--format", "line"];
+    let more = ["--exit-contract", "nagios", "-o", &text_of(&json), "-o", &metrics, "-o", &junit];
+    let run = peerscope(&[&args[..], &more].concat()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // It listens before it starts its worker.
+    let children = format!("/proc/{0}/task/{0}/children", run.id());
+    let until = Instant::now() + Duration::from_secs(60);
+    while std::fs::read_to_string(&children).unwrap_or_default().trim().is_empty() {
+        assert!(Instant::now() < until, "no worker");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    signal("INT", run.id());
+    let output = wait_with_output(run);
+    let line = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(3), "{line}");
+    assert!(line.starts_with("PEERSCOPE UNKNOWN - SIMULATED pair-hangs: interrupted; "), "{line}");
+    assert_eq!(read_json(json)["verdict"]["exit_code"], 3);
+    let samples = samples(&std::fs::read_to_string(metrics).unwrap());
+    assert_eq!((samples["peerscope_interrupted"], samples["peerscope_exit_code"]), (1.0, 3.0));
+    let junit = quick_junit::Report::deserialize_from_str(&std::fs::read_to_string(junit).unwrap()).unwrap();
+    assert!(junit.errors > 0, "{junit:?}");
+}
+
+#[test]
+fn the_line_is_one_and_has_the_word_of_its_nagios_code() {
+    for machine in MACHINES {
+        for args in [vec!["topo".to_owned(), "--machine".into(), machine.into()], check(machine, "quick")] {
+            let ran = run(&with(args.clone(), &["--format", "line", "--exit-contract", "nagios"]));
+            let line = ran.stdout.strip_suffix('\n').unwrap();
+            let word = ["OK", "WARNING", "CRITICAL", "UNKNOWN"][usize::try_from(ran.code.unwrap()).unwrap()];
+            assert!(line.starts_with(&format!("PEERSCOPE {word} - SIMULATED {machine}: ")), "{args:?}: {line}");
+            assert!(line.len() <= 200 && line.is_ascii() && !line.contains('\n'), "{args:?}: {line}");
+        }
+    }
+}

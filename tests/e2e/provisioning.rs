@@ -1,0 +1,201 @@
+//! The scripts in scripts/provisioning, started as their callers start them, over simulated machines.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::common::{Ran, finish, is_there, place, read_json, skipped_for_want_of, text_of, write};
+
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/provisioning");
+
+/// Shell scripts among the examples; a test holds the list against the folder.
+const SCRIPTS: [&str; 5] =
+    ["accept-node", "check_peerscope", "node-problem-detector-plugin", "peerscope.nhc", "slurm-health-check"];
+
+fn script(name: &str) -> Command {
+    let mut command = Command::new(Path::new(FOLDER).join(name));
+    command.env("PEERSCOPE", env!("CARGO_BIN_EXE_peerscope")).env_remove("PEERSCOPE_ARGS");
+    command
+}
+
+/// A program that does this, in a folder.
+fn stand_in(folder: &Path, name: &str, does: &str) -> PathBuf {
+    use std::os::unix::fs::PermissionsExt;
+    let path = PathBuf::from(write(folder, name, &format!("#!/bin/bash\n{does}\n")));
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+#[test]
+fn shellcheck_has_nothing_to_say() {
+    let mut found: Vec<_> = std::fs::read_dir(FOLDER)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| std::fs::read_to_string(path).unwrap().starts_with("#!"))
+        .map(|path| path.file_name().unwrap().to_str().unwrap().to_owned())
+        .collect();
+    found.sort();
+    assert_eq!(found, SCRIPTS);
+    if !is_there("shellcheck") {
+        return skipped_for_want_of("shellcheck");
+    }
+    let ran = finish(Command::new("shellcheck").args(SCRIPTS).current_dir(FOLDER));
+    assert_eq!(ran.code, Some(0), "{}", ran.stdout);
+}
+
+#[test]
+fn the_nagios_plugin_says_one_line_and_its_word() {
+    let quick = ["check", "--profile", "quick", "--machine"];
+    for (args, code, start) in [
+        ([&quick[..], &["demo"]].concat(), 2, "PEERSCOPE CRITICAL - SIMULATED demo: pcie-narrow"),
+        ([&quick[..], &["h200x2"]].concat(), 0, "PEERSCOPE OK - SIMULATED h200x2: 2 GPUs"),
+        ([&quick[..], &["exclusive"]].concat(), 3, "PEERSCOPE UNKNOWN - SIMULATED exclusive: not-tested"),
+        (vec!["topo", "--machine", "gpu-lost"], 2, "PEERSCOPE CRITICAL - SIMULATED gpu-lost: gpu-unreachable"),
+        (vec!["topo", "--bogus"], 3, "PEERSCOPE UNKNOWN - error: unexpected argument '--bogus'"),
+        (vec!["topo", "--machine", "nosuch"], 3, "PEERSCOPE UNKNOWN - peerscope: "),
+    ] {
+        assert_line(&finish(script("check_peerscope").args(&args)), code, start);
+    }
+    let missing = finish(script("check_peerscope").env("PEERSCOPE", "/nowhere/peerscope"));
+    assert_line(&missing, 3, "PEERSCOPE UNKNOWN - there is no program '/nowhere/peerscope'");
+    let (folder, _) = place("");
+    let hangs = stand_in(folder.path(), "hangs", "exec sleep 60");
+    let hung = finish(script("check_peerscope").env("PEERSCOPE", hangs).env("PEERSCOPE_LIMIT", "1"));
+    assert_line(&hung, 3, "PEERSCOPE UNKNOWN - no answer within 1 s");
+}
+
+fn assert_line(ran: &Ran, code: i32, start: &str) {
+    assert_eq!(ran.code, Some(code), "{ran:?}");
+    assert!(ran.stdout.starts_with(start), "{ran:?}");
+    assert_eq!(ran.stdout.trim_end().lines().count(), 1, "{ran:?}");
+}
+
+#[test]
+fn the_node_problem_detector_hears_of_problems_alone() {
+    for (machine, code) in [("demo", 1), ("h200x8", 0), ("none", 3)] {
+        let ran = finish(script("node-problem-detector-plugin").args(["topo", "--machine", machine]));
+        assert_line(&ran, code, "PEERSCOPE ");
+        assert!(!ran.stdout.contains('|') && ran.stdout.len() <= 200, "{ran:?}");
+    }
+    let missing = finish(script("node-problem-detector-plugin").env("PEERSCOPE", "/nowhere/peerscope"));
+    assert_line(&missing, 2, "there is no program");
+    let rules = read_json(Path::new(FOLDER).join("node-problem-detector.json"));
+    assert!(rules["rules"][0]["path"].as_str().unwrap().ends_with("/node-problem-detector-plugin"));
+}
+
+#[test]
+fn slurm_drains_with_the_finding_as_its_reason() {
+    for (machine, reason) in [
+        ("demo", Some("Reason=peerscope: SIMULATED demo: pcie-narrow: ")),
+        ("exclusive", Some("Reason=peerscope: could not test: SIMULATED exclusive: not-tested: ")),
+        ("h200x2", None),
+    ] {
+        let (folder, said) = place("scontrol.log");
+        stand_in(folder.path(), "scontrol", &format!("printf '%s\\n' \"$@\" >>{}", said.display()));
+        stand_in(folder.path(), "logger", "exit 0");
+        let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
+        let run = |job: Option<&str>| {
+            let mut command = script("slurm-health-check");
+            command.env("PEERSCOPE_ARGS", format!("--machine {machine}")).env("PATH", &path);
+            command.env("PEERSCOPE_REPORTS", folder.path()).env("SLURMD_NODENAME", "node7").env_remove("SLURM_JOB_ID");
+            command.envs(job.map(|job| ("SLURM_JOB_ID", job)));
+            finish(&mut command)
+        };
+        let check = run(None);
+        assert_eq!(check.code, Some(0), "{check:?}");
+        let asked = std::fs::read_to_string(&said).unwrap_or_default();
+        match reason {
+            Some(reason) => {
+                assert!(asked.contains("NodeName=node7\nState=DRAIN\n") && asked.contains(reason), "{asked}");
+                assert!(!asked.contains('|'), "{asked}");
+            }
+            None => assert_eq!(asked, ""),
+        }
+        let prolog = run(Some("1"));
+        assert_eq!(prolog.code, Some(i32::from(reason.is_some())), "{prolog:?}");
+        assert_eq!(read_json(folder.path().join("last.json"))["machine"], machine);
+    }
+}
+
+#[test]
+fn a_node_is_accepted_or_rejected_with_its_reports() {
+    for (machine, code) in [("demo", 1), ("h200x2", 0), ("none", 3)] {
+        let (folder, _) = place("");
+        let ran = finish(
+            script("accept-node")
+                .env("PEERSCOPE_ARGS", format!("--machine {machine}"))
+                .env("PEERSCOPE_REPORTS", folder.path()),
+        );
+        assert_eq!(ran.code, Some(code), "{ran:?}");
+        assert!(ran.stderr.contains("says nothing about this server"), "{ran:?}");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "a report as JSON and as text");
+    }
+}
+
+#[test]
+fn nhc_marks_a_node_for_a_fault_and_only_strictly_for_the_unknown() {
+    let (folder, _) = place("");
+    for (says, exit, argument, code, heard) in [
+        ("PEERSCOPE OK - 8 GPUs | errors=0", 0, "", 0, ""),
+        (
+            "PEERSCOPE CRITICAL - pcie-narrow: x4 | errors=1",
+            1,
+            "",
+            1,
+            "died 1 check_peerscope: PEERSCOPE CRITICAL - pcie-narrow: x4",
+        ),
+        (
+            "PEERSCOPE UNKNOWN - nothing | errors=0",
+            3,
+            "",
+            0,
+            "logged check_peerscope: exit code 3: PEERSCOPE UNKNOWN - nothing",
+        ),
+        (
+            "PEERSCOPE UNKNOWN - nothing | errors=0",
+            3,
+            "strict",
+            1,
+            "died 1 check_peerscope: PEERSCOPE UNKNOWN - nothing",
+        ),
+    ] {
+        let program = stand_in(folder.path(), "peerscope", &format!("echo '{says}'; exit {exit}"));
+        // NHC sources the file and has these two.
+        let nhc = format!(
+            "die() {{ echo \"died $*\"; }}; log() {{ echo \"logged $*\"; }}; . {FOLDER}/peerscope.nhc; check_peerscope {argument}"
+        );
+        let ran = finish(Command::new("bash").args(["-c", &nhc]).env("PEERSCOPE", text_of(&program)));
+        assert_eq!((ran.code, ran.stdout.trim_end()), (Some(code), heard), "{ran:?}");
+    }
+}
+
+#[test]
+fn systemd_takes_the_units() {
+    if !is_there("systemd-analyze") {
+        return skipped_for_want_of("systemd-analyze (Debian: systemd)");
+    }
+    let (folder, _) = place("");
+    let service = std::fs::read_to_string(Path::new(FOLDER).join("peerscope-textfile.service")).unwrap();
+    let timer = std::fs::read_to_string(Path::new(FOLDER).join("peerscope-textfile.timer")).unwrap();
+    // systemd looks whether the program is there.
+    let program = "/usr/local/bin/peerscope";
+    assert!(service.contains(&format!("ExecStart={program} topo ")));
+    let service = service.replace(program, env!("CARGO_BIN_EXE_peerscope"));
+    let units = [
+        write(folder.path(), "peerscope-textfile.service", &service),
+        write(folder.path(), "peerscope-textfile.timer", &timer),
+    ];
+    let ran = finish(Command::new("systemd-analyze").arg("verify").args(&units));
+    let about_ours: Vec<_> = ran.stderr.lines().filter(|line| line.contains("peerscope")).collect();
+    assert!(about_ours.is_empty(), "{ran:?}");
+
+    // And its command does what it says, on a machine of ours.
+    let file = folder.path().join("peerscope.prom");
+    let line = service.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
+    let mut words = line.split_whitespace();
+    let mut command = Command::new(words.next().unwrap());
+    let words = words.map(|word| if word.ends_with(".prom") { text_of(&file) } else { word.to_owned() });
+    let ran = finish(command.args(words).args(["--machine", "demo"]));
+    assert_eq!(ran.code, Some(1));
+    assert!(service.contains("SuccessExitStatus=1 3"));
+    assert!(std::fs::read_to_string(&file).unwrap().contains("\npeerscope_exit_code 1\n"));
+}
