@@ -30,6 +30,10 @@ pub struct Cli {
     #[arg(long, global = true, value_delimiter = ',', value_name = "LIST")]
     pub gpus: Vec<String>,
 
+    /// Severities and figures that the rules are to judge by (TOML, see docs/rules).
+    #[arg(long, global = true, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
     /// When to use colour; NO_COLOR is honoured.
     #[arg(long, global = true, value_enum, default_value_t = Color::Auto, value_name = "WHEN")]
     pub color: Color,

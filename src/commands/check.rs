@@ -9,7 +9,7 @@ use clap::ValueEnum;
 
 use super::output::{self, Files};
 use super::progress::Progress;
-use super::{Observed, select, snapshot, timestamp};
+use super::{Judging, Observed, select, snapshot, timestamp};
 use crate::cli::{CheckArgs, Cli};
 use crate::discover::Depth;
 use crate::hardware::{Machine, Telemetry};
@@ -38,6 +38,7 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, String>
     let profile = Profile::load(args.profile)?;
     let groups = groups(args, &profile)?;
     let files = Files::prepare(&args.out.output, &[Format::Text, Format::Json])?;
+    let judging = Judging::of(cli, args.out.fail_on.into())?;
     let stop = stop_flag()?;
     let started_at = timestamp();
     // The driver starts while the facts are read.
@@ -68,7 +69,7 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, String>
     let timing = Timing { discover, ..timing };
     let (machine, measurements) = (machine.name().to_owned(), Some(measurements));
     let observed = Observed { started, started_at, machine, snapshot, topology, measurements, timing };
-    let report = observed.conclude(args.out.fail_on.into());
+    let report = observed.conclude(&judging);
     output::publish(&report, args.out.format.into(), &output::style(cli.color, args.out.verbose), &files)
 }
 

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::Judging;
 use super::output::{self, Files};
 use crate::cli::{Cli, DiagnoseArgs};
 use crate::hardware::Machine;
@@ -18,8 +19,9 @@ pub fn run(cli: &Cli, args: &DiagnoseArgs) -> Result<u8, String> {
         return Err("diagnose reads a saved report: --machine and --gpus have no meaning for it".into());
     }
     let files = Files::prepare(&args.out.output, &[Format::Text, Format::Json])?;
+    let judging = Judging::of(cli, args.out.fail_on.into())?;
     let mut report = load(&args.report)?;
-    super::judge(&mut report, args.out.fail_on.into());
+    judging.judge(&mut report);
     output::publish(&report, args.out.format.into(), &output::style(cli.color, args.out.verbose), &files)
 }
 

@@ -17,7 +17,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::cli::{Cli, Command};
-use crate::diagnose::Evidence;
+use crate::diagnose::{Evidence, Settings, expected};
 use crate::discover::{self, Depth};
 use crate::hardware::{Machine, Telemetry};
 use crate::model::finding::Severity;
@@ -70,7 +70,7 @@ struct Observed {
 
 impl Observed {
     /// The report: what was seen, what the rules find in it, and the verdict.
-    fn conclude(self, fail_on: Severity) -> Report {
+    fn conclude(self, judging: &Judging) -> Report {
         let Self { started, started_at, machine, snapshot, topology, measurements, timing } = self;
         let mut report = Report {
             schema: SCHEMA.into(),
@@ -84,21 +84,50 @@ impl Observed {
             verdict: Verdict::default(),
             timing,
         };
-        judge(&mut report, fail_on);
+        judging.judge(&mut report);
         report.timing.total = started.elapsed().as_secs_f64();
         report
     }
 }
 
-/// Applies the rules to a report, and concludes.
-fn judge(report: &mut Report, fail_on: Severity) {
-    let began = Instant::now();
-    let measurements = report.measurements.as_ref();
-    let evidence = Evidence { snapshot: &report.snapshot, topology: &report.topology, measurements };
-    let findings = crate::diagnose::judge(&evidence);
-    report.verdict = crate::diagnose::verdict(&findings, measurements, fail_on);
-    report.findings = findings;
-    report.timing.diagnose = began.elapsed().as_secs_f64();
+/// How reports are to be judged.
+struct Judging {
+    fail_on: Severity,
+    settings: Settings,
+}
+
+impl Judging {
+    /// Reads what the command line names.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that names the file and what is wrong with it.
+    fn of(cli: &Cli, fail_on: Severity) -> Result<Self, String> {
+        let settings = match &cli.config {
+            None => Settings::default(),
+            Some(path) => {
+                let name = path.display();
+                let text = std::fs::read_to_string(path).map_err(|error| format!("cannot read {name}: {error}"))?;
+                Settings::parse(&text).map_err(|error| format!("the configuration {name} is not usable: {error}"))?
+            }
+        };
+        Ok(Self { fail_on, settings })
+    }
+
+    /// Says what is expected of each figure, applies the rules, and concludes.
+    fn judge(&self, report: &mut Report) {
+        let began = Instant::now();
+        if let Some(measurements) = &mut report.measurements {
+            expected::fill(measurements, &report.topology, &report.snapshot, &self.settings);
+        }
+        let measurements = report.measurements.as_ref();
+        let evidence =
+            Evidence { snapshot: &report.snapshot, topology: &report.topology, measurements, settings: &self.settings };
+        let findings = crate::diagnose::judge(&evidence);
+        report.verdict = crate::diagnose::verdict(&findings, measurements, self.fail_on);
+        report.findings = findings;
+        report.timing.diagnose = began.elapsed().as_secs_f64();
+    }
 }
 
 /// Now, in RFC 3339, UTC.

@@ -1,7 +1,9 @@
 //! Names and lists for people who have to find the thing in the machine.
 
+use crate::model::finding::Subject;
 use crate::model::placement::Pair;
 use crate::model::snapshot::Snapshot;
+use crate::model::units::PciAddress;
 use crate::topology::pcie;
 
 /// Longest list of pairs that a message spells out; the evidence has them all.
@@ -13,6 +15,29 @@ pub fn gpu(snapshot: &Snapshot, index: u32) -> String {
     match pcie::slot(snapshot, address) {
         Some(slot) => format!("GPU {index} ({address}, slot {slot})"),
         None => format!("GPU {index} ({address})"),
+    }
+}
+
+/// Where a subject is found in the chassis: `GPU 3, 0000:3b:00.0, slot 5, below 0000:38:01.0 and
+/// 0000:36:00.0`. Empty for the whole machine.
+pub fn location(snapshot: &Snapshot, subject: &Subject) -> String {
+    let function = |address: PciAddress| {
+        let slot = pcie::slot(snapshot, address).map(|slot| format!(", slot {slot}")).unwrap_or_default();
+        let above: Vec<_> =
+            pcie::chain(snapshot, address).iter().skip(1).map(|bridge| bridge.address.to_string()).collect();
+        let below = if above.is_empty() { String::new() } else { format!(", below {}", above.join(" < ")) };
+        format!("{address}{slot}{below}")
+    };
+    let of = |index: u32| match snapshot.gpu(index).and_then(|gpu| gpu.pci.get()) {
+        Some(address) => format!("GPU {index}, {}", function(address)),
+        None => format!("GPU {index}"),
+    };
+    match subject {
+        Subject::Machine => String::new(),
+        Subject::Gpu { index } => of(*index),
+        Subject::PcieLink { address } => function(*address),
+        Subject::Link { index, link } => format!("{}, NVLink {link}", of(*index)),
+        Subject::Pair(pair) => format!("{}; {}", of(pair.source), of(pair.destination)),
     }
 }
 
