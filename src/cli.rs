@@ -48,6 +48,10 @@ pub enum Command {
     Check(CheckArgs),
     /// Judge a saved report (JSON) again.
     Diagnose(DiagnoseArgs),
+    /// Compare two saved reports (JSON) of the same machine: what is worse, what is different?
+    Compare(CompareArgs),
+    /// Write what to expect of machines like the one of a report (JSON), for 'check --expect'.
+    Expect(ExpectArgs),
     /// Say what a finding means and what to do; without a code, list all.
     Explain(ExplainArgs),
     /// List the built-in simulated machines, or show one as a start for your own.
@@ -106,9 +110,51 @@ pub struct CheckArgs {
     pub out: ReportArgs,
 }
 
+/// Options of `compare`.
+#[derive(Debug, Args)]
+pub struct CompareArgs {
+    /// The earlier report.
+    pub old: PathBuf,
+
+    /// The later report.
+    pub new: PathBuf,
+
+    /// Exit with 1 when something that is worse or new is at least this severe.
+    #[arg(long, value_enum, default_value_t = FailOn::Error, value_name = "SEVERITY")]
+    pub fail_on: FailOn,
+
+    /// Format on stdout.
+    #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
+    pub format: ReportFormat,
+}
+
+/// Options of `expect`.
+#[derive(Debug, Args)]
+pub struct ExpectArgs {
+    /// A report of a machine that is known to be good.
+    pub report: PathBuf,
+
+    /// How far below the lowest figure of each class the floors are to lie, per cent.
+    #[arg(long, default_value_t = 5.0, value_name = "PERCENT", value_parser = parse_percent)]
+    pub margin: f64,
+
+    /// Take a report that is not of a healthy machine too.
+    #[arg(long)]
+    pub anyway: bool,
+}
+
 /// What to do with a report.
 #[derive(Debug, Args)]
 pub struct ReportArgs {
+    /// What the machine must be and reach (TOML, see 'peerscope expect'): every difference is a
+    /// finding.
+    #[arg(long, value_name = "FILE")]
+    pub expect: Option<PathBuf>,
+
+    /// An earlier report (JSON) of the same machine: what fell since is a finding.
+    #[arg(long, value_name = "FILE")]
+    pub baseline: Option<PathBuf>,
+
     /// Exit with 1 when a finding is at least this severe.
     #[arg(long, value_enum, default_value_t = FailOn::Error, value_name = "SEVERITY")]
     pub fail_on: FailOn,
@@ -242,6 +288,11 @@ fn parse_overlap_bytes(text: &str) -> Result<Bytes, String> {
         return Err("give a multiple of 16 from 16MiB to 16GiB".into());
     }
     Ok(bytes)
+}
+
+fn parse_percent(text: &str) -> Result<f64, String> {
+    let percent: f64 = text.parse().map_err(|_| format!("'{text}' is not a number"))?;
+    if (0.0..100.0).contains(&percent) { Ok(percent) } else { Err("give per cent from 0 to below 100".into()) }
 }
 
 fn parse_seconds(text: &str) -> Result<Duration, String> {

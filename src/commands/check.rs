@@ -38,7 +38,7 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, String>
     let profile = Profile::load(args.profile)?;
     let groups = groups(args, &profile)?;
     let files = Files::prepare(&args.out.output, &[Format::Text, Format::Json])?;
-    let judging = Judging::of(cli, args.out.fail_on.into())?;
+    let judging = Judging::with(cli, &args.out)?;
     let stop = stop_flag()?;
     let started_at = timestamp();
     // The driver starts while the facts are read.

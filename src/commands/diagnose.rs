@@ -19,13 +19,18 @@ pub fn run(cli: &Cli, args: &DiagnoseArgs) -> Result<u8, String> {
         return Err("diagnose reads a saved report: --machine and --gpus have no meaning for it".into());
     }
     let files = Files::prepare(&args.out.output, &[Format::Text, Format::Json])?;
-    let judging = Judging::of(cli, args.out.fail_on.into())?;
+    let judging = Judging::with(cli, &args.out)?;
     let mut report = load(&args.report)?;
     judging.judge(&mut report);
     output::publish(&report, args.out.format.into(), &output::style(cli.color, args.out.verbose), &files)
 }
 
-fn load(path: &Path) -> Result<Report, String> {
+/// Reads a saved report.
+///
+/// # Errors
+///
+/// A sentence that names the file and what is wrong with it.
+pub fn load(path: &Path) -> Result<Report, String> {
     let name = path.display();
     let text = std::fs::read(path).map_err(|error| format!("cannot read {name}: {error}"))?;
     let value: serde_json::Value =

@@ -1,7 +1,9 @@
 //! One thin file per subcommand: wires stages, nothing else.
 
 mod check;
+mod compare;
 mod diagnose;
+mod expect;
 mod explain;
 mod machines;
 mod output;
@@ -16,7 +18,8 @@ use std::time::{Duration, Instant};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use crate::cli::{Cli, Command};
+use crate::cli::{Cli, Command, ReportArgs};
+use crate::diagnose::expectations::Expectations;
 use crate::diagnose::{Evidence, Settings, expected};
 use crate::discover::{self, Depth};
 use crate::hardware::{Machine, Telemetry};
@@ -45,6 +48,8 @@ pub fn run(cli: &Cli) -> Result<u8, String> {
         Command::Topo(args) => topo::run(cli, &machine, args),
         Command::Check(args) => check::run(cli, &machine, args),
         Command::Diagnose(args) => diagnose::run(cli, args),
+        Command::Compare(args) => compare::run(cli, args),
+        Command::Expect(args) => expect::run(args),
         Command::Explain(args) => explain::run(args),
         Command::Machines(args) => machines::run(args),
         Command::Worker => worker::child::serve(&machine, std::io::stdout()).map(|()| 0),
@@ -112,6 +117,26 @@ impl Judging {
             }
         };
         Ok(Self { fail_on, settings })
+    }
+
+    /// The same, with what the buyer expects and an earlier report where they are named.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that names the file and what is wrong with it.
+    fn with(cli: &Cli, args: &ReportArgs) -> Result<Self, String> {
+        let mut judging = Self::of(cli, args.fail_on.into())?;
+        if let Some(path) = &args.expect {
+            let name = path.display();
+            let text = std::fs::read_to_string(path).map_err(|error| format!("cannot read {name}: {error}"))?;
+            let expectations = Expectations::parse(&text)
+                .map_err(|error| format!("the expectations {name} are not usable: {error}"))?;
+            judging.settings.expectations = Some(expectations);
+        }
+        if let Some(path) = &args.baseline {
+            judging.settings.baseline = Some(Box::new(diagnose::load(path)?));
+        }
+        Ok(judging)
     }
 
     /// Says what is expected of each figure, applies the rules, and concludes.

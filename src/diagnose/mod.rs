@@ -1,9 +1,12 @@
 //! Facts, topology and figures → findings and a verdict. Nothing here sees a machine: a saved
 //! report can be judged again anywhere.
 
+mod baseline;
 mod causes;
 mod cluster;
+pub mod compare;
 mod coverage;
+pub mod expectations;
 pub mod expected;
 pub mod manual;
 mod rule;

@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use super::expectations::Expectations;
 use super::expected::{self, Share};
 use super::registry;
 use crate::model::finding::Severity;
+use crate::model::report::Report;
 
 /// A figure that a rule judges by.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -35,6 +37,10 @@ pub struct Settings {
     levels: BTreeMap<String, Level>,
     parameters: BTreeMap<(String, String), f64>,
     shares: BTreeMap<String, Share>,
+    /// What the buyer expects.
+    pub expectations: Option<Expectations>,
+    /// An earlier report of the same machine.
+    pub baseline: Option<Box<Report>>,
 }
 
 #[derive(Debug, Default, Deserialize)]

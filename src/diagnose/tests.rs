@@ -27,6 +27,11 @@ const CODES: &[&str] = &[
     "placement-serialises",
     "gpu-unreachable",
     "peer-copy-uneven",
+    "expectation-unmet",
+    "expectation-unchecked",
+    "fell-since-baseline",
+    "changed-since-baseline",
+    "baseline-not-compared",
 ];
 
 #[test]

@@ -1,7 +1,7 @@
 //! The verdict and its exit code: the one place where the contract of docs/exit-codes.md stands.
 
 use super::coverage::coverage;
-use super::rules::{NOT_TESTED, NOTHING_MEASURED};
+use super::rules::{BASELINE_NOT_COMPARED, EXPECTATION_UNCHECKED, NOT_TESTED, NOTHING_MEASURED};
 use crate::model::finding::{Finding, Severity};
 use crate::model::measurement::Measurements;
 use crate::model::report::{Conclusion, Verdict};
@@ -28,7 +28,9 @@ pub mod exit_code {
 pub fn verdict(findings: &[Finding], measurements: Option<&Measurements>, fail_on: Severity) -> Verdict {
     // That something was not tested has an exit code of its own and is no fault of the machine,
     // whatever severity it is shown with.
-    let is_gap = |finding: &Finding| [NOT_TESTED, NOTHING_MEASURED].contains(&finding.code.as_str());
+    let is_gap = |finding: &Finding| {
+        [NOT_TESTED, NOTHING_MEASURED, EXPECTATION_UNCHECKED, BASELINE_NOT_COMPARED].contains(&finding.code.as_str())
+    };
     let fault = findings.iter().any(|finding| finding.severity >= fail_on && !is_gap(finding));
     let coverage = measurements.map(coverage).unwrap_or_default();
     let interrupted = measurements.is_some_and(|measurements| measurements.interrupted);

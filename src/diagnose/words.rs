@@ -41,8 +41,19 @@ pub fn location(snapshot: &Snapshot, subject: &Subject) -> String {
     }
 }
 
-/// `GPU 0, GPU 1 and GPU 4`.
+/// `GPU 0, GPU 1 and GPU 4`; with more than three, `GPUs 0-5, 7`.
 pub fn gpus(indices: &[u32]) -> String {
+    if indices.len() > 3 {
+        let mut ranges: Vec<(u32, u32)> = Vec::new();
+        for &index in indices {
+            match ranges.last_mut() {
+                Some((_, last)) if last.checked_add(1) == Some(index) => *last = index,
+                _ => ranges.push((index, index)),
+            }
+        }
+        let text = |(first, last)| if first == last { format!("{first}") } else { format!("{first}-{last}") };
+        return format!("GPUs {}", ranges.into_iter().map(text).collect::<Vec<_>>().join(", "));
+    }
     let names: Vec<_> = indices.iter().map(|index| format!("GPU {index}")).collect();
     match names.split_last() {
         Some((last, [])) => last.clone(),
@@ -81,4 +92,16 @@ pub fn distinct<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
         }
     }
     seen.join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_gpus_are_told_as_ranges() {
+        assert_eq!(gpus(&[0, 1, 4]), "GPU 0, GPU 1 and GPU 4");
+        assert_eq!(gpus(&[0, 1, 2, 3, 5, 7, 8]), "GPUs 0-3, 5, 7-8");
+        assert_eq!(gpus(&[]), "no GPU");
+    }
 }

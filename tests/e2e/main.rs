@@ -16,6 +16,7 @@ mod hardware_faults;
 mod hardware_report;
 mod no_driver;
 mod output;
+mod over_time;
 mod second_reading;
 mod selection;
 mod shape;
