@@ -36,6 +36,9 @@ pub struct Cli {
     /// for CUDA's start].
     #[arg(long, global = true, value_name = "SECONDS", value_parser = parse_seconds)]
     pub driver_deadline: Option<Duration>,
+    /// Severities and figures that the rules are to judge by (TOML, see docs/rules).
+    #[arg(long, global = true, value_name = "FILE")]
+    pub config: Option<PathBuf>,
 
     /// When to use colour; NO_COLOR is honoured.
     #[arg(long, global = true, value_enum, default_value_t = Color::Auto, value_name = "WHEN")]
@@ -84,6 +87,10 @@ pub enum Command {
     Diagnose(DiagnoseArgs),
     /// Make a report of the journal that a run left behind which was cut off (killed, say).
     Recover(RecoverArgs),
+    /// Compare two saved reports (JSON) of the same machine: what is worse, what is different?
+    Compare(CompareArgs),
+    /// Write what to expect of machines like the one of a report (JSON), for 'check --expect'.
+    Expect(ExpectArgs),
     /// Say what a finding means and what to do; without a code, list all.
     Explain(ExplainArgs),
     /// List the built-in simulated machines, or show one as a start for your own.
@@ -153,10 +160,53 @@ pub struct CheckArgs {
     pub out: ReportArgs,
 }
 
+/// Options of `compare`.
+#[derive(Debug, Args)]
+pub struct CompareArgs {
+    /// The earlier report.
+    pub old: PathBuf,
+
+    /// The later report.
+    pub new: PathBuf,
+
+    /// Exit with 1 (2 for Nagios) when something that is worse or new is at least this severe.
+    #[arg(long, value_enum, default_value_t = FailOn::Error, value_name = "SEVERITY")]
+    pub fail_on: FailOn,
+
+    /// Format on stdout.
+    #[arg(long, value_enum, default_value_t = CompareFormat::Text)]
+    pub format: CompareFormat,
+}
+
+/// Options of `expect`.
+#[derive(Debug, Args)]
+pub struct ExpectArgs {
+    /// A report of a machine that is known to be good.
+    pub report: PathBuf,
+
+    /// How far below the lowest figure of each class the floors are to lie, per cent.
+    #[arg(long, default_value_t = 5.0, value_name = "PERCENT", value_parser = parse_percent)]
+    pub margin: f64,
+
+    /// Take a report that is not of a healthy machine too.
+    #[arg(long)]
+    pub anyway: bool,
+}
+
 /// What to do with a report.
 #[derive(Debug, Args)]
 pub struct ReportArgs {
     /// Exit with 1 (2 for Nagios) when a finding is at least this severe.
+    /// What the machine must be and reach (TOML, see 'peerscope expect'): every difference is a
+    /// finding.
+    #[arg(long, value_name = "FILE")]
+    pub expect: Option<PathBuf>,
+
+    /// An earlier report (JSON) of the same machine: what fell since is a finding.
+    #[arg(long, value_name = "FILE")]
+    pub baseline: Option<PathBuf>,
+
+    /// Exit with 1 when a finding is at least this severe.
     #[arg(long, value_enum, default_value_t = FailOn::Error, value_name = "SEVERITY")]
     pub fail_on: FailOn,
 
@@ -229,6 +279,15 @@ pub struct MachinesArgs {
 pub struct ExplainArgs {
     /// The code of a finding, such as pcie-narrow.
     pub code: Option<String>,
+}
+
+/// Formats of `compare`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum CompareFormat {
+    /// For people.
+    Text,
+    /// For scripts.
+    Json,
 }
 
 /// When to use colour.
@@ -345,6 +404,11 @@ fn parse_overlap_bytes(text: &str) -> Result<Bytes, String> {
         return Err("give a multiple of 16 from 16MiB to 16GiB".into());
     }
     Ok(bytes)
+}
+
+fn parse_percent(text: &str) -> Result<f64, String> {
+    let percent: f64 = text.parse().map_err(|_| format!("'{text}' is not a number"))?;
+    if (0.0..100.0).contains(&percent) { Ok(percent) } else { Err("give per cent from 0 to below 100".into()) }
 }
 
 fn parse_seconds(text: &str) -> Result<Duration, String> {

@@ -10,7 +10,7 @@ use clap::ValueEnum;
 
 use super::output::{self, Files};
 use super::progress::Progress;
-use super::{Observed, select, snapshot, tell, timestamp};
+use super::{Judging, Observed, select, snapshot, tell, timestamp};
 use crate::cli::{CheckArgs, Cli};
 use crate::diagnose::Ending;
 use crate::discover::Depth;
@@ -40,6 +40,7 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, String>
     let profile = Profile::load(args.profile)?;
     let groups = groups(args, &profile)?;
     let files = Files::of_report(&args.out)?;
+    let judging = Judging::with(cli, &args.out)?;
     let stop = stop_flag(cli.exit_contract.code(Ending::Interrupted))?;
     let started_at = timestamp();
     let journal = journal(args, machine, &started_at)?;
@@ -80,7 +81,7 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, String>
     let timing = Timing { discover, ..timing };
     let (machine, measurements) = (machine.name().to_owned(), Some(measurements));
     let observed = Observed { started, started_at, machine, snapshot, topology, measurements, timing };
-    let report = observed.conclude(cli.terms(args.out.fail_on));
+    let report = observed.conclude(&judging);
     let code = output::publish(&report, args.out.format(), &output::style(cli.color, args.out.verbose), &files);
     // Nothing is lost with what could not be written.
     code.inspect(|_| journal.remove()).map_err(|sentence| match journal.path() {

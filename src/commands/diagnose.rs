@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::Judging;
 use super::output::{self, Files};
 use crate::cli::{Cli, DiagnoseArgs};
 use crate::hardware::Machine;
@@ -17,12 +18,18 @@ pub fn run(cli: &Cli, args: &DiagnoseArgs) -> Result<u8, String> {
         return Err("diagnose reads a saved report: --machine and --gpus have no meaning for it".into());
     }
     let files = Files::of_report(&args.out)?;
+    let judging = Judging::with(cli, &args.out)?;
     let mut report = load(&args.report)?;
-    super::judge(&mut report, cli.terms(args.out.fail_on));
+    judging.judge(&mut report);
     output::publish(&report, args.out.format(), &output::style(cli.color, args.out.verbose), &files)
 }
 
-fn load(path: &Path) -> Result<Report, String> {
+/// Reads a saved report.
+///
+/// # Errors
+///
+/// A sentence that names the file and what is wrong with it.
+pub fn load(path: &Path) -> Result<Report, String> {
     let name = path.display();
     let text = std::fs::read(path).map_err(|error| format!("cannot read {name}: {error}"))?;
     let value: serde_json::Value =

@@ -1,7 +1,9 @@
 //! One thin file per subcommand: wires stages, nothing else.
 
 mod check;
+mod compare;
 mod diagnose;
+mod expect;
 mod explain;
 mod machines;
 mod output;
@@ -17,8 +19,9 @@ use std::time::{Duration, Instant};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use crate::cli::{Cli, Command};
-use crate::diagnose::{Evidence, Terms};
+use crate::cli::{Cli, Command, FailOn, ReportArgs};
+use crate::diagnose::expectations::Expectations;
+use crate::diagnose::{Evidence, Settings, Terms, expected};
 use crate::discover::{self, Depth};
 use crate::hardware::{DRIVER_START_LIMIT, Machine, Telemetry};
 use crate::model::measurement::Measurements;
@@ -43,6 +46,8 @@ pub fn run(cli: &Cli) -> Result<u8, String> {
         Command::Check(args) => check::run(cli, &machine, args),
         Command::Diagnose(args) => diagnose::run(cli, args),
         Command::Recover(args) => recover::run(cli, args),
+        Command::Compare(args) => compare::run(cli, args),
+        Command::Expect(args) => expect::run(args),
         Command::Explain(args) => explain::run(args),
         Command::Machines(args) => machines::run(args),
         Command::Worker(args) => {
@@ -77,7 +82,7 @@ struct Observed {
 
 impl Observed {
     /// The report: what was seen, what the rules find in it, and the verdict.
-    fn conclude(self, terms: Terms) -> Report {
+    fn conclude(self, judging: &Judging) -> Report {
         let Self { started, started_at, machine, snapshot, topology, measurements, timing } = self;
         let mut report = Report {
             schema: SCHEMA.into(),
@@ -91,21 +96,70 @@ impl Observed {
             verdict: Verdict::default(),
             timing,
         };
-        judge(&mut report, terms);
+        judging.judge(&mut report);
         report.timing.total = started.elapsed().as_secs_f64();
         report
     }
 }
 
-/// Applies the rules to a report, and concludes.
-fn judge(report: &mut Report, terms: Terms) {
-    let began = Instant::now();
-    let measurements = report.measurements.as_ref();
-    let evidence = Evidence { snapshot: &report.snapshot, topology: &report.topology, measurements };
-    let findings = crate::diagnose::judge(&evidence);
-    report.verdict = crate::diagnose::verdict(&findings, measurements, terms);
-    report.findings = findings;
-    report.timing.diagnose = began.elapsed().as_secs_f64();
+/// How reports are to be judged.
+struct Judging {
+    terms: Terms,
+    settings: Settings,
+}
+
+impl Judging {
+    /// Reads what the command line names.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that names the file and what is wrong with it.
+    fn of(cli: &Cli, fail_on: FailOn) -> Result<Self, String> {
+        let settings = match &cli.config {
+            None => Settings::default(),
+            Some(path) => {
+                let name = path.display();
+                let text = std::fs::read_to_string(path).map_err(|error| format!("cannot read {name}: {error}"))?;
+                Settings::parse(&text).map_err(|error| format!("the configuration {name} is not usable: {error}"))?
+            }
+        };
+        Ok(Self { terms: cli.terms(fail_on), settings })
+    }
+
+    /// The same, with what the buyer expects and an earlier report where they are named.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that names the file and what is wrong with it.
+    fn with(cli: &Cli, args: &ReportArgs) -> Result<Self, String> {
+        let mut judging = Self::of(cli, args.fail_on)?;
+        if let Some(path) = &args.expect {
+            let name = path.display();
+            let text = std::fs::read_to_string(path).map_err(|error| format!("cannot read {name}: {error}"))?;
+            let expectations = Expectations::parse(&text)
+                .map_err(|error| format!("the expectations {name} are not usable: {error}"))?;
+            judging.settings.expectations = Some(expectations);
+        }
+        if let Some(path) = &args.baseline {
+            judging.settings.baseline = Some(Box::new(diagnose::load(path)?));
+        }
+        Ok(judging)
+    }
+
+    /// Says what is expected of each figure, applies the rules, and concludes.
+    fn judge(&self, report: &mut Report) {
+        let began = Instant::now();
+        if let Some(measurements) = &mut report.measurements {
+            expected::fill(measurements, &report.topology, &report.snapshot, &self.settings);
+        }
+        let measurements = report.measurements.as_ref();
+        let evidence =
+            Evidence { snapshot: &report.snapshot, topology: &report.topology, measurements, settings: &self.settings };
+        let findings = crate::diagnose::judge(&evidence);
+        report.verdict = crate::diagnose::verdict(&findings, measurements, self.terms);
+        report.findings = findings;
+        report.timing.diagnose = began.elapsed().as_secs_f64();
+    }
 }
 
 /// Now, in RFC 3339, UTC.

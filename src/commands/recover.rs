@@ -4,9 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use super::output::{self, Files};
-use super::{Observed, tell};
+use super::{Judging, Observed, tell};
 use crate::cli::{Cli, RecoverArgs};
-use crate::diagnose::Terms;
 use crate::discover;
 use crate::hardware::{ErrorKind, HardwareError, Machine};
 use crate::journal::read::{Found, read};
@@ -32,7 +31,7 @@ pub fn run(cli: &Cli, args: &RecoverArgs) -> Result<u8, String> {
         Some(path) => (path.clone(), false),
         None => (newest()?, true),
     };
-    let report = report(load(&path)?, cli.terms(args.out.fail_on));
+    let report = report(load(&path)?, &Judging::with(cli, &args.out)?);
     let code = output::publish(&report, args.out.format(), &output::style(cli.color, args.out.verbose), &files)?;
     if found_by_itself {
         // Only JSON has everything that the journal had.
@@ -69,7 +68,7 @@ fn load(path: &Path) -> Result<Found, String> {
 }
 
 /// The report that the run would have made, as far as it came.
-fn report(found: Found, terms: Terms) -> Report {
+fn report(found: Found, judging: &Judging) -> Report {
     let Found { header, snapshot, driver, rounds, mut outcomes, mut problems, unreadable, times } = found;
     let before = match (&snapshot, &driver, rounds.is_empty()) {
         (None, ..) => "its facts were read",
@@ -122,7 +121,7 @@ fn report(found: Found, terms: Terms) -> Report {
         measurements: Some(measurements),
         timing,
     };
-    let mut report = observed.conclude(terms);
+    let mut report = observed.conclude(judging);
     report.timing.total = times.last;
     report
 }
@@ -189,6 +188,10 @@ mod tests {
         std::fs::read(path).unwrap()
     });
 
+    fn judging() -> Judging {
+        Judging { terms: Severity::Error.into(), settings: crate::diagnose::Settings::default() }
+    }
+
     /// What every report of a run that was cut off must be, whatever its journal holds.
     fn assert_valid(report: &Report) {
         assert!([1, 3].contains(&report.verdict.exit_code), "{:?}", report.verdict);
@@ -222,7 +225,7 @@ mod tests {
             let outcomes = found.outcomes.len();
             let planned =
                 found.rounds.iter().filter(|round| matches!(round.task, plan::Task::Bandwidth { .. })).count();
-            let report = report(found, Severity::Error.into());
+            let report = report(found, &judging());
             assert_valid(&report);
             let cells = &report.measurements.as_ref().unwrap().peer;
             assert_eq!(cells.len(), planned);
@@ -238,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_run_that_was_cut_off_after_its_last_measurement_is_not_healthy() {
-        let report = report(read(&JOURNAL).unwrap(), Severity::Error.into());
+        let report = report(read(&JOURNAL).unwrap(), &judging());
         let measurements = report.measurements.as_ref().unwrap();
         assert!(measurements.peer.iter().all(|cell| cell.status == Status::Measured));
         assert_eq!(report.verdict.untested, 0);
@@ -305,7 +308,7 @@ mod tests {
             let mut bytes = JOURNAL.clone();
             harms.into_iter().for_each(|harm| do_harm(&mut bytes, harm));
             match read(&bytes) {
-                Ok(found) => assert_valid(&report(found, Severity::Error.into())),
+                Ok(found) => assert_valid(&report(found, &judging())),
                 Err(why) => prop_assert!(!why.is_empty()),
             }
         }

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::output::{self, Files};
-use super::{Observed, select, snapshot, timestamp};
+use super::{Judging, Observed, select, snapshot, timestamp};
 use crate::cli::{Cli, FailOn, TopoArgs, TopoFormat};
 use crate::discover::Depth;
 use crate::hardware::Machine;
@@ -19,6 +19,7 @@ use crate::topology;
 pub fn run(cli: &Cli, machine: &Machine, args: &TopoArgs) -> Result<u8, String> {
     let started = Instant::now();
     let files = Files::prepare(&args.output, Format::OF_TOPOLOGY)?;
+    let judging = Judging::of(cli, FailOn::Error)?;
     let started_at = timestamp();
     // A person waits for the text; a file or JSON is for keeping, and has everything.
     let kept = args.verbose || !matches!(args.format, TopoFormat::Text | TopoFormat::Dot) || !args.output.is_empty();
@@ -30,6 +31,6 @@ pub fn run(cli: &Cli, machine: &Machine, args: &TopoArgs) -> Result<u8, String> 
     let timing = Timing { discover, ..Timing::default() };
     let machine = machine.name().to_owned();
     let observed = Observed { started, started_at, machine, snapshot, topology, measurements: None, timing };
-    let report = observed.conclude(cli.terms(FailOn::Error));
+    let report = observed.conclude(&judging);
     output::publish(&report, args.format.into(), &output::style(cli.color, args.verbose), &files)
 }

@@ -1,15 +1,23 @@
 //! Facts, topology and figures → findings and a verdict. Nothing here sees a machine: a saved
 //! report can be judged again anywhere.
 
+mod baseline;
+mod causes;
 mod cluster;
+pub mod compare;
 mod coverage;
+pub mod expectations;
+pub mod expected;
+pub mod manual;
 mod rule;
 mod rules;
+mod settings;
 mod verdict;
 mod words;
 
 pub use coverage::{Cell, cells};
 pub use rule::{Evidence, Rule};
+pub use settings::{Level, Parameter, Settings};
 pub use verdict::{Contract, Ending, Terms, exit_code, is_gap, verdict};
 
 use std::cmp::Reverse;
@@ -21,9 +29,22 @@ pub fn registry() -> &'static [&'static dyn Rule] {
     rules::ALL
 }
 
-/// What all rules find, the worst first, then by subject.
+/// What all rules find: effects laid to their causes, each with its place, with the severities that
+/// the user set; the worst first, then by subject.
 pub fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let mut findings: Vec<_> = registry().iter().flat_map(|rule| rule.judge(evidence)).collect();
+    let found = registry().iter().flat_map(|rule| rule.judge(evidence)).collect();
+    let mut findings = causes::fold(found, evidence);
+    findings.retain_mut(|finding| match evidence.settings.level(&finding.code) {
+        Some(Level::Off) => false,
+        Some(Level::At(severity)) => {
+            finding.severity = severity;
+            true
+        }
+        None => true,
+    });
+    for finding in &mut findings {
+        finding.location = words::location(evidence.snapshot, &finding.subject);
+    }
     findings.sort_by(|one, other| {
         let key = |finding: &Finding| (Reverse(finding.severity), finding.subject.clone(), finding.code.clone());
         key(one).cmp(&key(other))
@@ -34,7 +55,7 @@ pub fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 /// The manual page of a rule; `None` where no rule has this code.
 pub fn explain(code: &str) -> Option<String> {
     let rule = registry().iter().find(|rule| rule.code() == code)?;
-    Some(format!("{} ({})\n\n{}", rule.code(), rule.severity(), rule.page()))
+    Some(format!("{} ({})\n\n{}", rule.code(), rule.severity(), manual::page(*rule)))
 }
 
 #[cfg(test)]

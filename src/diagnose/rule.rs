@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use super::expected::{self, Expectation};
+use super::settings::{Parameter, Settings};
 use crate::model::finding::{Finding, Severity, Subject};
 use crate::model::measurement::{Measurements, PeerBandwidth, Status};
 use crate::model::placement::{Direction, Engine, Pair, Path, Placement, Side};
@@ -19,31 +21,50 @@ pub struct Evidence<'a> {
     pub topology: &'a Topology,
     /// The figures; none where nothing was to be measured.
     pub measurements: Option<&'a Measurements>,
+    /// What the user set.
+    pub settings: &'a Settings,
 }
 
 impl<'a> Evidence<'a> {
     /// The figure that a pair is judged by: copy engine, issued by the source, one way, reference
     /// placement, and of several sizes the largest.
     pub fn reference(&self, path: Path) -> BTreeMap<Pair, &'a PeerBandwidth> {
-        let mut cells: BTreeMap<Pair, &PeerBandwidth> = BTreeMap::new();
-        for cell in self.measurements.map_or(&[][..], |measurements| &measurements.peer) {
-            let is_reference = cell.status == Status::Measured
-                && cell.engine == Engine::Copy
-                && cell.issuer == Side::Source
-                && cell.direction == Direction::OneWay
-                && cell.placement == Placement::REFERENCE
-                && cell.path == path;
-            if is_reference && cells.get(&cell.pair).is_none_or(|other| other.bytes < cell.bytes) {
-                cells.insert(cell.pair, cell);
-            }
-        }
-        cells
+        reference_cells(self.measurements, path)
+    }
+
+    /// What a cell is expected to reach; `None` where its theoretical rate is not known.
+    pub fn expected(&self, cell: &PeerBandwidth) -> Option<Expectation> {
+        expected::of(cell, self.topology, self.snapshot, self.settings)
+    }
+
+    /// The value of a rule's parameter: what the user set, or its default.
+    pub fn parameter(&self, rule: &dyn Rule, name: &str) -> f64 {
+        let own = || rule.parameters().iter().find(|parameter| parameter.name == name).map(|own| own.default);
+        // A test asks every rule for its parameters by name.
+        self.settings.parameter(rule.code(), name).or_else(own).unwrap_or(f64::NAN)
     }
 
     /// Whether this is known to be a virtual machine.
     pub fn virtual_machine(&self) -> bool {
         self.snapshot.host.virtual_machine.get() == Some(true)
     }
+}
+
+/// The figure that a pair is judged by, of these measurements; see [`Evidence::reference`].
+pub fn reference_cells(measurements: Option<&Measurements>, path: Path) -> BTreeMap<Pair, &PeerBandwidth> {
+    let mut cells: BTreeMap<Pair, &PeerBandwidth> = BTreeMap::new();
+    for cell in measurements.map_or(&[][..], |measurements| &measurements.peer) {
+        let is_reference = cell.status == Status::Measured
+            && cell.engine == Engine::Copy
+            && cell.issuer == Side::Source
+            && cell.direction == Direction::OneWay
+            && cell.placement == Placement::REFERENCE
+            && cell.path == path;
+        if is_reference && cells.get(&cell.pair).is_none_or(|other| other.bytes < cell.bytes) {
+            cells.insert(cell.pair, cell);
+        }
+    }
+    cells
 }
 
 /// One thing that can be wrong. Its file's doc comment is its manual page.
@@ -53,6 +74,11 @@ pub trait Rule: Sync {
 
     /// How bad its findings are, where a finding has no reason to be otherwise.
     fn severity(&self) -> Severity;
+
+    /// The figures it judges by, which a user may set.
+    fn parameters(&self) -> &'static [Parameter] {
+        &[]
+    }
 
     /// Its own file, through `include_str!`: the manual page is kept nowhere else.
     fn source(&self) -> &'static str;
@@ -96,5 +122,7 @@ pub fn finding<const N: usize>(
             .map(|(key, value)| (key.to_owned(), value))
             .collect(),
         next_step: next_step.into(),
+        location: String::new(),
+        suspects: Vec::new(),
     }
 }

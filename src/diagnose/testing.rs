@@ -1,6 +1,6 @@
 //! Figures for tests, and the judgement on them.
 
-use super::{Evidence, judge, verdict};
+use super::{Evidence, Settings, judge, verdict};
 use crate::model::finding::{Finding, Severity};
 use crate::model::measurement::{CudaPeerAccess, Measurements, PeerBandwidth, Status, Verified};
 use crate::model::placement::{Direction, Engine, Pair, Path, Placement, Side};
@@ -21,6 +21,8 @@ pub fn cell(pair: Pair, path: Path, gbps: f64) -> PeerBandwidth {
         achieved_gbps: Some(GbPerSecond(gbps)),
         theoretical_gbps: None,
         percent: None,
+        expected_gbps: None,
+        expected_percent: None,
         samples: 5,
         spread_percent: Some(1.0),
         fixed_cost_us: None,
@@ -61,7 +63,7 @@ pub fn findings(machine: &Snapshot, measurements: Option<&Measurements>) -> Vec<
         Some(measurements) => with_cuda(topology, &measurements.driver),
         None => topology,
     };
-    let evidence = Evidence { snapshot: machine, topology: &topology, measurements };
+    let evidence = Evidence { snapshot: machine, topology: &topology, measurements, settings: &Settings::default() };
     let findings = judge(&evidence);
     assert!(findings.is_sorted_by(|one, other| one.severity >= other.severity), "{findings:?}");
     for finding in &findings {

@@ -27,6 +27,11 @@ const CODES: &[&str] = &[
     "placement-serialises",
     "gpu-unreachable",
     "peer-copy-uneven",
+    "expectation-unmet",
+    "expectation-unchecked",
+    "fell-since-baseline",
+    "changed-since-baseline",
+    "baseline-not-compared",
 ];
 
 #[test]
@@ -51,6 +56,44 @@ fn every_rule_has_a_whole_manual_page() {
         assert!(!page.contains("//!") && !page.contains("\nuse "), "{page}");
     }
     assert_eq!(explain("no-such-rule"), None);
+}
+
+/// `PEERSCOPE_WRITE_DOCS=1 cargo test --lib docs_rules` writes them anew.
+#[test]
+fn docs_rules_hold_what_the_rules_say() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/rules");
+    let files = super::manual::files();
+    if std::env::var_os("PEERSCOPE_WRITE_DOCS").is_some() {
+        std::fs::create_dir_all(&folder).unwrap();
+        for (name, text) in &files {
+            std::fs::write(folder.join(name), text).unwrap();
+        }
+    }
+    let mut there: Vec<_> =
+        std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let mut expected: Vec<_> = files.iter().map(|(name, _)| name.clone()).collect();
+    there.sort();
+    expected.sort();
+    assert_eq!(there, expected, "run PEERSCOPE_WRITE_DOCS=1 cargo test --lib docs_rules");
+    for (name, text) in files {
+        let written = std::fs::read_to_string(folder.join(&name)).unwrap();
+        assert_eq!(written, text, "docs/rules/{name}: run PEERSCOPE_WRITE_DOCS=1 cargo test --lib docs_rules");
+    }
+}
+
+#[test]
+fn every_parameter_is_named_by_its_unit_and_is_found() {
+    let settings = super::Settings::default();
+    let machine = h200_vm(2);
+    let topology = crate::topology::build(&machine);
+    let evidence = super::Evidence { snapshot: &machine, topology: &topology, measurements: None, settings: &settings };
+    for rule in registry() {
+        for parameter in rule.parameters() {
+            let units = ["_percent", "_us", "_gbps", "_count", "_mib"];
+            assert!(units.iter().any(|unit| parameter.name.ends_with(unit)), "{}", parameter.name);
+            assert_eq!(evidence.parameter(*rule, parameter.name), parameter.default);
+        }
+    }
 }
 
 const GPU_3: Subject = Subject::Gpu { index: 3 };
@@ -84,7 +127,11 @@ fn a_slow_pair_and_a_slow_gpu_are_told_apart() {
     let both = findings(&machine, Some(&measurements));
     assert_eq!(both.len(), 2);
     assert_eq!(both[0].subject, GPU_3);
-    assert!(both[0].message.contains("GPU 3 (0000:00:09.0)") && both[0].message.contains("44%"), "{}", both[0].message);
+    assert!(
+        both[0].message.contains("GPU 3 (0000:00:09.0)") && both[0].message.contains("52% of the 387"),
+        "{}",
+        both[0].message
+    );
 }
 
 #[test]

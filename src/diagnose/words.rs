@@ -1,7 +1,9 @@
 //! Names and lists for people who have to find the thing in the machine.
 
+use crate::model::finding::Subject;
 use crate::model::placement::Pair;
 use crate::model::snapshot::Snapshot;
+use crate::model::units::PciAddress;
 use crate::topology::pcie;
 
 /// Longest list of pairs that a message spells out; the evidence has them all.
@@ -16,8 +18,42 @@ pub fn gpu(snapshot: &Snapshot, index: u32) -> String {
     }
 }
 
-/// `GPU 0, GPU 1 and GPU 4`.
+/// Where a subject is found in the chassis: `GPU 3, 0000:3b:00.0, slot 5, below 0000:38:01.0 and
+/// 0000:36:00.0`. Empty for the whole machine.
+pub fn location(snapshot: &Snapshot, subject: &Subject) -> String {
+    let function = |address: PciAddress| {
+        let slot = pcie::slot(snapshot, address).map(|slot| format!(", slot {slot}")).unwrap_or_default();
+        let above: Vec<_> =
+            pcie::chain(snapshot, address).iter().skip(1).map(|bridge| bridge.address.to_string()).collect();
+        let below = if above.is_empty() { String::new() } else { format!(", below {}", above.join(" < ")) };
+        format!("{address}{slot}{below}")
+    };
+    let of = |index: u32| match snapshot.gpu(index).and_then(|gpu| gpu.pci.get()) {
+        Some(address) => format!("GPU {index}, {}", function(address)),
+        None => format!("GPU {index}"),
+    };
+    match subject {
+        Subject::Machine => String::new(),
+        Subject::Gpu { index } => of(*index),
+        Subject::PcieLink { address } => function(*address),
+        Subject::Link { index, link } => format!("{}, NVLink {link}", of(*index)),
+        Subject::Pair(pair) => format!("{}; {}", of(pair.source), of(pair.destination)),
+    }
+}
+
+/// `GPU 0, GPU 1 and GPU 4`; with more than three, `GPUs 0-5, 7`.
 pub fn gpus(indices: &[u32]) -> String {
+    if indices.len() > 3 {
+        let mut ranges: Vec<(u32, u32)> = Vec::new();
+        for &index in indices {
+            match ranges.last_mut() {
+                Some((_, last)) if last.checked_add(1) == Some(index) => *last = index,
+                _ => ranges.push((index, index)),
+            }
+        }
+        let text = |(first, last)| if first == last { format!("{first}") } else { format!("{first}-{last}") };
+        return format!("GPUs {}", ranges.into_iter().map(text).collect::<Vec<_>>().join(", "));
+    }
     let names: Vec<_> = indices.iter().map(|index| format!("GPU {index}")).collect();
     match names.split_last() {
         Some((last, [])) => last.clone(),
@@ -56,4 +92,16 @@ pub fn distinct<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
         }
     }
     seen.join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_gpus_are_told_as_ranges() {
+        assert_eq!(gpus(&[0, 1, 4]), "GPU 0, GPU 1 and GPU 4");
+        assert_eq!(gpus(&[0, 1, 2, 3, 5, 7, 8]), "GPUs 0-3, 5, 7-8");
+        assert_eq!(gpus(&[]), "no GPU");
+    }
 }

@@ -127,6 +127,8 @@ fn peer(
         achieved_gbps: achieved,
         theoretical_gbps: theoretical,
         percent: achieved.zip(theoretical).map(|(achieved, theoretical)| achieved.percent_of(theoretical)),
+        expected_gbps: None,
+        expected_percent: None,
         samples: count(&rates),
         spread_percent: spread_percent(&rates),
         fixed_cost_us: fixed.map(|ns| ns / 1e3),

@@ -6,6 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::placement::Pair;
+use super::units::PciAddress;
 
 /// How bad a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -44,6 +45,11 @@ pub enum Subject {
     },
     /// An ordered pair of GPUs.
     Pair(Pair),
+    /// A PCIe link.
+    PcieLink {
+        /// The function at its lower end.
+        address: PciAddress,
+    },
     /// One NVLink of a GPU.
     Link {
         /// NVML's index of the GPU.
@@ -59,6 +65,7 @@ impl fmt::Display for Subject {
             Self::Machine => f.pad("machine"),
             Self::Gpu { index } => f.pad(&format!("GPU {index}")),
             Self::Pair(pair) => f.pad(&pair.to_string()),
+            Self::PcieLink { address } => f.pad(&format!("PCIe link of {address}")),
             Self::Link { index, link } => f.pad(&format!("GPU {index} NVLink {link}")),
         }
     }
@@ -80,4 +87,20 @@ pub struct Finding {
     pub evidence: BTreeMap<String, serde_json::Value>,
     /// What to do.
     pub next_step: String,
+    /// Where it is: GPU, PCI path, slot. Empty where the whole machine is meant.
+    #[serde(default)]
+    pub location: String,
+    /// What could be the cause, where the evidence fits several things, the likeliest first.
+    #[serde(default)]
+    pub suspects: Vec<Suspect>,
+}
+
+/// A possible cause, and how to tell it from the others.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Suspect {
+    /// What it would be.
+    pub cause: String,
+    /// The test that would show it.
+    pub test: String,
 }

@@ -136,6 +136,12 @@ pub struct PeerBandwidth {
     pub theoretical_gbps: Option<GbPerSecond>,
     /// Achieved as per cent of theoretical.
     pub percent: Option<f64>,
+    /// What healthy machines reach on a route of this class. Null where theory is not known.
+    #[serde(default)]
+    pub expected_gbps: Option<GbPerSecond>,
+    /// Achieved as per cent of expected.
+    #[serde(default)]
+    pub expected_percent: Option<f64>,
     /// Number of samples.
     pub samples: u32,
     /// (Largest - smallest) / median, per cent.

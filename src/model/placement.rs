@@ -196,6 +196,19 @@ impl Pair {
     }
 }
 
+impl std::str::FromStr for Pair {
+    type Err = String;
+
+    /// Reads what a pair is shown as: `GPU 0 → GPU 1`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let gpu = |text: &str| text.trim().strip_prefix("GPU ")?.parse().ok();
+        let pair = text
+            .split_once('→')
+            .and_then(|(source, destination)| Some(Self { source: gpu(source)?, destination: gpu(destination)? }));
+        pair.ok_or_else(|| format!("'{text}' is not a pair such as GPU 0 → GPU 1"))
+    }
+}
+
 impl fmt::Display for Pair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&format!("GPU {} → GPU {}", self.source, self.destination))
@@ -212,6 +225,15 @@ mod tests {
         assert_eq!(all.len(), 8);
         assert!(all.contains(&Placement::REFERENCE));
         assert_eq!(Placement::REFERENCE.to_string(), "side/side/non-blocking");
+    }
+
+    #[test]
+    fn a_pair_is_read_as_it_is_shown() {
+        let pair = Pair { source: 3, destination: 11 };
+        assert_eq!(pair.to_string().parse::<Pair>().unwrap(), pair);
+        for text in ["", "GPU 1", "1 → 2", "GPU 1 → GPU x"] {
+            assert!(text.parse::<Pair>().is_err(), "{text}");
+        }
     }
 
     #[test]

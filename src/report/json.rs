@@ -10,8 +10,13 @@ use crate::model::report::Report;
 
 /// The report as indented JSON with a newline at the end, keys in the order of the contract.
 pub fn render(report: &Report) -> String {
+    tidy(report)
+}
+
+/// Anything as JSON in the same form.
+pub(super) fn tidy(value: &impl Serialize) -> String {
     let mut bytes = Vec::new();
-    let written = report.serialize(&mut Serializer::with_formatter(&mut bytes, Tidy(PrettyFormatter::new())));
+    let written = value.serialize(&mut Serializer::with_formatter(&mut bytes, Tidy(PrettyFormatter::new())));
     // Neither can happen to plain data written into memory; should it, the error is valid JSON too.
     let text = match written.map(|()| String::from_utf8(bytes)) {
         Ok(Ok(text)) => text,

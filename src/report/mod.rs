@@ -8,6 +8,7 @@ use std::path::Path;
 use crate::model::report::Report;
 
 mod brief;
+pub mod comparison;
 pub mod dot;
 mod escape;
 mod evidence;

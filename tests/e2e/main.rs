@@ -18,6 +18,7 @@ mod hardware_report;
 mod journal;
 mod no_driver;
 mod output;
+mod over_time;
 mod provisioning;
 mod second_reading;
 mod selection;

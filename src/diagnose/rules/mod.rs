@@ -1,5 +1,10 @@
 //! The rules, one file each.
 
+mod baseline_not_compared;
+mod changed_since_baseline;
+mod expectation_unchecked;
+mod expectation_unmet;
+mod fell_since_baseline;
 mod gpu_unreachable;
 mod not_tested;
 mod nothing_measured;
@@ -14,6 +19,8 @@ mod peer_copy_uneven;
 mod peer_data_wrong;
 mod placement_serialises;
 
+pub use baseline_not_compared::CODE as BASELINE_NOT_COMPARED;
+pub use expectation_unchecked::CODE as EXPECTATION_UNCHECKED;
 pub use not_tested::CODE as NOT_TESTED;
 pub use nothing_measured::CODE as NOTHING_MEASURED;
 
@@ -33,4 +40,9 @@ pub const ALL: &[&dyn Rule] = &[
     &placement_serialises::PlacementSerialises,
     &gpu_unreachable::GpuUnreachable,
     &peer_copy_uneven::PeerCopyUneven,
+    &expectation_unmet::ExpectationUnmet,
+    &expectation_unchecked::ExpectationUnchecked,
+    &fell_since_baseline::FellSinceBaseline,
+    &changed_since_baseline::ChangedSinceBaseline,
+    &baseline_not_compared::BaselineNotCompared,
 ];

@@ -5,11 +5,14 @@
 //! # How it is detected
 //!
 //! The median of the reference measurement (copy engine, issued by the source, one way, side
-//! streams, host not waiting, peer access on) lies below a share of the payload rate of the
-//! narrowest link of the route: 75% over NVLink and below one host bridge, 55% where the copy
-//! crosses host bridges or processors, where the class is not known, and over PCIe in a virtual
-//! machine, whose PCI tree hides what is crossed. Pairs whose bytes arrived wrong are left to
-//! `peer-data-wrong`. Several slow pairs that share one GPU or one link are one finding.
+//! streams, host not waiting, peer access on) lies below what healthy machines reach on a route of
+//! this class by more than the margin of that class. What they reach is a share of the payload rate
+//! of the narrowest link of the route: `nvlink-2` to `nvlink-5`, `pcie` below one host bridge,
+//! `pcie-far` where the copy crosses host bridges or processors, where the class is not known, and
+//! over PCIe in a virtual machine, whose PCI tree hides what is crossed. The shares stand in the
+//! report beside every figure and may be set with `--config` (`[expected.nvlink-4]`, `percent` and
+//! `margin_percent`). Pairs whose bytes arrived wrong are left to `peer-data-wrong`. Several slow
+//! pairs that share one GPU or one link are one finding.
 //!
 //! # Why it matters
 //!
@@ -32,57 +35,34 @@
 use serde_json::json;
 
 use crate::diagnose::cluster::{self, Common};
+use crate::diagnose::expected::Expectation;
 use crate::diagnose::rule::{Evidence, Rule, finding};
 use crate::diagnose::words;
 use crate::model::finding::{Finding, Severity};
 use crate::model::measurement::{PeerBandwidth, Verified};
 use crate::model::placement::Path;
 use crate::model::snapshot::Gpu;
-use crate::model::topology::LinkClass;
 use crate::model::units::GbPerSecond;
-
-/// Least healthy share of theoretical over NVLink and below one host bridge, per cent. The lowest
-/// healthy figure known is 82 (H100); Azure's node check draws the line at 335 of 450 GB/s, 74.
-const FLOOR_NEAR_PERCENT: f64 = 75.0;
-
-/// The same across host bridges or processors. The lowest healthy figure known is 62.
-const FLOOR_FAR_PERCENT: f64 = 55.0;
 
 /// See the module's documentation.
 pub struct PeerBandwidthLow;
 
 struct Slow<'a> {
     cell: &'a PeerBandwidth,
-    theoretical: GbPerSecond,
+    expected: Expectation,
     achieved: GbPerSecond,
-    floor: f64,
 }
 
 impl<'a> Slow<'a> {
     /// `None` where the cell is fast enough, or there is nothing to compare it with.
     fn of(evidence: &Evidence<'_>, cell: &'a PeerBandwidth) -> Option<Self> {
-        let route = evidence.topology.route(cell.pair);
-        let theoretical = cell.theoretical_gbps.or_else(|| route?.theoretical_gbps);
-        let class = route.map_or(LinkClass::Unknown, |route| route.class);
-        let slow = Self {
-            cell,
-            theoretical: theoretical.filter(|rate| rate.0 > 0.0)?,
-            achieved: cell.achieved_gbps?,
-            floor: floor(class, evidence.virtual_machine()),
-        };
-        (slow.percent() < slow.floor).then_some(slow)
+        let slow = Self { cell, expected: evidence.expected(cell)?, achieved: cell.achieved_gbps? };
+        (slow.achieved < slow.expected.floor_gbps()).then_some(slow)
     }
 
+    /// Achieved as per cent of expected.
     fn percent(&self) -> f64 {
-        self.achieved.percent_of(self.theoretical)
-    }
-}
-
-fn floor(class: LinkClass, virtual_machine: bool) -> f64 {
-    match class {
-        LinkClass::NvLink(_) => FLOOR_NEAR_PERCENT,
-        LinkClass::Pix | LinkClass::Pxb | LinkClass::Phb if !virtual_machine => FLOOR_NEAR_PERCENT,
-        _ => FLOOR_FAR_PERCENT,
+        self.achieved.percent_of(self.expected.gbps)
     }
 }
 
@@ -118,12 +98,13 @@ impl PeerBandwidthLow {
         let route = evidence.topology.route(worst.cell.pair).filter(|_| group.common == Common::OnePair);
         let bottleneck = route.and_then(|route| route.bottleneck.clone());
         let message = format!(
-            "Copies {} reach only {} of {} GB/s ({:.0}%, at least {:.0}% is normal)",
+            "Copies {} reach only {} GB/s, {:.0}% of the {} GB/s that healthy machines reach there ({} GB/s and more \
+             is normal)",
             group.place(evidence.snapshot),
             worst.achieved,
-            worst.theoretical,
             worst.percent(),
-            worst.floor,
+            worst.expected.gbps,
+            worst.expected.floor_gbps(),
         );
         let next_step = match &group.common {
             Common::Gpu(index) => format!(
@@ -154,9 +135,11 @@ impl PeerBandwidthLow {
             message,
             [
                 ("lowest_achieved_gbps", json!(worst.achieved)),
-                ("theoretical_gbps", json!(worst.theoretical)),
-                ("lowest_percent", json!((worst.percent() * 10.0).round() / 10.0)),
-                ("floor_percent", json!(worst.floor)),
+                ("expected_gbps", json!(worst.expected.gbps)),
+                ("theoretical_gbps", json!(worst.cell.theoretical_gbps)),
+                ("percent_of_expected", json!((worst.percent() * 10.0).round() / 10.0)),
+                ("floor_gbps", json!(worst.expected.floor_gbps())),
+                ("expected_from", json!(worst.expected.class.source)),
                 ("bottleneck", json!(bottleneck)),
                 ("pairs", group.evidence()),
             ],

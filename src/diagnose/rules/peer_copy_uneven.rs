@@ -32,16 +32,27 @@ use std::collections::BTreeMap;
 use serde_json::json;
 
 use crate::diagnose::rule::{Evidence, Rule, finding};
+use crate::diagnose::settings::Parameter;
 use crate::diagnose::words;
 use crate::model::finding::{Finding, Severity, Subject};
 use crate::model::measurement::{PeerBandwidth, Status, Verified};
 use crate::model::placement::{Direction, Engine, Pair, Path};
 
-/// Least share of the pair's reference figure for copy engines, per cent. Measured: 97 and more.
-const FLOOR_COPY_PERCENT: f64 = 75.0;
-
-/// The same for kernel copies. Measured: 93 on H200; kernels depend on more than the link.
-const FLOOR_KERNEL_PERCENT: f64 = 50.0;
+/// Figures that a user may set.
+const PARAMETERS: &[Parameter] = &[
+    Parameter {
+        name: FLOOR_COPY,
+        default: 75.0,
+        about: "least share of the pair's reference figure for copy engines; 97 and more were measured on H200",
+    },
+    Parameter {
+        name: FLOOR_KERNEL,
+        default: 50.0,
+        about: "the same for kernel copies; 93 was measured on H200, and kernels depend on more than the link",
+    },
+];
+const FLOOR_COPY: &str = "floor_copy_percent";
+const FLOOR_KERNEL: &str = "floor_kernel_percent";
 
 /// See the module's documentation.
 pub struct PeerCopyUneven;
@@ -63,12 +74,18 @@ impl Rule for PeerCopyUneven {
         Severity::Warning
     }
 
+    fn parameters(&self) -> &'static [Parameter] {
+        PARAMETERS
+    }
+
     fn source(&self) -> &'static str {
         include_str!("peer_copy_uneven.rs")
     }
 
     fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
         let reference = evidence.reference(Path::Direct);
+        let floor_copy = evidence.parameter(self, FLOOR_COPY);
+        let floor_kernel = evidence.parameter(self, FLOOR_KERNEL);
         let mut ways: BTreeMap<String, Slow> = BTreeMap::new();
         for cell in evidence.measurements.map_or(&[][..], |measurements| &measurements.peer) {
             let is_compared = cell.status == Status::Measured
@@ -77,7 +94,7 @@ impl Rule for PeerCopyUneven {
                 && !matches!(cell.verified, Verified::Dropped | Verified::Corrupt);
             let rates = reference.get(&cell.pair).and_then(|reference| reference.achieved_gbps).zip(cell.achieved_gbps);
             let Some((normal, achieved)) = rates.filter(|_| is_compared) else { continue };
-            let floor = if cell.engine == Engine::Kernel { FLOOR_KERNEL_PERCENT } else { FLOOR_COPY_PERCENT };
+            let floor = if cell.engine == Engine::Kernel { floor_kernel } else { floor_copy };
             let percent = achieved.percent_of(normal);
             if percent < floor {
                 let slow = ways.entry(way(cell)).or_default();
@@ -108,8 +125,8 @@ impl Rule for PeerCopyUneven {
                 words::pairs(&pairs)
             ),
             [
-                ("floor_percent", json!(FLOOR_COPY_PERCENT)),
-                ("floor_kernel_percent", json!(FLOOR_KERNEL_PERCENT)),
+                ("floor_percent", json!(floor_copy)),
+                ("floor_kernel_percent", json!(floor_kernel)),
                 ("pairs", json!(pairs.len())),
             ],
             "Stop other work on the GPUs and check again. If it stays, compare with another machine of the kind and \

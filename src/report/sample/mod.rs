@@ -102,6 +102,8 @@ fn measured(pair: Pair, setup: (Placement, Side, Engine, Direction, Path), rate:
         achieved_gbps: Some(GbPerSecond(achieved)),
         theoretical_gbps: Some(GbPerSecond(theory)),
         percent: Some(100.0 * achieved / theory),
+        expected_gbps: None,
+        expected_percent: None,
         samples: 8,
         spread_percent: Some(0.4),
         fixed_cost_us: (engine == Engine::Copy).then_some(9.8),
@@ -203,7 +205,16 @@ pub(super) fn finding(
     next_step: &str,
 ) -> Finding {
     let evidence: BTreeMap<_, _> = serde_json::from_value(evidence).unwrap();
-    Finding { code: code.into(), severity, subject, message: message.into(), evidence, next_step: next_step.into() }
+    Finding {
+        code: code.into(),
+        severity,
+        subject,
+        message: message.into(),
+        evidence,
+        next_step: next_step.into(),
+        location: String::new(),
+        suspects: Vec::new(),
+    }
 }
 
 /// GPUs of which nothing is known, on a host of which nothing is known, and nothing measured.

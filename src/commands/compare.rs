@@ -1,0 +1,27 @@
+//! `compare`: what is different between two reports of the same machine.
+
+use super::diagnose::load;
+use super::{Judging, output};
+use crate::cli::{Cli, CompareArgs, CompareFormat};
+use crate::diagnose::compare;
+use crate::report::comparison;
+
+/// Runs it.
+///
+/// # Errors
+///
+/// One sentence.
+pub fn run(cli: &Cli, args: &CompareArgs) -> Result<u8, String> {
+    if cli.machine != crate::hardware::Machine::Live.name() || !cli.gpus.is_empty() {
+        return Err("compare reads saved reports: --machine and --gpus have no meaning for it".into());
+    }
+    let judging = Judging::of(cli, args.fail_on)?;
+    let (old, new) = (load(&args.old)?, load(&args.new)?);
+    let comparison = compare::compare(old, &new, judging.settings, judging.terms);
+    let text = match args.format {
+        CompareFormat::Json => comparison::json(&comparison),
+        CompareFormat::Text => comparison::text(&comparison, &new, &output::style(cli.color, false)),
+    };
+    output::print(&text)?;
+    Ok(comparison.verdict.exit_code)
+}

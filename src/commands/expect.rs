@@ -1,0 +1,38 @@
+//! `expect`: expectations from a report of a machine that is known to be good.
+
+use super::diagnose::load;
+use super::output;
+use crate::cli::ExpectArgs;
+use crate::diagnose::expectations::Expectations;
+use crate::model::report::Conclusion;
+
+/// Runs it.
+///
+/// # Errors
+///
+/// One sentence.
+pub fn run(args: &ExpectArgs) -> Result<u8, String> {
+    let report = load(&args.report)?;
+    if report.verdict.verdict != Conclusion::Healthy && !args.anyway {
+        let said = match report.verdict.verdict {
+            Conclusion::Faulty => "faulty",
+            _ => "inconclusive",
+        };
+        return Err(format!(
+            "{} says that its machine is {said}: what is wrong with it would become what is expected; give a report \
+             of a healthy machine, or --anyway",
+            args.report.display()
+        ));
+    }
+    let expectations = Expectations::from_report(&report, args.margin);
+    let head = format!(
+        "# What is expected of a machine like the one of {} ({}), made by peerscope {}.\n\
+         # Floors lie {}% below the lowest figure of each class, in GB/s. See docs/expectations.md.\n\n",
+        report.started_at.escape_debug(),
+        report.machine.escape_debug(),
+        env!("CARGO_PKG_VERSION"),
+        args.margin
+    );
+    output::print(&(head + &expectations.to_toml()?))?;
+    Ok(0)
+}

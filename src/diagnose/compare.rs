@@ -1,0 +1,100 @@
+//! Two reports of the same machine side by side.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+
+use super::baseline::Beside;
+use super::{Evidence, Settings, Terms, judge, verdict};
+use crate::model::finding::Finding;
+use crate::model::report::{Report, Verdict};
+
+/// Rules that look at an earlier report; the others say of each report what they say of it alone.
+const OF_BOTH: [&str; 3] = ["fell-since-baseline", "changed-since-baseline", "baseline-not-compared"];
+
+/// Schema of the JSON form.
+pub const SCHEMA: &str = "peerscope.comparison/1";
+
+/// What is different.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Comparison {
+    /// [`SCHEMA`].
+    pub schema: &'static str,
+    /// The earlier report.
+    pub old: Side,
+    /// The later report.
+    pub new: Side,
+    /// Bandwidth figures that both have.
+    pub compared: usize,
+    /// Bandwidth figures of the earlier report that the later one has not.
+    pub not_compared: usize,
+    /// What is worse, and what is different.
+    pub findings: Vec<Finding>,
+    /// What today's rules find in the later report and not in the earlier one.
+    pub appeared: Vec<Finding>,
+    /// What they find in the earlier report and no longer in the later one.
+    pub gone: Vec<Finding>,
+    /// The conclusion, with its exit code.
+    pub verdict: Verdict,
+}
+
+/// Which report.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Side {
+    /// When it was made.
+    pub started_at: String,
+    /// Of which machine.
+    pub machine: String,
+}
+
+impl Side {
+    fn of(report: &Report) -> Self {
+        Self { started_at: report.started_at.clone(), machine: report.machine.clone() }
+    }
+}
+
+/// Compares two reports; both are judged by today's rules.
+pub fn compare(old: Report, new: &Report, mut settings: Settings, terms: Terms) -> Comparison {
+    let before = found(&old, &settings);
+    let sides = (Side::of(&old), Side::of(new));
+    settings.baseline = Some(Box::new(old));
+    let now = found(new, &settings);
+    let evidence = evidence(new, &settings);
+    let figures = Beside::of(&evidence).map(|beside| beside.figures(&evidence)).unwrap_or_default();
+    let compared = figures.iter().filter(|figures| figures.new.is_some()).count();
+
+    let (findings, now): (Vec<_>, Vec<_>) =
+        now.into_iter().partition(|finding| OF_BOTH.contains(&finding.code.as_str()));
+    let key = |finding: &Finding| (finding.code.clone(), finding.subject.clone());
+    let known: BTreeSet<_> = before.iter().map(key).collect();
+    let still: BTreeSet<_> = now.iter().map(key).collect();
+    let appeared: Vec<_> = now.into_iter().filter(|finding| !known.contains(&key(finding))).collect();
+    let gone = before.into_iter().filter(|finding| !still.contains(&key(finding))).collect();
+
+    // A fault that the earlier report had not is worse than it was, whatever the figures say.
+    let all: Vec<_> = findings.iter().chain(&appeared).cloned().collect();
+    let tested = u32::try_from(compared).unwrap_or(u32::MAX);
+    let untested = u32::try_from(figures.len() - compared).unwrap_or(u32::MAX);
+    let verdict = Verdict { tested, untested, ..verdict(&all, None, terms) };
+    let (old, new) = sides;
+    Comparison {
+        schema: SCHEMA,
+        old,
+        new,
+        compared,
+        not_compared: figures.len() - compared,
+        findings,
+        appeared,
+        gone,
+        verdict,
+    }
+}
+
+fn evidence<'a>(report: &'a Report, settings: &'a Settings) -> Evidence<'a> {
+    let measurements = report.measurements.as_ref();
+    Evidence { snapshot: &report.snapshot, topology: &report.topology, measurements, settings }
+}
+
+fn found(report: &Report, settings: &Settings) -> Vec<Finding> {
+    judge(&evidence(report, settings))
+}

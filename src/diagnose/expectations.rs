@@ -1,0 +1,225 @@
+//! What the buyer expects of a machine: the file of `--expect`, and how `peerscope expect` makes
+//! one from a machine that is known to be good.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::rule::reference_cells;
+use crate::model::placement::{Pair, Path};
+use crate::model::report::Report;
+use crate::model::topology::LinkClass;
+use crate::model::units::GbPerSecond;
+
+/// What a machine must have. What is not given is not looked at.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Expectations {
+    /// The GPUs.
+    pub gpus: Gpus,
+    /// The PCIe link of every GPU.
+    pub pcie: Pcie,
+    /// The NVLinks of every GPU.
+    pub nvlink: NvLink,
+    /// Peer access.
+    pub peer: Peer,
+    /// Least bandwidth of every pair of a class, or of one pair.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub floor: Vec<Floor>,
+}
+
+/// The GPUs that must be there.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Gpus {
+    /// How many.
+    pub count: Option<u32>,
+    /// Product name of each, as NVML gives it.
+    pub model: Option<String>,
+}
+
+/// What the PCIe link of every GPU must reach under load.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Pcie {
+    /// At least this generation.
+    pub generation: Option<u8>,
+    /// At least this many lanes.
+    pub width: Option<u8>,
+}
+
+/// The NVLinks that every GPU must have.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct NvLink {
+    /// At least this many active.
+    pub links: Option<u32>,
+}
+
+/// Peer access.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Peer {
+    /// Whether every pair must have it.
+    pub access: Option<bool>,
+}
+
+/// Least bandwidth of the reference measurement.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Floor {
+    /// Every pair of this class, in nvidia-smi's word (`NV18`, `PIX`, `SYS`); every pair where
+    /// neither class nor pair is given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<LinkClass>,
+    /// This ordered pair alone, source first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pair: Option<(u32, u32)>,
+    /// Copies through the host, where peer access is not used; direct ones by default.
+    #[serde(default = "direct", skip_serializing_if = "is_direct")]
+    pub path: Path,
+    /// At least this many decimal GB/s in one direction.
+    pub gbps: f64,
+}
+
+const fn direct() -> Path {
+    Path::Direct
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's form")]
+fn is_direct(path: &Path) -> bool {
+    *path == Path::Direct
+}
+
+impl Floor {
+    /// Whether it is meant for this pair.
+    pub fn holds_for(&self, pair: Pair, class: LinkClass) -> bool {
+        self.class.is_none_or(|meant| meant == class)
+            && self.pair.is_none_or(|meant| meant == (pair.source, pair.destination))
+    }
+
+    /// For people: `NV18`, `GPU 0 → GPU 1`, `every pair`.
+    pub fn of(&self) -> String {
+        match (self.class, self.pair) {
+            (_, Some((source, destination))) => Pair { source, destination }.to_string(),
+            (Some(class), None) => class.to_string(),
+            (None, None) => "every pair".into(),
+        }
+    }
+}
+
+impl Expectations {
+    /// Reads a file of expectations.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong, with the line or the key.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let read: Self = toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
+        if read == Self::default() {
+            return Err("it expects nothing: give at least one of gpus, pcie, nvlink, peer and floor".into());
+        }
+        for floor in &read.floor {
+            if !(floor.gbps > 0.0 && floor.gbps.is_finite()) {
+                return Err(format!("floor of {}: gbps = {} is not a rate", floor.of(), floor.gbps));
+            }
+        }
+        Ok(read)
+    }
+
+    /// What this report's machine is and reaches, with floors this many per cent below the lowest
+    /// figure of each class.
+    pub fn from_report(report: &Report, margin_percent: f64) -> Self {
+        let gpus = &report.snapshot.gpus;
+        let common = |values: Vec<Option<u32>>| values.into_iter().collect::<Option<Vec<_>>>()?.into_iter().min();
+        let under_load = |index: u32| {
+            let links = report.measurements.iter().flat_map(|measurements| &measurements.links);
+            links.into_iter().find(|link| link.index == index)
+        };
+        let generation = |index: u32| under_load(index).and_then(|link| Some(link.generation?[1]));
+        let width = |index: u32| under_load(index).and_then(|link| Some(link.width?[1]));
+        let to_u8 = |value: Option<u32>| value.and_then(|value| u8::try_from(value).ok());
+        let names: Vec<_> = gpus.iter().filter_map(|gpu| gpu.name.known()).collect();
+        let model = names.first().filter(|first| names.len() == gpus.len() && names.iter().all(|name| name == *first));
+        let active = |gpu: &crate::model::snapshot::Gpu| {
+            let links = gpu.nvlinks.known()?;
+            u32::try_from(links.iter().filter(|link| link.active.get() == Some(true)).count()).ok()
+        };
+        let mut floors: BTreeMap<(LinkClass, bool), f64> = BTreeMap::new();
+        for path in [Path::Direct, Path::Staged] {
+            for (pair, cell) in reference_cells(report.measurements.as_ref(), path) {
+                let class = report.topology.route(pair).map(|route| route.class);
+                if let Some((class, GbPerSecond(rate))) = class.zip(cell.achieved_gbps) {
+                    let least = floors.entry((class, path == Path::Staged)).or_insert(rate);
+                    *least = least.min(rate);
+                }
+            }
+        }
+        let access: Vec<_> = report.topology.pairs.iter().map(|route| route.peer_access.cuda).collect();
+        // A GPU's generation of the moment means nothing while it is idle, so only that under load
+        // is asked for.
+        Self {
+            gpus: Gpus { count: u32::try_from(gpus.len()).ok(), model: model.map(|name| (*name).clone()) },
+            pcie: Pcie {
+                generation: to_u8(common(gpus.iter().map(|gpu| generation(gpu.index).map(u32::from)).collect())),
+                width: to_u8(common(
+                    gpus.iter().map(|gpu| width(gpu.index).or(gpu.pcie_width.get()).map(u32::from)).collect(),
+                )),
+            },
+            nvlink: NvLink { links: common(gpus.iter().map(active).collect()).filter(|links| *links > 0) },
+            peer: Peer { access: access.iter().all(|access| *access == Some(true)).then_some(!access.is_empty()) },
+            floor: floors
+                .into_iter()
+                .map(|((class, staged), rate)| Floor {
+                    class: Some(class),
+                    pair: None,
+                    path: if staged { Path::Staged } else { Path::Direct },
+                    gbps: (rate * (100.0 - margin_percent) / 10.0).floor() / 10.0,
+                })
+                .collect(),
+        }
+    }
+
+    /// As a file.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be written as TOML.
+    pub fn to_toml(&self) -> Result<String, String> {
+        toml::to_string(self).map_err(|error| format!("cannot write the expectations: {error}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_whole_file_is_read_and_survives_its_text() {
+        let text = "[gpus]\ncount = 8\nmodel = \"NVIDIA H200\"\n[pcie]\ngeneration = 5\nwidth = 16\n[nvlink]\nlinks = 18\n\
+                    [peer]\naccess = true\n[[floor]]\nclass = \"NV18\"\ngbps = 380\n[[floor]]\npair = [0, 1]\n\
+                    path = \"staged\"\ngbps = 30.5\n";
+        let read = Expectations::parse(text).unwrap();
+        assert_eq!((read.gpus.count, read.nvlink.links, read.peer.access), (Some(8), Some(18), Some(true)));
+        assert!(read.floor[0].holds_for(Pair { source: 3, destination: 2 }, LinkClass::NvLink(18)));
+        assert!(!read.floor[0].holds_for(Pair { source: 3, destination: 2 }, LinkClass::NvLink(12)));
+        assert!(!read.floor[1].holds_for(Pair { source: 1, destination: 0 }, LinkClass::NvLink(12)));
+        assert_eq!(Expectations::parse(&read.to_toml().unwrap()).unwrap(), read);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (text, named) in [
+            ("", "expects nothing"),
+            ("[gpu]\ncount = 8\n", "gpu"),
+            ("[gpus]\ncount = -8\n", "count"),
+            ("[[floor]]\nclass = \"NVX\"\ngbps = 3\n", "NVX"),
+            ("[[floor]]\nclass = \"NV18\"\ngbps = 0\n", "NV18"),
+            ("[[floor]]\nclass = \"NV18\"\ngbps = nan\n", "NV18"),
+            ("[[floor]]\nclass = \"NV18\"\n", "gbps"),
+        ] {
+            let error = Expectations::parse(text).unwrap_err();
+            assert!(error.contains(named), "{text}: {error}");
+        }
+    }
+}

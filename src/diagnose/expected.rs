@@ -1,0 +1,167 @@
+//! What healthy machines reach, by class of route, engine and direction: the share of the
+//! theoretical rate, and how far below it is still healthy.
+//!
+//! Theory says what the links could carry; no machine carries that. These figures were measured or
+//! published, each with its source, and stand between theory and judgement.
+
+use super::settings::Settings;
+use crate::model::measurement::{Measurements, PeerBandwidth};
+use crate::model::placement::{Direction, Engine, Path};
+use crate::model::snapshot::Snapshot;
+use crate::model::topology::{LinkClass, PairRoute, Topology};
+use crate::model::units::GbPerSecond;
+
+/// Share of the theoretical rate.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Share {
+    /// What healthy machines reach, per cent of theoretical.
+    pub percent: f64,
+    /// How far below that is still healthy, per cent of it.
+    pub margin_percent: f64,
+}
+
+impl Share {
+    /// The least that is still healthy, per cent of theoretical.
+    pub fn floor_percent(self) -> f64 {
+        self.percent * (1.0 - self.margin_percent / 100.0)
+    }
+}
+
+/// A class of copies and what they reach.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Expected {
+    /// Its name in `--config`.
+    pub key: &'static str,
+    /// What is reached.
+    pub share: Share,
+    /// Where that comes from.
+    pub source: &'static str,
+}
+
+const fn row(key: &'static str, percent: f64, margin_percent: f64, source: &'static str) -> Expected {
+    Expected { key, share: Share { percent, margin_percent }, source }
+}
+
+/// Copies over NVLink 1 and 2. No figure was published that could be checked: chosen as for NVLink 3
+/// with a wider margin.
+const NVLINK_2: Expected = row("nvlink-2", 90.0, 20.0, "chosen after NVLink 3: no figure is known");
+/// Copies over NVLink 3. Azure's node check fails A100 pairs below 235 of 300 GB/s, 78%.
+const NVLINK_3: Expected = row("nvlink-3", 92.0, 15.0, "A100, 12 links: 276 of 300 GB/s (published)");
+/// Copies over NVLink 4. The lowest healthy figure known is 82% (H100, 18 links, 371 of 450 GB/s);
+/// Azure's node check fails H100 pairs below 335, 74%.
+const NVLINK_4: Expected = row(
+    "nvlink-4",
+    86.0,
+    13.0,
+    "H200, 18 links: 396 of 450 GB/s (measured); H100: 371 to 380 of 450, 12 links 257 of 300 (published)",
+);
+/// Copies over NVLink 5 and later: no figure is known, taken as NVLink 4 with a wider margin.
+const NVLINK_5: Expected = row("nvlink-5", 86.0, 15.0, "chosen after NVLink 4: no figure is known");
+/// Copies over PCIe below one host bridge.
+const PCIE_NEAR: Expected = row(
+    "pcie",
+    84.0,
+    12.0,
+    "PCIe 5 x16 in one socket: 53 to 56.6 of 63 GB/s; PCIe 4 x8: 13.2 of 15.75; planning value for PCIe 3: 12 of \
+     15.75 (published)",
+);
+/// Copies over PCIe between host bridges or processors, and where what is crossed cannot be seen.
+const PCIE_FAR: Expected = row("pcie-far", 70.0, 21.0, "PCIe 5 x16 across sockets: 39 to 51 of 63 GB/s (published)");
+/// Staged copies, of the narrowest PCIe link to the host: 35 to 38 of 63 GB/s on H200. Other
+/// machines are not known, so the margin is wide.
+const STAGED: Expected = row("staged", 58.0, 50.0, "H200, PCIe 5 x16: 35 to 38 of 63 GB/s (measured)");
+
+/// Every class.
+pub const TABLE: &[Expected] = &[NVLINK_2, NVLINK_3, NVLINK_4, NVLINK_5, PCIE_NEAR, PCIE_FAR, STAGED];
+
+/// What a kernel reaches of what the copy engine does: 365 (writing) and 370 (reading) of 396 GB/s
+/// on H200, measured. Per cent.
+const KERNEL_OF_COPY_PERCENT: f64 = 92.0;
+/// How far below that a kernel may be: kernels depend on more than the link. Chosen.
+const KERNEL_MARGIN_PERCENT: f64 = 40.0;
+/// What is left of a direction while the other is busy: 392 of 396 GB/s on H200 (783.7 in all by
+/// nvbandwidth); PCIe with its acknowledgements on the way back less. Per cent, chosen to the whole.
+const BOTH_WAYS_PERCENT: f64 = 97.0;
+/// How far below that is still healthy. Chosen.
+const BOTH_WAYS_MARGIN_PERCENT: f64 = 25.0;
+
+/// The class of a copy between two GPUs. Who issues it makes a difference of 1% on H200, within
+/// every margin, and so none here.
+pub fn class_of(route: &PairRoute, path: Path, snapshot: &Snapshot) -> Expected {
+    if path == Path::Staged {
+        return STAGED;
+    }
+    // In a virtual machine the PCI tree is flat: what a route crosses cannot be seen.
+    let hidden = snapshot.host.virtual_machine.get() == Some(true);
+    match route.class {
+        LinkClass::NvLink(_) => nvlink(route, snapshot),
+        LinkClass::Pix | LinkClass::Pxb | LinkClass::Phb if !hidden => PCIE_NEAR,
+        _ => PCIE_FAR,
+    }
+}
+
+fn nvlink(route: &PairRoute, snapshot: &Snapshot) -> Expected {
+    let links = snapshot.gpu(route.pair.source).and_then(|gpu| gpu.nvlinks.known());
+    let version = links.into_iter().flatten().find_map(|link| link.version.known());
+    match version.and_then(|version| version.split('.').next()) {
+        Some("1" | "2") => NVLINK_2,
+        Some("3") => NVLINK_3,
+        Some("4") => NVLINK_4,
+        _ => NVLINK_5,
+    }
+}
+
+/// What a figure is expected to be.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Expectation {
+    /// The class.
+    pub class: Expected,
+    /// Share of theoretical.
+    pub share: Share,
+    /// What healthy machines reach.
+    pub gbps: GbPerSecond,
+}
+
+impl Expectation {
+    /// The least that is still healthy.
+    pub fn floor_gbps(&self) -> GbPerSecond {
+        GbPerSecond(self.gbps.0 * (1.0 - self.share.margin_percent / 100.0))
+    }
+}
+
+/// What this cell is expected to reach; `None` where its theoretical rate is not known.
+pub fn of(cell: &PeerBandwidth, topology: &Topology, snapshot: &Snapshot, settings: &Settings) -> Option<Expectation> {
+    let route = topology.route(cell.pair)?;
+    let theoretical = cell.theoretical_gbps.or(match cell.path {
+        Path::Direct => route.theoretical_gbps,
+        Path::Staged => route.staged_theoretical_gbps,
+    });
+    let theoretical = theoretical.filter(|rate| rate.0 > 0.0)?;
+    let class = class_of(route, cell.path, snapshot);
+    let mut share = settings.share(class.key).unwrap_or(class.share);
+    if cell.engine == Engine::Kernel {
+        share.percent *= KERNEL_OF_COPY_PERCENT / 100.0;
+        share.margin_percent = share.margin_percent.max(KERNEL_MARGIN_PERCENT);
+    }
+    // What a staged copy reaches with both directions busy, the host's memory decides.
+    if cell.direction == Direction::BothWays {
+        let left = if cell.path == Path::Staged { STAGED_BOTH_WAYS_PERCENT } else { BOTH_WAYS_PERCENT };
+        share.percent *= left / 100.0;
+        share.margin_percent = share.margin_percent.max(BOTH_WAYS_MARGIN_PERCENT);
+    }
+    Some(Expectation { class, share, gbps: GbPerSecond(theoretical.0 * share.percent / 100.0) })
+}
+
+/// What is left of a staged direction while the other is busy: 24 to 26.5 of 37 GB/s on H200,
+/// measured. Per cent.
+const STAGED_BOTH_WAYS_PERCENT: f64 = 68.0;
+
+/// Writes beside every figure what was expected of it.
+pub fn fill(measurements: &mut Measurements, topology: &Topology, snapshot: &Snapshot, settings: &Settings) {
+    for cell in &mut measurements.peer {
+        let expected = of(cell, topology, snapshot, settings);
+        cell.expected_gbps = expected.map(|expected| expected.gbps);
+        cell.expected_percent =
+            cell.achieved_gbps.zip(cell.expected_gbps).map(|(achieved, expected)| achieved.percent_of(expected));
+    }
+}

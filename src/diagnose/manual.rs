@@ -1,0 +1,58 @@
+//! The manual of the rules as files: docs/rules holds what this module says, and a test sees to it.
+
+use super::settings::Parameter;
+use super::{Rule, expected, registry};
+
+/// The manual page of a rule in Markdown, as `explain` prints it below its first line.
+pub fn page(rule: &dyn Rule) -> String {
+    let mut page = format!("{}\n", rule.page().trim_end());
+    if !rule.parameters().is_empty() {
+        page.push_str("\n# Parameters\n\n");
+        for Parameter { name, default, about } in rule.parameters() {
+            page.push_str(&format!("- `{name}` = {default}: {about}\n"));
+        }
+    }
+    page
+}
+
+/// Every file of docs/rules by its name.
+pub fn files() -> Vec<(String, String)> {
+    let mut files: Vec<_> = registry()
+        .iter()
+        .map(|rule| {
+            let title = format!("# {} ({})\n\n", rule.code(), rule.severity());
+            (format!("{}.md", rule.code()), title + &page(*rule).replace("\n# ", "\n## ").replacen("# ", "## ", 1))
+        })
+        .collect();
+    files.push(("README.md".into(), index()));
+    files
+}
+
+fn index() -> String {
+    let mut text = String::from(
+        "# Rules\n\nWhat peerscope looks for, one page each. Made from the rules by `PEERSCOPE_WRITE_DOCS=1 cargo test \
+         --lib docs_rules`; do not edit. `peerscope explain CODE` prints the same page.\n\n\
+         | code | severity | what it means |\n|---|---|---|\n",
+    );
+    for rule in registry() {
+        let (code, severity) = (rule.code(), rule.severity());
+        text.push_str(&format!("| [{code}]({code}.md) | {severity} | {} |\n", rule.summary()));
+    }
+    text.push_str(
+        "\n## What healthy machines reach\n\nShare of the theoretical rate (payload of the narrowest link of the \
+         route), by class of route; below it by more than the margin is a finding (`peer-bandwidth-low`, \
+         `staged-slow`). Kernel copies and copies with both directions busy have shares of these, see \
+         src/diagnose/expected.rs.\n\n| class | % of theoretical | margin, % of that | source |\n|---|---|---|---|\n",
+    );
+    for row in expected::TABLE {
+        let expected::Share { percent, margin_percent } = row.share;
+        text.push_str(&format!("| `{}` | {percent} | {margin_percent} | {} |\n", row.key, row.source));
+    }
+    text.push_str(
+        "\n## Setting severities and figures\n\nA TOML file given by `--config`. Keys that do not exist are refused by \
+         name.\n\n```toml\n[severity]\n# off, info, warning or error, for every finding of the rule\n\
+         placement-serialises = \"off\"\n\n[parameters.peer-copy-uneven]\nfloor_copy_percent = 60\n\n\
+         [expected.nvlink-4]\npercent = 88\nmargin_percent = 5\n```\n",
+    );
+    text
+}

@@ -1,0 +1,45 @@
+//! A comparison of two reports, for people and for scripts.
+
+use super::figures::count;
+use super::page::{Page, Paint};
+use super::{Style, findings};
+use crate::diagnose::compare::Comparison;
+use crate::model::report::{Conclusion, Report};
+
+/// For people: the conclusion, what is worse, what is different, and what came and went.
+pub fn text(comparison: &Comparison, new: &Report, style: &Style) -> String {
+    let mut page = Page::new(style);
+    findings::simulated(&mut page, new);
+    let (word, paint, said) = match comparison.verdict.verdict {
+        Conclusion::Healthy => ("no worse:", Paint::Good, "nothing fell by more than its noise, nothing is gone"),
+        Conclusion::Faulty => ("WORSE:", Paint::Error, "something is worse than in the earlier report"),
+        Conclusion::Inconclusive => ("inconclusive:", Paint::Warning, "not all of it could be compared"),
+    };
+    let figures = count(comparison.compared, "figure");
+    let missing = match comparison.not_compared {
+        0 => String::new(),
+        missing => format!(", {missing} of the earlier report not measured again"),
+    };
+    page.item(0, 2, word, paint, &format!("{said}; {figures} compared{missing}"));
+    let side =
+        |name: &str, side: &crate::diagnose::compare::Side| format!("{name} {} ({})", side.started_at, side.machine);
+    page.line(Paint::Faint, &format!("{}, {}", side("then", &comparison.old), side("now", &comparison.new)));
+    let shown = Report { findings: comparison.findings.clone(), ..new.clone() };
+    findings::write(&mut page, &shown);
+    for (heading, list) in
+        [("Found now and not then", &comparison.appeared), ("Found then and no longer", &comparison.gone)]
+    {
+        if !list.is_empty() {
+            page.heading(heading);
+            for finding in list {
+                page.note(Paint::Plain, &format!("{}: {} [{}]", finding.severity, finding.message, finding.code));
+            }
+        }
+    }
+    page.finish()
+}
+
+/// For scripts.
+pub fn json(comparison: &Comparison) -> String {
+    super::json::tidy(comparison)
+}

@@ -1,0 +1,168 @@
+//! What the buyer expects, and what changed between two reports.
+
+use serde_json::{Value, json};
+
+use crate::common::{HARDWARE_REPORT, check, codes, list, place, read_json, run, with, write, write_json};
+
+/// A quick report of a machine.
+fn report(machine: &str) -> Value {
+    run(&with(check(machine, "quick"), &["--format", "json"])).json()
+}
+
+fn compare(old: &str, new: &str, more: &[&str]) -> crate::common::Ran {
+    run(&with(vec!["compare".into(), old.into(), new.into()], more))
+}
+
+#[test]
+fn a_good_machine_meets_what_was_written_from_it() {
+    let (folder, _) = place("x");
+    let good = write_json(folder.path(), "good.json", &report("h200x8"));
+    let expected = run(&["expect", &good]);
+    assert_eq!(expected.code, Some(0), "{expected:?}");
+    for line in
+        ["count = 8", "model = \"NVIDIA H200\"", "width = 16", "links = 18", "access = true", "class = \"NV18\""]
+    {
+        assert!(expected.stdout.contains(line), "{line}: {}", expected.stdout);
+    }
+    let file = write(folder.path(), "expect.toml", &expected.stdout);
+    let met = run(&with(check("h200x8", "quick"), &["--expect", &file]));
+    assert_eq!(met.code, Some(0), "{met:?}");
+
+    let other = run(&with(check("demo", "quick"), &["--expect", &file, "--format", "json"]));
+    assert_eq!(other.code, Some(1));
+    let report = other.json();
+    let unmet = codes(&report).into_iter().filter(|code| *code == "expectation-unmet").count();
+    // Model, generation, links, lanes of one GPU, access of one pair.
+    assert_eq!(unmet, 5, "{report}");
+    assert!(codes(&report).contains(&"expectation-unchecked"), "NV18 has no pair there");
+}
+
+#[test]
+fn each_expectation_is_looked_at_by_itself() {
+    let (folder, _) = place("x");
+    for (text, code, says) in [
+        ("[gpus]\ncount = 9\n", 1, "9 GPUs expected, 8 found"),
+        ("[gpus]\nmodel = \"NVIDIA L40S\"\n", 1, "NVIDIA H200 where NVIDIA L40S was expected"),
+        ("[pcie]\ngeneration = 6\n", 1, "5 PCIe generation where 6 were expected"),
+        ("[pcie]\nwidth = 32\n", 1, "16 PCIe lanes where 32"),
+        ("[nvlink]\nlinks = 19\n", 1, "18 active NVLinks where 19"),
+        ("[[floor]]\ngbps = 500\n", 1, "where 500 were expected"),
+        ("[[floor]]\npair = [0, 5]\ngbps = 399\n", 1, "from GPU 0"),
+        ("[[floor]]\npair = [0, 9]\ngbps = 399\n", 3, "there is no pair for the floor of GPU 0 → GPU 9"),
+        ("[[floor]]\npath = \"staged\"\ngbps = 3\n", 3, "not measured"),
+        ("[gpus]\ncount = 8\n[pcie]\nwidth = 8\n[nvlink]\nlinks = 12\n[[floor]]\ngbps = 380\n", 0, "healthy"),
+    ] {
+        let file = write(folder.path(), "expect.toml", text);
+        let ran = run(&with(check("h200x8", "quick"), &["--expect", &file]));
+        assert_eq!(ran.code, Some(code), "{text}: {ran:?}");
+        assert!(ran.flowing().contains(says), "{text}: {}", ran.stdout);
+    }
+}
+
+#[test]
+fn what_cannot_be_read_is_named_and_nothing_is_measured() {
+    let (folder, _) = place("x");
+    let broken = write(folder.path(), "broken.toml", "[gpus]\ncout = 8\n");
+    for (args, says) in [
+        (["--expect", broken.as_str()], "cout"),
+        (["--expect", "/nowhere/x.toml"], "/nowhere/x.toml"),
+        (["--baseline", broken.as_str()], "is not JSON"),
+        (["--config", broken.as_str()], "gpus"),
+    ] {
+        let ran = run(&with(check("h200x8", "quick"), &args));
+        assert_eq!(ran.code, Some(2), "{args:?}: {ran:?}");
+        assert!(ran.stderr.contains(says) && ran.stdout.is_empty(), "{args:?}: {ran:?}");
+    }
+    let ran = run(&["expect", &write_json(folder.path(), "demo.json", &report("demo"))]);
+    assert_eq!(ran.code, Some(2));
+    assert!(ran.stderr.contains("faulty") && ran.stderr.contains("--anyway"), "{ran:?}");
+}
+
+#[test]
+fn a_report_compared_with_itself_is_no_worse() {
+    let ran = compare(HARDWARE_REPORT, HARDWARE_REPORT, &[]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.stdout.contains("no worse"), "{}", ran.stdout);
+    let comparison = compare(HARDWARE_REPORT, HARDWARE_REPORT, &["--format", "json"]).json();
+    assert_eq!(comparison["schema"], "peerscope.comparison/1");
+    assert!(comparison["compared"].as_u64().unwrap() > 56);
+    assert_eq!(comparison["findings"], json!([]));
+}
+
+/// The recorded report with something changed.
+fn changed(change: impl Fn(&mut Value)) -> (tempfile::TempDir, String) {
+    let mut report = read_json(HARDWARE_REPORT);
+    change(&mut report);
+    let (folder, _) = place("x");
+    let path = write_json(folder.path(), "new.json", &report);
+    (folder, path)
+}
+
+fn scale(report: &mut Value, share: f64, which: impl Fn(&Value) -> bool) {
+    for cell in report["measurements"]["peer"].as_array_mut().unwrap() {
+        if let (true, Some(rate)) = (which(cell), cell["achieved_gbps"].as_f64()) {
+            cell["achieved_gbps"] = json!(rate * share);
+        }
+    }
+}
+
+#[test]
+fn what_fell_is_told_once_with_its_place() {
+    // 12% is well above the floor of what is healthy: only the earlier report shows it.
+    let (_folder, new) = changed(|report| scale(report, 0.88, |cell| cell["source"] == 3 || cell["destination"] == 3));
+    let ran = compare(HARDWARE_REPORT, &new, &["--format", "json"]);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    let comparison = ran.json();
+    let fell: Vec<_> =
+        list(&comparison["findings"]).iter().filter(|finding| finding["code"] == "fell-since-baseline").collect();
+    assert_eq!(fell.len(), 1, "{fell:#?}");
+    assert_eq!(fell[0]["subject"], json!({"kind": "gpu", "index": 3}));
+    assert!(fell[0]["evidence"]["fall_percent"].as_f64().unwrap() > 11.9);
+    // The same through check's own option.
+    let ran = run(&["diagnose", &new, "--baseline", HARDWARE_REPORT, "--format", "json"]);
+    assert_eq!(ran.code, Some(1));
+    assert!(codes(&ran.json()).contains(&"fell-since-baseline"));
+    // And back: what rose is information.
+    let ran = compare(&new, HARDWARE_REPORT, &[]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.flowing().contains("figures rose"), "{}", ran.stdout);
+}
+
+#[test]
+fn noise_is_not_told() {
+    let (_folder, new) = changed(|report| scale(report, 0.98, |_| true));
+    let ran = compare(HARDWARE_REPORT, &new, &[]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+}
+
+#[test]
+fn what_vanished_is_told() {
+    let (_folder, new) = changed(|report| {
+        report["snapshot"]["gpus"].as_array_mut().unwrap().retain(|gpu| gpu["index"] != 5);
+        for gpu in report["snapshot"]["gpus"].as_array_mut().unwrap() {
+            if gpu["index"] == 2 {
+                gpu["pcie_width"] = json!(8);
+            }
+        }
+        for pair in report["topology"]["pairs"].as_array_mut().unwrap() {
+            if pair["source"] == 0 && pair["destination"] == 1 {
+                pair["peer_access"]["cuda"] = json!(false);
+            }
+        }
+    });
+    let ran = compare(HARDWARE_REPORT, &new, &[]);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    for says in
+        ["GPU 5 (0000:00:0b.0) of the earlier report is gone", "8 PCIe lanes, 16 in the earlier", "no longer grants"]
+    {
+        assert!(ran.flowing().contains(says), "{says}: {}", ran.stdout);
+    }
+}
+
+#[test]
+fn two_machines_that_have_nothing_in_common_are_inconclusive_or_worse() {
+    let (_folder, new) = changed(|report| report["measurements"]["peer"] = json!([]));
+    let ran = compare(HARDWARE_REPORT, &new, &[]);
+    assert_eq!(ran.code, Some(3), "{ran:?}");
+    assert!(ran.flowing().contains("could be compared"), "{}", ran.stdout);
+}
