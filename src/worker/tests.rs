@@ -31,7 +31,7 @@ fn setup(gpus: u32) -> Setup {
         machine: Machine::Live,
         selections: (0..gpus).map(selection).collect(),
         memory_limit: Bytes(1 << 30),
-        start_limit: Duration::from_millis(60),
+        start_limit: Duration::from_millis(500),
     }
 }
 
@@ -42,7 +42,7 @@ fn rounds(gpus: u32) -> Vec<Round> {
     let task = Task::Latency { path: Path::Direct, samples: 1 };
     twice
         .zip(0..)
-        .map(|(pair, id)| Round { id, pair, task: task.clone(), deadline: Duration::from_millis(30) })
+        .map(|(pair, id)| Round { id, pair, task: task.clone(), deadline: Duration::from_millis(200) })
         .collect()
 }
 
@@ -194,7 +194,7 @@ fn a_gpu_that_hangs_or_crashes_while_it_is_opened_costs_itself() {
     let hangs = hangs.unwrap_or_else(|error| panic!("{error:?}"));
     assert_eq!(hangs.left_out.len(), 1);
     let (gpu, why) = &hangs.left_out[0];
-    assert!(*gpu == 1 && why.contains("within 0.06 s and hung at GPU 1"), "{why}");
+    assert!(*gpu == 1 && why.contains("within 0.5 s and hung at GPU 1"), "{why}");
     assert_eq!(hangs.facts.devices[0].failure.as_ref(), Some(why));
 
     // It dies without a word, until it is told to go one by one.
@@ -210,7 +210,7 @@ fn a_gpu_that_hangs_or_crashes_while_it_is_opened_costs_itself() {
 #[test]
 fn a_driver_that_does_not_start_is_not_tried_for_ever() {
     let (hangs, spawned) = open(|_, _| None);
-    assert!(matches!(hangs, Err(StartError::Late(why)) if why.contains("did not start within 0.06 s")));
+    assert!(matches!(hangs, Err(StartError::Late(why)) if why.contains("did not start within 0.5 s")));
     assert_eq!(spawned, 1);
     let (dies, spawned) = open(|_, _| Some(Vec::new()));
     assert!(matches!(dies, Err(StartError::Failed(why)) if why.contains("ended while the driver started")));
