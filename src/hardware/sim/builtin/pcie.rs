@@ -2,8 +2,7 @@
 //! two-socket EPYC servers for GPUs.
 
 use crate::hardware::sim::spec::{
-    AdapterSpec, Faults, FunctionSpec, GpuSpec, GpuState, HostSpec, MachineSpec, Noise, NumaNodeSpec, PathSpeed,
-    PeerSpec, Speeds,
+    AdapterSpec, Faults, FunctionSpec, GpuSpec, GpuState, HostSpec, MachineSpec, Noise, NumaNodeSpec, PeerSpec, Speeds,
 };
 use crate::model::snapshot::{AdapterKind, PciKind, PcieErrors};
 use crate::model::units::{Bytes, GIB, MIB, PciAddress, PcieLink};
@@ -22,45 +21,6 @@ pub struct Shape {
     /// An RDMA adapter at the first switch of each socket.
     pub adapters: bool,
 }
-
-/// Peer copies over PCIe: 84% was reported for Gen4 from slots of the processor.
-const PCIE: PathSpeed = PathSpeed {
-    copy: 0.83,
-    push: 0.80,
-    pull: 0.70,
-    both_ways: 0.95,
-    each_us: 3.5,
-    first_us: 9.0,
-    from_destination_us: 5.5,
-};
-
-/// Across sockets 62 to 81% was reported.
-const CROSS_SOCKET: PathSpeed = PathSpeed { copy: 0.72, push: 0.68, pull: 0.55, each_us: 4.5, ..PCIE };
-
-/// Through host memory: chosen, 40% of the GPU's link.
-const STAGED: PathSpeed = PathSpeed {
-    copy: 0.40,
-    push: 0.0,
-    pull: 0.0,
-    both_ways: 0.7,
-    each_us: 18.0,
-    first_us: 10.0,
-    from_destination_us: 0.0,
-};
-
-const SPEEDS: Speeds = Speeds {
-    nvlink: PCIE,
-    pcie: PCIE,
-    cross_socket: CROSS_SOCKET,
-    staged: STAGED,
-    nvlink_shared: 0.88,
-    pcie_shared: 0.86,
-    interconnect_gbps: 60.0,
-    host_memory_gbps: 80.0,
-    copy_call_us: 4.0,
-    call_us: 1.5,
-    staged_call_us_per_mib: 1800.0 / 512.0,
-};
 
 const GEN4_X16: PcieLink = PcieLink { generation: 4, width: 16 };
 
@@ -97,7 +57,7 @@ pub fn machine(shape: Shape) -> MachineSpec {
         visible_devices: None,
         noise: Noise::default(),
         peers: PeerSpec { rule: GRANTED, exceptions: Vec::new(), limit: Some(8) },
-        speeds: SPEEDS,
+        speeds: Speeds::default(),
         faults: Faults::default(),
     }
 }
