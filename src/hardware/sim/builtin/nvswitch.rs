@@ -53,7 +53,7 @@ pub fn machine(gpus: u8) -> MachineSpec {
     let link = PcieLink { generation: 5, width: 16 };
     pci.extend((0..gpus).map(|gpu| function(6 + gpu, (0x10de, 0x2335), 0x0003_0200, Some(link))));
     MachineSpec {
-        summary: format!("{gpus} x H200 with NVSwitch in a virtual machine, healthy, as recorded"),
+        summary: format!("{gpus} x H200 with NVSwitch in a virtual machine, as recorded"),
         host: HostSpec {
             driver_version: "580.159.04".into(),
             cuda_version: "13.0".into(),

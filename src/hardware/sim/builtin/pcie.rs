@@ -1,5 +1,5 @@
-//! L40S on PCIe Gen4 behind switches, each switch below a host bridge of its own, as on the usual
-//! two-socket EPYC servers for GPUs.
+//! GPUs on PCIe behind switches, each switch below a host bridge of its own, as on the usual
+//! two-socket EPYC servers for GPUs: L40S on Gen4 unless told otherwise.
 
 use crate::hardware::sim::spec::{
     AdapterSpec, Faults, FunctionSpec, GpuSpec, GpuState, HostSpec, MachineSpec, Noise, NumaNodeSpec, PeerSpec, Speeds,
@@ -20,9 +20,21 @@ pub struct Shape {
     pub gpus: u8,
     /// An RDMA adapter at the first switch of each socket.
     pub adapters: bool,
+    /// The GPU at an address.
+    pub gpu: fn(PciAddress) -> GpuSpec,
+    /// Every link.
+    pub link: PcieLink,
 }
 
-const GEN4_X16: PcieLink = PcieLink { generation: 4, width: 16 };
+impl Shape {
+    /// L40S on PCIe Gen4, without adapters.
+    pub const fn l40s(sockets: u8, switches: u8, gpus: u8) -> Self {
+        Self { sockets, switches, gpus, adapters: false, gpu: l40s, link: GEN4_X16 }
+    }
+}
+
+/// The link of most slots.
+pub const GEN4_X16: PcieLink = PcieLink { generation: 4, width: 16 };
 
 /// PCI bridge; 3D controller; InfiniBand controller.
 const BRIDGE: u32 = 0x0006_0400;
@@ -34,7 +46,7 @@ pub fn machine(shape: Shape) -> MachineSpec {
     let mut tree = Tree::default();
     for socket in 0..shape.sockets {
         for switch in 0..shape.switches {
-            tree.switch(socket, socket * shape.switches + switch, shape.gpus, shape.adapters && switch == 0);
+            tree.switch(&shape, socket, switch);
         }
     }
     let cpus = |socket: u8| format!("{}-{}", u32::from(socket) * 32, u32::from(socket) * 32 + 31);
@@ -73,8 +85,9 @@ struct Tree {
 impl Tree {
     /// Adds a host bridge with a root port, a switch, and what hangs on it. The bridge's buses
     /// start at a multiple of 0x20, in the order of the switches.
-    fn switch(&mut self, socket: u8, number: u8, gpus: u8, adapter: bool) {
-        let bus = number * 0x20;
+    fn switch(&mut self, shape: &Shape, socket: u8, switch: u8) {
+        let (gpus, adapter) = (shape.gpus, shape.adapters && switch == 0);
+        let bus = (socket * shape.switches + switch) * 0x20;
         let at = |bus, device| PciAddress { domain: 0, bus, device, function: 0 };
         let (root, upstream) = (at(bus, 1), at(bus + 1, 0));
         let bridge = format!("pci0000:{bus:02x}");
@@ -86,7 +99,7 @@ impl Tree {
             id,
             class: BRIDGE,
             numa_node: Some(u32::from(socket)),
-            max: Some(GEN4_X16),
+            max: Some(shape.link),
             trained: None,
             idle: None,
             errors: PcieErrors::default(),
@@ -102,7 +115,7 @@ impl Tree {
             if below < gpus {
                 endpoint.class = CONTROLLER_3D;
                 endpoint.slot = Some(format!("{}", self.gpus.len() + 1));
-                self.gpus.push(l40s(address));
+                self.gpus.push((shape.gpu)(address));
             } else {
                 (endpoint.id, endpoint.class) = ((0x15b3, 0x101b), INFINIBAND);
                 let name = format!("mlx5_{}", self.adapters.len());
@@ -113,7 +126,8 @@ impl Tree {
     }
 }
 
-fn l40s(pci: PciAddress) -> GpuSpec {
+/// An L40S.
+pub fn l40s(pci: PciAddress) -> GpuSpec {
     GpuSpec {
         name: "NVIDIA L40S".into(),
         architecture: "Ada".into(),
