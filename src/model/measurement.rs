@@ -29,6 +29,10 @@ pub struct Measurements {
     pub links: Vec<LinkUnderLoad>,
     /// What went wrong beside single cells (a worker that had to be replaced, say), a sentence each.
     pub problems: Vec<String>,
+    /// What of the profile was left out on purpose, a sentence each: with many GPUs not everything is
+    /// measured on every pair.
+    #[serde(default)]
+    pub left_out: Vec<String>,
     /// Whether the run was interrupted.
     pub interrupted: bool,
     /// Whether the run was cut off (killed, say) and this was recovered from its journal: readings of

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use crate::model::report::Report;
 
+mod crowd;
 pub mod dot;
 mod escape;
 mod evidence;
