@@ -303,13 +303,7 @@ pub fn obstacle(round: &Round, driver: &DriverFacts) -> Option<String> {
 
 /// Whether CUDA lets both ends of a pair reach each other.
 pub fn is_direct(driver: &DriverFacts, pair: Pair) -> bool {
-    let possible = |pair: Pair| {
-        driver
-            .peer_access
-            .iter()
-            .any(|access| access.pair == pair && access.possible == Some(true) && access.failure.is_none())
-    };
-    possible(pair)
+    driver.said_of(pair).is_some_and(|said| said.possible == Some(true) && said.failure.is_none())
 }
 
 /// Bytes that one buffer may have on both GPUs of a pair; none when one of them cannot be tested.

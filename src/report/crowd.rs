@@ -133,7 +133,13 @@ pub(super) fn numa_nodes(page: &mut Page, report: &Report) {
             format!(", {range} of the GPUs")
         });
         let each = if nodes.len() > 1 { " each" } else { "" };
-        page.item(2, 14, &format!("NUMA {}", ranges(&nodes)), Paint::Faint, &format!("{}{gpus}{each}", node.memory_bytes));
+        page.item(
+            2,
+            14,
+            &format!("NUMA {}", ranges(&nodes)),
+            Paint::Faint,
+            &format!("{}{gpus}{each}", node.memory_bytes),
+        );
     }
 }
 
@@ -148,7 +154,8 @@ pub(super) fn theoretical(page: &mut Page, report: &Report) {
     }
     for (class, rates) in by_class {
         let spread = Spread::of(rates.iter().copied().flatten());
-        let figure = |value: Option<f64>| value.map_or_else(|| Cell::new("?", Paint::Faint), |value| rate(value).into());
+        let figure =
+            |value: Option<f64>| value.map_or_else(|| Cell::new("?", Paint::Faint), |value| rate(value).into());
         table.row([
             Cell::from(class.to_string()),
             figure(spread.map(|spread| spread.min)),
@@ -199,7 +206,8 @@ pub(super) fn rates(page: &mut Page, report: &Report, measurements: &Measurement
             (Figure::Number { .. }, None) => {}
         }
     }
-    let mut table = Table::new(1, vec![Align::Left, Align::Right, Align::Right, Align::Right, Align::Right, Align::Right]);
+    let mut table =
+        Table::new(1, vec![Align::Left, Align::Right, Align::Right, Align::Right, Align::Right, Align::Right]);
     table.captions(["", "min", "median", "max", "% of theory", "pairs"]);
     let mut behind: Vec<(f64, &PeerBandwidth)> = Vec::new();
     for ((class, staged), cells) in &kinds {
@@ -209,10 +217,13 @@ pub(super) fn rates(page: &mut Page, report: &Report, measurements: &Measurement
         let name = format!("{class}{}", if *staged { ", staged" } else { "" });
         let mut row = vec![Cell::from(name)];
         row.extend([spread.min, spread.median, spread.max].map(|value| Cell::from(rate(value))));
-        row.push(percent.map_or_else(|| Cell::new("?", Paint::Faint), |percent| {
-            let (min, max) = (format!("{:.0}", percent.min), format!("{:.0}", percent.max));
-            Cell::from(if min == max { max } else { format!("{min}-{max}") })
-        }));
+        row.push(percent.map_or_else(
+            || Cell::new("?", Paint::Faint),
+            |percent| {
+                let (min, max) = (format!("{:.0}", percent.min), format!("{:.0}", percent.max));
+                Cell::from(if min == max { max } else { format!("{min}-{max}") })
+            },
+        ));
         row.push(Cell::from(cells.len().to_string()));
         table.row(row);
         let shares = cells.iter().filter_map(|cell| Some((achieved(cell)? / spread.median, *cell)));
@@ -248,9 +259,8 @@ mod tests {
     fn table(gpus: u32, class_of: impl Fn(u32, u32) -> LinkClass) -> (Classes, Vec<u32>) {
         let gpus: Vec<_> = (0..gpus).collect();
         let pairs = Pair::ordered(&gpus);
-        let classes = pairs.iter().map(|pair| {
-            ((pair.source, pair.destination), class_of(pair.source, pair.destination))
-        });
+        let classes =
+            pairs.iter().map(|pair| ((pair.source, pair.destination), class_of(pair.source, pair.destination)));
         (classes.collect(), gpus)
     }
 
@@ -270,9 +280,8 @@ mod tests {
 
     #[test]
     fn a_lone_link_makes_two_groups_of_its_ends() {
-        let (classes, gpus) = table(4, |one, other| {
-            if one + other == 1 { LinkClass::NvLink(4) } else { LinkClass::Node }
-        });
+        let (classes, gpus) =
+            table(4, |one, other| if one + other == 1 { LinkClass::NvLink(4) } else { LinkClass::Node });
         // The bridged pair stands alike to all others, and so does the other pair.
         assert_eq!(groups(&classes, &gpus), [vec![0, 1], vec![2, 3]]);
     }

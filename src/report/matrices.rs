@@ -32,7 +32,8 @@ impl<'a> Matrices<'a> {
             return crowd::rates(page, self.report, self.measurements, self.gpus);
         }
         page.heading("Achieved, source (row) → destination (column), GB/s and % of theoretical");
-        let (direct, staged) = (setup.by_pair(self.measurements), setup.with_path(Path::Staged).by_pair(self.measurements));
+        let (direct, staged) =
+            (setup.by_pair(self.measurements), setup.with_path(Path::Staged).by_pair(self.measurements));
         self.rates(page, setup, |pair| {
             Figure::direct_or_staged(direct.get(&pair).copied(), staged.get(&pair).copied())
         });

@@ -305,3 +305,109 @@ fn what_is_wrong_is_told_with_line_and_key() {
     }
     assert!(other.is_empty(), "{other}");
 }
+
+/// A key that no table has, at every table there is; serde then names those that there are.
+const EVERY_TABLE: &[(&str, &str)] = &[
+    ("summary =", "x = 1\nsummary ="),
+    ("[noise]", "[host]\nx = 1\n[noise]"),
+    ("[noise]", "[[numa_nodes]]\ncpus = \"0\"\nx = 1\n[noise]"),
+    ("kind =", "x = 1\nkind ="),
+    ("kind = \"root-port\"", "kind = \"x\""),
+    ("gbps = 8.0", "x = 1"),
+    ("[noise]", "[[adapters]]\nx = 1\n[noise]"),
+    ("[noise]", "[[adapters]]\nname = \"eth0\"\nkind = \"x\"\n[noise]"),
+    ("copy_engines", "x"),
+    ("count = 4\n", "x = 4\n"),
+    ("remote = { gpu = 0 }", "remote = \"x\""),
+    ("remote = { gpu = 0 }", "remote = \"switch\"\nerrors = { x = 1 }"),
+    ("copy_engines = 2", "fabric = { x = 1 }"),
+    ("copy_engines = 2", "fabric = { state = \"x\" }"),
+    ("copy_engines = 2", "state = { x = 1 }"),
+    ("copy_engines = 2", "state = { compute_mode = \"x\" }"),
+    ("[[peers.exceptions]]", "[peers]\nx = 1\n[[peers.exceptions]]"),
+    ("{ nvml = \"CNS\"", "{ x = 1"),
+    ("\"CNS\"", "\"x\""),
+    ("\"refused\"", "\"x\""),
+    ("{ both = [0, 1] }", "{ x = [0, 1] }"),
+    ("rule = { nvml", "x = { nvml"),
+    ("[speeds.pcie]", "[speeds]\nx = 1\n[speeds.pcie]"),
+    ("copy = 0.8", "x = 0.8"),
+    ("percent", "x"),
+    ("[[faults.pairs]]", "[faults]\nx = 1\n[[faults.pairs]]"),
+    ("fault = ", "x = "),
+    ("{ slow = { share = 0.5 } }", "{ x = 1 }"),
+    ("fault = { slow", "engine = \"x\"\nfault = { slow"),
+    ("trains_down_to", "x"),
+    ("link = 3", "x = 3"),
+    ("code = 46", "x = 46"),
+    ("[[faults.contexts]]", "[faults.cuda_init]\nx = 1\n[[faults.contexts]]"),
+];
+
+const DOCS: &str = include_str!("../../../docs/machines.md");
+
+#[test]
+fn every_key_and_word_is_documented() {
+    let mut known = std::collections::BTreeSet::new();
+    for (from, to) in EVERY_TABLE {
+        assert!(TWO.contains(from), "{from}");
+        let error = parse(&TWO.replacen(from, to, 1)).expect_err(to).to_string();
+        let (wrong, right) = error.split_once(", expected ").unwrap_or_else(|| panic!("{to}: {error}"));
+        assert!(wrong.contains("unknown"), "{error}");
+        known.extend(right.split('`').skip(1).step_by(2).map(str::to_owned));
+    }
+    // Some hundred keys, and the words of every list.
+    assert!(known.len() > 110, "{}", known.len());
+    let missing: Vec<_> = known
+        .iter()
+        .filter(|word| {
+            let forms = [format!("`{word}`"), format!("\"{word}\""), format!("{word} = ")];
+            !forms.iter().any(|form| DOCS.contains(form.as_str()))
+        })
+        .collect();
+    assert!(missing.is_empty(), "docs/machines.md says nothing of {missing:?}");
+}
+
+#[test]
+fn every_example_of_the_docs_is_a_machine() {
+    let blocks: Vec<_> = DOCS.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    assert_eq!(blocks.len(), 3);
+    for block in blocks {
+        parse(block).unwrap_or_else(|error| panic!("{error}\n{block}"));
+    }
+    for name in builtin::names() {
+        assert!(DOCS.contains(&format!("`{name}`")), "docs/machines.md says nothing of {name}");
+    }
+}
+
+#[test]
+fn the_defaults_are_those_of_the_docs() {
+    let spec = parse(DOCS.split("```toml\n").nth(1).unwrap().split("```").next().unwrap()).unwrap();
+    let (gpu, speeds) = (&spec.gpus[0], &spec.speeds);
+    let said = |key: &str, value: String| {
+        let row = DOCS.lines().find(|line| line.starts_with(&format!("| `{key}` |"))).unwrap_or_default();
+        assert!(row.contains(&value), "{key} is {value}: {row}");
+    };
+    said("architecture", format!("{:?}", gpu.architecture));
+    said("memory", "46068MiB".into());
+    assert_eq!(gpu.memory, Bytes(46_068 << 20));
+    said("local_gbps", format!("{:?}", gpu.local_gbps));
+    said("copy_engines", gpu.copy_engines.to_string());
+    said("driver_version", spec.host.driver_version.clone());
+    said("interconnect_gbps", speeds.interconnect_gbps.to_string());
+    said("host_memory_gbps", speeds.host_memory_gbps.to_string());
+    for (key, of) in [
+        ("copy", (|path| path.copy) as fn(&crate::hardware::sim::spec::PathSpeed) -> f64),
+        ("push", |path| path.push),
+        ("pull", |path| path.pull),
+        ("both_ways", |path| path.both_ways),
+        ("each_us", |path| path.each_us),
+        ("first_us", |path| path.first_us),
+        ("from_destination_us", |path| path.from_destination_us),
+    ] {
+        let paths = [&speeds.nvlink, &speeds.pcie, &speeds.cross_socket, &speeds.staged].map(of);
+        let row = DOCS.lines().find(|line| line.starts_with(&format!("| `{key}` |"))).unwrap();
+        let told: Vec<f64> = row.split('|').filter_map(|cell| cell.trim().parse().ok()).collect();
+        assert_eq!(told.len(), 4, "{row}");
+        assert!(told.iter().zip(paths).all(|(told, is)| (told - is).abs() < 0.001), "{row}: {paths:?}");
+    }
+}

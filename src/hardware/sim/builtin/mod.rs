@@ -190,11 +190,7 @@ fn pair_hangs() -> MachineSpec {
 }
 
 fn crash() -> MachineSpec {
-    with_fault(
-        "4 x L40S: copies from GPU 2 to GPU 0 crash the process",
-        Pairs::Ordered(2, 0),
-        CopyFault::Crashes,
-    )
+    with_fault("4 x L40S: copies from GPU 2 to GPU 0 crash the process", Pairs::Ordered(2, 0), CopyFault::Crashes)
 }
 
 fn writes_dropped() -> MachineSpec {

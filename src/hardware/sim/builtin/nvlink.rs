@@ -29,12 +29,8 @@ fn links(count: u8, version: &str, remote: NvLinkTarget) -> NvLinkSpec {
 fn speeds(copy: f64) -> Speeds {
     let recorded = Speeds::default();
     let scale = copy / recorded.nvlink.copy;
-    let nvlink = PathSpeed {
-        copy,
-        push: recorded.nvlink.push * scale,
-        pull: recorded.nvlink.pull * scale,
-        ..recorded.nvlink
-    };
+    let nvlink =
+        PathSpeed { copy, push: recorded.nvlink.push * scale, pull: recorded.nvlink.pull * scale, ..recorded.nvlink };
     Speeds { nvlink, nvlink_shared: recorded.nvlink_shared * scale, ..recorded }
 }
 
