@@ -9,6 +9,7 @@
 mod common;
 
 mod contract;
+mod descriptions;
 mod exit_codes;
 mod generated;
 mod golden;
@@ -17,6 +18,7 @@ mod hardware_report;
 mod journal;
 mod no_driver;
 mod output;
+mod recorded;
 mod second_reading;
 mod selection;
 mod shape;

@@ -10,13 +10,13 @@ use crate::model::units::{Bytes, GIB, MIB, PciAddress, PcieLink};
 
 use super::GRANTED;
 
-/// Copies through host memory: 37 GB/s of PCIe's 63, 26 each way when both are busy, 16 us.
+/// Copies through host memory: 37 GB/s of PCIe's 63, 26 each way when both are busy, 16.4 us.
 const STAGED: PathSpeed = PathSpeed {
     copy: 37.1 / 63.0,
     push: 0.0,
     pull: 0.0,
     both_ways: 26.0 / 37.0,
-    each_us: 16.0,
+    each_us: 16.1,
     first_us: 10.0,
     from_destination_us: 0.0,
 };
