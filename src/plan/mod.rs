@@ -238,6 +238,16 @@ pub fn left_out(gpus: &[u32], groups: &BTreeSet<Group>) -> Option<String> {
     ))
 }
 
+/// The probe groups that these rounds are of.
+pub fn groups_of(rounds: &[Round]) -> BTreeSet<Group> {
+    let group = |round: &Round| match round.task {
+        Task::Verify { .. } | Task::Bandwidth { .. } => Group::Peers,
+        Task::Overlap { .. } => Group::Overlap,
+        Task::Latency { .. } => Group::Latency,
+    };
+    rounds.iter().map(group).collect()
+}
+
 /// Verification and the reference placement.
 fn reference(request: &Request<'_>, pair: Pair, buffer: u64, path: Path, tasks: &mut Vec<Task>) {
     let (engine, issuer) = (Engine::Copy, Side::Source);
