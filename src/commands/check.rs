@@ -259,6 +259,7 @@ impl Run<'_> {
             latency: assembled.latency,
             links: watch.map(|watch| watch.finish(&self.snapshot.gpus)).unwrap_or_default(),
             problems,
+            left_out: plan::left_out(&gpus, &self.groups).into_iter().collect(),
             interrupted,
             ..measurements
         };

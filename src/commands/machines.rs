@@ -2,7 +2,8 @@
 
 use super::output;
 use crate::cli::MachinesArgs;
-use crate::hardware::sim::{Simulated, builtin};
+use crate::hardware::sim::Simulated;
+use crate::hardware::sim::builtin::{self, Kind};
 
 /// Runs it.
 ///
@@ -10,14 +11,35 @@ use crate::hardware::sim::{Simulated, builtin};
 ///
 /// There is no machine of the name that was given, or stdout cannot be written.
 pub fn run(args: &MachinesArgs) -> Result<u8, String> {
-    if let Some(name) = &args.show {
-        let machine = Simulated::find(name)?;
-        let text = toml::to_string(&machine.spec).map_err(|error| format!("cannot write '{name}' as TOML: {error}"))?;
-        output::print(&text)?;
-        return Ok(0);
-    }
-    let machines = builtin::names().filter_map(|name| Some((name, builtin::get(name)?)));
-    let lines = machines.map(|(name, machine)| format!("{name:<16} {}\n", machine.summary));
-    output::print(&lines.collect::<String>())?;
+    let text = match &args.show {
+        Some(name) => description(name)?,
+        None => list(),
+    };
+    output::print(&text)?;
     Ok(0)
+}
+
+fn description(name: &str) -> Result<String, String> {
+    if let Some(text) = builtin::description(name) {
+        return Ok(text.into_owned());
+    }
+    let machine = Simulated::find(name)?;
+    toml::to_string(&machine.spec).map_err(|error| format!("cannot write '{name}' as TOML: {error}"))
+}
+
+/// One line for each machine, those with nothing wrong first.
+fn list() -> String {
+    let mut text = String::new();
+    for (kind, heading) in [
+        (Kind::Sound, "As they were built, to see what a report of each kind looks like:"),
+        (Kind::Faulty, "With a fault, to see how it is told:"),
+    ] {
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        text += &format!("{heading}\n");
+        let machines = builtin::names_of(kind).filter_map(|name| Some((name, builtin::get(name)?)));
+        text.extend(machines.map(|(name, machine)| format!("  {name:<17} {}\n", machine.summary)));
+    }
+    text + "\nUse one with --machine NAME; --show NAME prints it as a start for your own.\n"
 }

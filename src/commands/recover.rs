@@ -14,6 +14,7 @@ use crate::measure::Outcome;
 use crate::measure::assemble::{assemble, describe};
 use crate::model::measurement::{DriverFacts, Measurements, Status};
 use crate::model::report::{Report, Timing};
+use crate::plan;
 use crate::report::Format;
 use crate::topology;
 
@@ -95,6 +96,8 @@ fn report(found: Found, judging: &Judging) -> Report {
     }
     let topology = topology::with_cuda(topology::build(&snapshot), &facts);
     let assembled = assemble(&rounds, &outcomes, &topology);
+    let gpus: Vec<_> = snapshot.gpus.iter().map(|gpu| gpu.index).collect();
+    let left_out = plan::left_out(&gpus, &plan::groups_of(&rounds)).filter(|_| !rounds.is_empty());
     let measurements = Measurements {
         profile: header.profile,
         driver: facts,
@@ -102,6 +105,7 @@ fn report(found: Found, judging: &Judging) -> Report {
         overlap: assembled.overlap,
         latency: assembled.latency,
         problems,
+        left_out: left_out.into_iter().collect(),
         cut_off: true,
         ..Measurements::default()
     };

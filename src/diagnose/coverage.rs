@@ -37,8 +37,7 @@ impl Cell<'_> {
 /// A pair that CUDA denies peer access is tested by its staged copies: a direct one that was
 /// skipped for that is not one that was asked for.
 pub fn cells(measurements: &Measurements) -> impl Iterator<Item = Cell<'_>> {
-    let denied =
-        |pair| measurements.driver.peer_access.iter().any(|said| said.pair == pair && said.possible == Some(false));
+    let denied = |pair| measurements.driver.said_of(pair).is_some_and(|said| said.possible == Some(false));
     let peer = measurements.peer.iter().map(|cell| Cell {
         probe: "bandwidth",
         pair: cell.pair,

@@ -30,6 +30,10 @@ pub struct Measurements {
     pub links: Vec<LinkUnderLoad>,
     /// What went wrong beside single cells (a worker that had to be replaced, say), a sentence each.
     pub problems: Vec<String>,
+    /// What of the profile was left out on purpose, a sentence each: with many GPUs not everything is
+    /// measured on every pair.
+    #[serde(default)]
+    pub left_out: Vec<String>,
     /// Whether the run was interrupted.
     pub interrupted: bool,
     /// Whether the run was cut off (killed, say) and this was recovered from its journal: readings of
@@ -50,6 +54,16 @@ pub struct DriverFacts {
     pub devices: Vec<CudaDevice>,
     /// CUDA's word on peer access for each ordered pair.
     pub peer_access: Vec<CudaPeerAccess>,
+}
+
+impl DriverFacts {
+    /// CUDA's word on peer access for this ordered pair.
+    pub fn said_of(&self, pair: Pair) -> Option<&CudaPeerAccess> {
+        // They stand in order, but for files that somebody else has written.
+        let found = self.peer_access.binary_search_by_key(&pair, |said| said.pair).ok();
+        let found = found.and_then(|place| self.peer_access.get(place));
+        found.or_else(|| self.peer_access.iter().find(|said| said.pair == pair))
+    }
 }
 
 /// One GPU as CUDA sees it.

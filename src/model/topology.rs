@@ -23,7 +23,10 @@ pub struct Topology {
 impl Topology {
     /// The route of this ordered pair.
     pub fn route(&self, pair: Pair) -> Option<&PairRoute> {
-        self.pairs.iter().find(|route| route.pair == pair)
+        // They stand in order, but for files that somebody else has written.
+        let found = self.pairs.binary_search_by_key(&pair, |route| route.pair).ok();
+        let found = found.and_then(|place| self.pairs.get(place));
+        found.or_else(|| self.pairs.iter().find(|route| route.pair == pair))
     }
 }
 

@@ -171,9 +171,43 @@ impl fmt::Display for PcieLink {
     }
 }
 
+/// Text that is not a PCIe link.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("'{0}' is not a PCIe link such as \"Gen4 x16\": generations are 1 to 6, lanes are 1, 2, 4, 8, 12, 16 or 32")]
+pub struct NotAPcieLink(String);
+
+impl FromStr for PcieLink {
+    type Err = NotAPcieLink;
+
+    /// Reads `Gen4 x16`, in capitals or not.
+    fn from_str(text: &str) -> Result<Self, NotAPcieLink> {
+        let parse = || {
+            let text = text.trim().to_ascii_lowercase();
+            let (generation, width) = text.strip_prefix("gen")?.split_once('x')?;
+            let link = Self { generation: generation.trim().parse().ok()?, width: width.parse().ok()? };
+            let exists = (1..=6).contains(&link.generation) && [1, 2, 4, 8, 12, 16, 32].contains(&link.width);
+            exists.then_some(link)
+        };
+        parse().ok_or_else(|| NotAPcieLink(text.to_owned()))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pcie_links_are_read_as_they_are_written() {
+        let link = PcieLink { generation: 4, width: 16 };
+        for text in ["Gen4 x16", "gen4x16", " GEN4 X16 "] {
+            assert_eq!(text.parse::<PcieLink>().unwrap(), link, "{text}");
+        }
+        assert_eq!(link.to_string().parse::<PcieLink>().unwrap(), link);
+        for text in ["", "Gen4", "x16", "4 x16", "Gen0 x16", "Gen7 x16", "Gen4 x3", "Gen4 x0", "Gen4 x-1", "Gen4 x16 x"]
+        {
+            assert!(text.parse::<PcieLink>().is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn sizes_are_read_as_people_write_them() {

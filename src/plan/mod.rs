@@ -12,7 +12,7 @@ use self::profile::{Extent, Profile, Staged};
 use crate::model::measurement::DriverFacts;
 use crate::model::placement::{Direction, Engine, HostMode, Pair, Path, Placement, Side, StreamKind};
 use crate::model::topology::Topology;
-use crate::model::units::{Bytes, MIB};
+use crate::model::units::{Bytes, GbPerSecond, MIB};
 
 /// Time that one copy of a direct measurement should take, milliseconds. Each copy of a row costs
 /// some 5 µs beside its bytes on H200, which are measured and taken out; from 256 MiB on (0.65 ms)
@@ -34,6 +34,12 @@ const STAGED_VERIFY: u64 = 64 * MIB;
 pub const LATENCY_BYTES: u64 = 16;
 /// Copies in one row of a latency sample.
 pub const LATENCY_COPIES: u32 = 100;
+
+/// With more GPUs than this, most pairs are measured in the reference placement alone: the number of
+/// pairs grows with the square of the GPUs, 72 have 5112, and with everything measured on each of
+/// them a run would take hours. Sixteen is the largest number on one board or machine without
+/// switches between machines; chosen.
+pub const MOST_GPUS_IN_FULL: usize = 16;
 
 /// A round may take this long, and
 const DEADLINE_BASE: Duration = Duration::from_secs(5);
@@ -163,12 +169,24 @@ pub struct Request<'a> {
 /// The rounds for a request: pair by pair in rows, staged before direct so that peer access is
 /// switched twice per pair and not at every round. Copies both ways come after everything else: a
 /// direction that hangs is found by itself then, and is not blamed on the pair it is joined with.
+///
+/// With more than [`MOST_GPUS_IN_FULL`] GPUs this is done for some pairs only; all others are
+/// verified and measured in the reference placement, on the path that they have.
 pub fn rounds(request: &Request<'_>) -> Vec<Round> {
     let mut planned = Vec::new();
+    let in_full = in_full(request.gpus);
     for pair in Pair::ordered(request.gpus) {
         let Some(budget) = budget(request.driver, pair) else { continue };
         let direct = is_direct(request.driver, pair);
         let mut tasks = Vec::new();
+        if in_full.as_ref().is_some_and(|some| !some.contains(&pair)) {
+            let path = if direct { Path::Direct } else { Path::Staged };
+            if request.groups.contains(&Group::Peers) {
+                reference(request, pair, budget, path, &mut tasks);
+            }
+            planned.extend(tasks.into_iter().map(|task| (pair, task)));
+            continue;
+        }
         if !direct || request.profile.peers.staged == Staged::All {
             staged(request, pair, budget, &mut tasks);
         }
@@ -189,6 +207,84 @@ pub fn rounds(request: &Request<'_>) -> Vec<Round> {
             Round { id, pair, task, deadline }
         })
         .collect()
+}
+
+/// The pairs on which everything is measured: each GPU sends to the next one and to the one half of
+/// all GPUs further, so that every GPU sends and receives twice. None where all pairs are.
+fn in_full(gpus: &[u32]) -> Option<BTreeSet<Pair>> {
+    if gpus.len() <= MOST_GPUS_IN_FULL {
+        return None;
+    }
+    let steps = [1, gpus.len() / 2];
+    let to = |place: usize, step: usize| gpus.get((place + step) % gpus.len()).copied();
+    let sends = |(place, &source)| steps.into_iter().filter_map(move |step| Some((source, to(place, step)?)));
+    let pairs = gpus.iter().enumerate().flat_map(sends);
+    Some(pairs.map(|(source, destination)| Pair { source, destination }).collect())
+}
+
+/// What of the profile is left out because there are many GPUs, in a sentence.
+pub fn left_out(gpus: &[u32], groups: &BTreeSet<Group>) -> Option<String> {
+    let some = in_full(gpus)?.len();
+    let all = gpus.len() * gpus.len().saturating_sub(1);
+    let (every_pair, rest) = if groups.contains(&Group::Peers) {
+        ("all are verified and measured in one placement, and ", "everything else that the profile has")
+    } else {
+        ("", "what was asked for")
+    };
+    Some(format!(
+        "{} GPUs are {all} pairs: {every_pair}{some} of them, in which every GPU sends twice and receives twice, in \
+         {rest}; --gpus with up to {MOST_GPUS_IN_FULL} GPUs measures it on all of their pairs",
+        gpus.len()
+    ))
+}
+
+/// The probe groups that these rounds are of.
+pub fn groups_of(rounds: &[Round]) -> BTreeSet<Group> {
+    let group = |round: &Round| match round.task {
+        Task::Verify { .. } | Task::Bandwidth { .. } => Group::Peers,
+        Task::Overlap { .. } => Group::Overlap,
+        Task::Latency { .. } => Group::Latency,
+    };
+    rounds.iter().map(group).collect()
+}
+
+/// Verification and the reference placement.
+fn reference(request: &Request<'_>, pair: Pair, buffer: u64, path: Path, tasks: &mut Vec<Task>) {
+    let (engine, issuer) = (Engine::Copy, Side::Source);
+    let route = request.topology.route(pair);
+    let (verify, bytes) = match path {
+        Path::Direct => (buffer, direct_bytes(route.and_then(|route| route.theoretical_gbps), issuer, buffer)),
+        Path::Staged => {
+            (STAGED_VERIFY.min(buffer), staged_bytes(route.and_then(|route| route.staged_theoretical_gbps), buffer))
+        }
+    };
+    tasks.push(Task::Verify { engine, issuer, path, bytes: Bytes(verify) });
+    tasks.push(Task::Bandwidth {
+        placement: Placement::REFERENCE,
+        issuer,
+        engine,
+        direction: Direction::OneWay,
+        path,
+        bytes,
+        samples: request.profile.peers.samples,
+    });
+}
+
+/// Bytes of a direct copy.
+///
+/// Issued by the destination, a copy's fixed cost differs from copy to copy (8 to 27 µs on H200)
+/// and cannot all be taken out: the larger the copy, the less that matters.
+fn direct_bytes(rate: Option<GbPerSecond>, issuer: Side, buffer: u64) -> Bytes {
+    Bytes(match (issuer, rate) {
+        (Side::Source, Some(rate)) => copy_bytes(rate.0, DIRECT_COPY_MS, buffer),
+        (Side::Destination, Some(rate)) => copy_bytes(rate.0, 2.0 * DIRECT_COPY_MS, buffer),
+        (_, None) => (UNKNOWN_ROUTE_MIB * MIB).min(buffer),
+    })
+}
+
+/// Bytes of a staged copy.
+fn staged_bytes(rate: Option<GbPerSecond>, buffer: u64) -> Bytes {
+    Bytes(copy_bytes(rate.map_or(32.0, |rate| rate.0), STAGED_COPY_MS, buffer))
 }
 
 /// Why a round cannot be run with this driver, if so.
@@ -217,13 +313,7 @@ pub fn obstacle(round: &Round, driver: &DriverFacts) -> Option<String> {
 
 /// Whether CUDA lets both ends of a pair reach each other.
 pub fn is_direct(driver: &DriverFacts, pair: Pair) -> bool {
-    let possible = |pair: Pair| {
-        driver
-            .peer_access
-            .iter()
-            .any(|access| access.pair == pair && access.possible == Some(true) && access.failure.is_none())
-    };
-    possible(pair)
+    driver.said_of(pair).is_some_and(|said| said.possible == Some(true) && said.failure.is_none())
 }
 
 /// Bytes that one buffer may have on both GPUs of a pair; none when one of them cannot be tested.
@@ -241,13 +331,6 @@ fn direct_peers(request: &Request<'_>, pair: Pair, buffer: u64, tasks: &mut Vec<
     }
     let peers = &request.profile.peers;
     let rate = request.topology.route(pair).and_then(|route| route.theoretical_gbps);
-    // Issued by the destination, a copy's fixed cost differs from copy to copy (8 to 27 µs on H200)
-    // and cannot all be taken out: the larger the copy, the less that matters.
-    let bytes_issued_by = |issuer| match (issuer, rate) {
-        (Side::Source, Some(rate)) => copy_bytes(rate.0, DIRECT_COPY_MS, buffer),
-        (Side::Destination, Some(rate)) => copy_bytes(rate.0, 2.0 * DIRECT_COPY_MS, buffer),
-        (_, None) => (UNKNOWN_ROUTE_MIB * MIB).min(buffer),
-    };
     let issuers = [(Side::Source, Extent::EveryPlacement), (Side::Destination, peers.issued_by_destination)];
     let engines = [(Engine::Copy, Extent::EveryPlacement), (Engine::Kernel, peers.kernel)];
     let directions = [(Direction::OneWay, Extent::EveryPlacement), (Direction::BothWays, peers.both_ways)];
@@ -272,7 +355,7 @@ fn direct_peers(request: &Request<'_>, pair: Pair, buffer: u64, tasks: &mut Vec<
                         engine,
                         direction,
                         path: Path::Direct,
-                        bytes: Bytes(bytes_issued_by(issuer)),
+                        bytes: direct_bytes(rate, issuer, buffer),
                         samples: peers.samples,
                     });
                 }
@@ -297,7 +380,7 @@ fn in_common(extents: [Extent; 3]) -> Vec<Placement> {
 fn staged(request: &Request<'_>, pair: Pair, buffer: u64, tasks: &mut Vec<Task>) {
     if request.groups.contains(&Group::Peers) {
         let rate = request.topology.route(pair).and_then(|route| route.staged_theoretical_gbps);
-        let bytes = Bytes(copy_bytes(rate.map_or(32.0, |rate| rate.0), STAGED_COPY_MS, buffer));
+        let bytes = staged_bytes(rate, buffer);
         let (engine, issuer, path) = (Engine::Copy, Side::Source, Path::Staged);
         tasks.push(Task::Verify { engine, issuer, path, bytes: Bytes(STAGED_VERIFY.min(buffer)) });
         // Without a direct path the staged one is what the pair has: all placements, then.

@@ -182,3 +182,52 @@ fn a_deadline_grows_with_the_bytes_or_is_as_asked() {
     assert_eq!(deadline(&task(0)), DEADLINE_BASE);
     assert_eq!(deadline(&task(200_000_000)), DEADLINE_BASE + Duration::from_secs(1));
 }
+
+#[test]
+fn with_many_gpus_every_pair_is_measured_once_and_some_in_full() {
+    let gpus: Vec<u32> = (0..20).collect();
+    let device =
+        |&index: &u32| CudaDevice { index, ordinal: Some(index), failure: None, budget_bytes: Some(Bytes(1020 * MIB)) };
+    let pairs = Pair::ordered(&gpus);
+    // GPU 3 and GPU 9 do not reach each other.
+    let denied = |pair: &Pair| [(3, 9), (9, 3)].contains(&(pair.source, pair.destination));
+    let access = |pair: &Pair| CudaPeerAccess { pair: *pair, possible: Some(!denied(pair)), failure: None };
+    let driver = DriverFacts {
+        devices: gpus.iter().map(device).collect(),
+        peer_access: pairs.iter().map(access).collect(),
+        ..DriverFacts::default()
+    };
+    let groups: BTreeSet<_> = Group::ALL.into();
+    let profile = Profile::load(Name::Standard).unwrap();
+    let request = Request {
+        gpus: &gpus,
+        driver: &driver,
+        topology: &Topology::default(),
+        profile: &profile,
+        groups: &groups,
+        overlap_bytes: None,
+        deadline: None,
+    };
+    let rounds = rounds(&request);
+    let in_full = in_full(&gpus).unwrap();
+    assert_eq!(in_full.len(), 40);
+    for gpu in &gpus {
+        assert_eq!(in_full.iter().filter(|pair| pair.source == *gpu).count(), 2, "{gpu}");
+        assert_eq!(in_full.iter().filter(|pair| pair.destination == *gpu).count(), 2, "{gpu}");
+    }
+    for pair in &pairs {
+        let tasks = of(&rounds, pair.source, pair.destination);
+        let wanted = if denied(pair) { Path::Staged } else { Path::Direct };
+        assert!(tasks.iter().any(|task| is_reference_set(task, wanted)), "{pair}");
+        if in_full.contains(pair) {
+            assert!(tasks.iter().any(|task| matches!(task, Task::Overlap { .. })), "{pair}");
+        } else {
+            assert_eq!(tasks.len(), 2, "{pair}");
+            assert!(matches!(tasks[0], Task::Verify { path, .. } if path == wanted), "{pair}");
+        }
+    }
+    let told = left_out(&gpus, &groups).unwrap();
+    assert!(told.starts_with("20 GPUs are 380 pairs: all are verified") && told.contains("40 of them"), "{told}");
+    assert!(!left_out(&gpus, &[Group::Overlap].into()).unwrap().contains("verified"));
+    assert_eq!(left_out(&gpus[..16], &groups), None);
+}

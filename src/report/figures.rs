@@ -1,5 +1,6 @@
 //! Figures picked out of the measurements: configurations, spreads over pairs, cells.
 
+use std::collections::HashMap;
 use std::fmt;
 
 use super::highlight::Highlights;
@@ -58,9 +59,9 @@ impl Setup {
         measurements.peer.iter().filter(move |peer| Self::of(peer) == self)
     }
 
-    /// This configuration's measurement of one pair.
-    pub(super) fn find(self, measurements: &Measurements, pair: Pair) -> Option<&PeerBandwidth> {
-        self.of_all(measurements).find(|peer| peer.pair == pair)
+    /// This configuration's measurements by their pairs.
+    pub(super) fn by_pair(self, measurements: &Measurements) -> HashMap<Pair, &PeerBandwidth> {
+        self.of_all(measurements).map(|peer| (peer.pair, peer)).collect()
     }
 
     fn mover(self) -> &'static str {
@@ -152,6 +153,11 @@ const MARKS: [(&str, &str); 7] = [
     ("?", "whether the bytes arrived could not be told"),
 ];
 
+/// What a word or mark means.
+pub(super) fn meaning(mark: &str) -> &'static str {
+    MARKS.iter().find(|(known, _)| *known == mark).map_or("", |(_, meaning)| meaning)
+}
+
 impl Figure {
     pub(super) fn of(peer: Option<&PeerBandwidth>) -> Self {
         let Some(peer) = peer else { return Self::Word("-") };
@@ -175,14 +181,8 @@ impl Figure {
 
     /// The direct figure, or the staged one where a direct copy was not possible. A direct copy
     /// that failed stays visible.
-    pub(super) fn direct_or_staged(setup: Setup, measurements: &Measurements, pair: Pair) -> Self {
-        let direct = setup.with_path(Path::Direct).find(measurements, pair);
-        let staged = setup.with_path(Path::Staged).find(measurements, pair);
-        match (direct, staged) {
-            (None, Some(_)) => Self::of(staged),
-            (Some(direct), Some(_)) if direct.status == Status::Skipped => Self::of(staged),
-            _ => Self::of(direct),
-        }
+    pub(super) fn direct_or_staged(direct: Option<&PeerBandwidth>, staged: Option<&PeerBandwidth>) -> Self {
+        Self::of(preferred(direct, staged))
     }
 
     /// Which of [`MARKS`] it bears.
@@ -191,6 +191,19 @@ impl Figure {
             Self::Word(word) => *word == mark,
             Self::Number { value, .. } => mark.len() == 1 && value.contains(mark) && mark != "-",
         }
+    }
+}
+
+/// The direct measurement of a pair, or the staged one where a direct copy was not possible. A
+/// direct copy that failed stays visible.
+pub(super) fn preferred<'a>(
+    direct: Option<&'a PeerBandwidth>,
+    staged: Option<&'a PeerBandwidth>,
+) -> Option<&'a PeerBandwidth> {
+    match (direct, staged) {
+        (None, Some(_)) => staged,
+        (Some(cell), Some(_)) if cell.status == Status::Skipped => staged,
+        _ => direct,
     }
 }
 

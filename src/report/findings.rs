@@ -149,6 +149,7 @@ pub(super) fn trouble(page: &mut Page, report: &Report) {
     }
     lines.extend(report.snapshot.problems.iter().map(|problem| ("facts".into(), problem.clone())));
     lines.extend(measurements.problems.iter().map(|problem| ("run".into(), problem.clone())));
+    lines.extend(measurements.left_out.iter().map(|what| ("plan".into(), what.clone())));
     let missing = missing(measurements);
     let shown = if page.verbose() { missing.len() } else { SHOWN_REASONS };
     lines.extend(missing.iter().take(shown).cloned());

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::crowd;
 use super::figures::{Figure, Setup, Spread, cells, legend, rate, short};
 use super::highlight::Highlights;
 use super::matrix::{Cell, pair_matrix};
@@ -13,6 +14,7 @@ use crate::model::units::Bytes;
 
 /// What a matrix is drawn from.
 pub(super) struct Matrices<'a> {
+    report: &'a Report,
     measurements: &'a Measurements,
     gpus: &'a [u32],
     highlights: Highlights,
@@ -20,15 +22,21 @@ pub(super) struct Matrices<'a> {
 
 impl<'a> Matrices<'a> {
     pub(super) fn new(report: &'a Report, measurements: &'a Measurements, gpus: &'a [u32]) -> Self {
-        Self { measurements, gpus, highlights: Highlights::of(&report.findings) }
+        Self { report, measurements, gpus, highlights: Highlights::of(&report.findings) }
     }
 
     /// What every pair reaches in the reference configuration.
     pub(super) fn reference(&self, page: &mut Page) {
         let setup = Setup::REFERENCE;
+        if crowd::is_one(self.gpus) && !page.verbose() {
+            return crowd::rates(page, self.report, self.measurements, self.gpus);
+        }
         page.heading("Achieved, source (row) → destination (column), GB/s and % of theoretical");
-        let figure = |pair| Figure::direct_or_staged(setup, self.measurements, pair);
-        self.rates(page, setup, figure);
+        let (direct, staged) =
+            (setup.by_pair(self.measurements), setup.with_path(Path::Staged).by_pair(self.measurements));
+        self.rates(page, setup, |pair| {
+            Figure::direct_or_staged(direct.get(&pair).copied(), staged.get(&pair).copied())
+        });
     }
 
     /// The size of a copy, and what was taken out of the rates.
@@ -47,7 +55,8 @@ impl<'a> Matrices<'a> {
         let shown_above = |setup: &Setup| *setup == Setup::REFERENCE;
         for setup in Setup::all(self.measurements).into_iter().filter(|setup| !shown_above(setup)) {
             page.heading(&format!("Achieved, {}, GB/s and % of theoretical", setup.difference()));
-            self.rates(page, setup, |pair| Figure::of(setup.find(self.measurements, pair)));
+            let found = setup.by_pair(self.measurements);
+            self.rates(page, setup, |pair| Figure::of(found.get(&pair).copied()));
         }
         for path in [Path::Direct, Path::Staged] {
             let found = self.measurements.latency.iter().filter(|latency| latency.path == path);

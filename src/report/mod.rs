@@ -9,6 +9,7 @@ use crate::model::report::Report;
 
 mod brief;
 pub mod comparison;
+mod crowd;
 pub mod dot;
 mod escape;
 mod evidence;

@@ -104,9 +104,19 @@ pub(super) struct PathText {
 
 /// The way from the host bridge to this function.
 pub(super) fn path_text(snapshot: &Snapshot, address: PciAddress) -> PathText {
+    path_parts(snapshot, address, true)
+}
+
+/// The same without addresses and slots, in which GPUs that are connected alike are alike.
+pub(super) fn path_shape(snapshot: &Snapshot, address: PciAddress) -> PathText {
+    path_parts(snapshot, address, false)
+}
+
+fn path_parts(snapshot: &Snapshot, address: PciAddress, named: bool) -> PathText {
     let mut path = snapshot.path_up(address);
     path.reverse();
-    let mut parts: Vec<String> = path.first().map(|top| top.host_bridge.clone()).into_iter().collect();
+    let bridge = path.first().map(|top| if named { top.host_bridge.clone() } else { "host bridge".to_owned() });
+    let mut parts: Vec<String> = bridge.into_iter().collect();
     let mut narrow = false;
     for function in &path {
         match link_above(snapshot, function) {
@@ -117,8 +127,13 @@ pub(super) fn path_text(snapshot: &Snapshot, address: PciAddress) -> PathText {
             None if has_link_above(function.kind) => parts.push("[link unknown]".into()),
             None => {}
         }
+        let role = role(function.kind);
+        if !named {
+            parts.push(if role.is_empty() { "GPU".into() } else { role.trim_start().to_owned() });
+            continue;
+        }
         let slot = function.slot.known().map(|slot| format!(" (slot {slot})")).unwrap_or_default();
-        parts.push(format!("{}{}{slot}", function.address, role(function.kind)));
+        parts.push(format!("{}{role}{slot}", function.address));
     }
     if path.is_empty() {
         parts.push(format!("{address}, not in the PCI tree that was read"));

@@ -12,7 +12,7 @@ pub(super) fn placements(page: &mut Page, measurements: &Measurements) {
     if !other_than_reference && measurements.overlap.is_empty() {
         return;
     }
-    page.heading("Stream placements, over all pairs");
+    page.heading(&format!("Stream placements, over {}", pairs_meant(measurements)));
     let mut align = vec![Align::Right; 8];
     align[0] = Align::Left;
     let mut table = Table::new(1, align);
@@ -72,7 +72,7 @@ pub(super) fn others(page: &mut Page, measurements: &Measurements) {
     if setups.is_empty() {
         return;
     }
-    page.heading("Other ways to copy, all else as above, over all pairs");
+    page.heading(&format!("Other ways to copy, all else as above, over {}", pairs_meant(measurements)));
     let mut align = vec![Align::Right; 6];
     align[0] = Align::Left;
     let mut table = Table::new(1, align);
@@ -98,7 +98,7 @@ pub(super) fn latency(page: &mut Page, measurements: &Measurements) {
     if measurements.latency.is_empty() {
         return;
     }
-    page.heading("Latency of a small copy, over all pairs, us");
+    page.heading(&format!("Latency of a small copy, over {}, us", pairs_meant(measurements)));
     let mut align = vec![Align::Right; 5];
     align[0] = Align::Left;
     let mut table = Table::new(1, align);
@@ -152,6 +152,11 @@ pub(super) fn links(page: &mut Page, measurements: &Measurements) {
             page.note(Paint::Plain, &format!("GPU {}: {why}", link.index));
         }
     }
+}
+
+/// Which pairs a table is about: with many GPUs not everything is measured on all of them.
+const fn pairs_meant(measurements: &Measurements) -> &'static str {
+    if measurements.left_out.is_empty() { "all pairs" } else { "the pairs that were measured so" }
 }
 
 /// What was measured in a configuration while the bytes arrived.

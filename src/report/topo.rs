@@ -4,7 +4,7 @@ use super::figures::{ranges, rate};
 use super::highlight::Highlights;
 use super::matrix::{Align, Cell, Table, pair_matrix};
 use super::page::{Page, Paint};
-use super::{Style, findings, machine, paths};
+use super::{Style, crowd, findings, machine, paths};
 use crate::model::placement::Pair;
 use crate::model::reading::{Reading, Unknown};
 use crate::model::report::Report;
@@ -32,6 +32,9 @@ pub fn render(report: &Report, style: &Style) -> String {
 
 /// The class matrix of `check`: GPUs only.
 pub(super) fn class_matrix(page: &mut Page, report: &Report, gpus: &[u32]) {
+    if crowd::is_one(gpus) && !page.verbose() {
+        return crowd::classes(page, report, gpus);
+    }
     let highlights = Highlights::of(&report.findings);
     let class = |pair| match report.topology.route(pair) {
         Some(route) => Cell::from(route.class.to_string()),
@@ -52,6 +55,12 @@ struct Device {
 /// GPUs and network adapters, with the NUMA node of each.
 fn full_matrix(page: &mut Page, report: &Report, gpus: &[u32]) {
     let snapshot = &report.snapshot;
+    if crowd::is_one(gpus) && !page.verbose() {
+        crowd::classes(page, report, gpus);
+        let classes: Vec<_> = report.topology.pairs.iter().map(|route| route.class).collect();
+        legend(page, &classes);
+        return crowd::numa_nodes(page, report);
+    }
     let highlights = Highlights::of(&report.findings);
     let gpu_device = |&index: &u32| {
         let gpu = snapshot.gpu(index);
@@ -163,6 +172,9 @@ pub(super) fn theoretical(page: &mut Page, report: &Report, gpus: &[u32]) {
         };
         return page.note(Paint::Plain, &sentence);
     }
+    if crowd::is_one(gpus) && !page.verbose() {
+        return crowd::theoretical(page, report);
+    }
     page.heading("Theoretical, source (row) → destination (column), GB/s");
     let highlights = Highlights::of(&report.findings);
     let cell = |pair| {
@@ -185,6 +197,9 @@ pub(super) fn theoretical(page: &mut Page, report: &Report, gpus: &[u32]) {
 /// Every GPU's PCIe path from the root, with the narrow hop marked.
 fn pcie_paths(page: &mut Page, report: &Report) {
     page.heading("PCIe paths, root first");
+    if crowd::is_one(&report.snapshot.gpus) && !page.verbose() {
+        return crowd::pcie_paths(page, report);
+    }
     let hang = hang(report);
     for gpu in &report.snapshot.gpus {
         match &gpu.pci {

@@ -34,7 +34,7 @@ pub fn with_cuda(mut topology: Topology, driver: &DriverFacts) -> Topology {
         device.failure.as_ref().map(|why| format!("GPU {index}: {why}"))
     };
     for route in &mut topology.pairs {
-        let said = driver.peer_access.iter().find(|said| said.pair == route.pair);
+        let said = driver.said_of(route.pair);
         route.peer_access.cuda = said.and_then(|said| said.possible);
         route.peer_access.cuda_failure = match said {
             Some(said) => said.failure.clone(),

@@ -14,16 +14,26 @@ use serde_json::Value;
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// Every built-in machine. A test holds it against `peerscope machines`.
-pub const MACHINES: [&str; 14] = [
-    "demo",
+pub const MACHINES: [&str; 24] = [
     "h200x8",
     "h200x2",
+    "a100x8",
+    "nvlink12",
+    "nvl72",
+    "two-sockets",
+    "pcie16",
+    "rtx4090x4",
+    "rtx3090x4",
+    "desktop",
+    "vm-flat",
     "single",
     "none",
-    "pcie16",
+    "demo",
+    "h200x8-links-down",
+    "trains-down",
+    "writes-dropped",
     "pair-hangs",
     "crash",
-    "writes-dropped",
     "gpu-lost",
     "fabric-down",
     "no-kernels",

@@ -8,17 +8,28 @@ const USAGE: i32 = 2;
 const UNTESTED: i32 = 3;
 
 /// Machine, `topo`, `check --profile quick`.
-const CODES: [(&str, i32, i32); 14] = [
-    ("demo", FAULT, FAULT),
+const CODES: [(&str, i32, i32); 24] = [
     ("h200x8", HEALTHY, HEALTHY),
     ("h200x2", HEALTHY, HEALTHY),
+    ("a100x8", HEALTHY, HEALTHY),
+    ("nvlink12", HEALTHY, HEALTHY),
+    ("nvl72", HEALTHY, HEALTHY),
+    ("two-sockets", HEALTHY, HEALTHY),
+    ("pcie16", HEALTHY, HEALTHY),
+    ("rtx4090x4", HEALTHY, HEALTHY),
+    ("rtx3090x4", HEALTHY, HEALTHY),
+    // The chipset's uplink stands in no file: a copy finds it.
+    ("desktop", HEALTHY, FAULT),
+    ("vm-flat", HEALTHY, HEALTHY),
     ("single", HEALTHY, UNTESTED),
     ("none", UNTESTED, UNTESTED),
-    ("pcie16", HEALTHY, HEALTHY),
+    ("demo", FAULT, FAULT),
+    ("h200x8-links-down", FAULT, FAULT),
     // What only a copy shows, topo cannot know.
+    ("trains-down", HEALTHY, FAULT),
+    ("writes-dropped", HEALTHY, FAULT),
     ("pair-hangs", HEALTHY, FAULT),
     ("crash", HEALTHY, FAULT),
-    ("writes-dropped", HEALTHY, FAULT),
     ("gpu-lost", FAULT, FAULT),
     ("fabric-down", HEALTHY, UNTESTED),
     ("no-kernels", HEALTHY, UNTESTED),

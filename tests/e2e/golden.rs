@@ -86,15 +86,25 @@ macro_rules! every_machine {
 }
 
 every_machine! {
-    demo: "demo",
     h200x8: "h200x8",
     h200x2: "h200x2",
+    a100x8: "a100x8",
+    nvlink12: "nvlink12",
+    nvl72: "nvl72",
+    two_sockets: "two-sockets",
+    pcie16: "pcie16",
+    rtx4090x4: "rtx4090x4",
+    rtx3090x4: "rtx3090x4",
+    desktop: "desktop",
+    vm_flat: "vm-flat",
     single: "single",
     none: "none",
-    pcie16: "pcie16",
+    demo: "demo",
+    h200x8_links_down: "h200x8-links-down",
+    trains_down: "trains-down",
+    writes_dropped: "writes-dropped",
     pair_hangs: "pair-hangs",
     crash: "crash",
-    writes_dropped: "writes-dropped",
     gpu_lost: "gpu-lost",
     fabric_down: "fabric-down",
     no_kernels: "no-kernels",
@@ -105,7 +115,8 @@ every_machine! {
 #[test]
 fn no_machine_is_left_out() {
     let listed = run(&["machines"]).stdout;
-    let listed: Vec<_> = listed.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    golden("machines", &listed);
+    let listed: Vec<_> = listed.lines().filter_map(|line| line.strip_prefix("  ")?.split_whitespace().next()).collect();
     assert_eq!(listed, MACHINES);
     assert_eq!(listed, COVERED);
 }
@@ -124,4 +135,35 @@ fn the_hardware_report() {
     golden("hardware", &redact(&run(&["diagnose", HARDWARE_REPORT]).stdout));
     let narrow = finish(peerscope(&["diagnose", "--verbose", HARDWARE_REPORT]).env("COLUMNS", "80"));
     golden("hardware-verbose-80", &redact(&narrow.stdout));
+}
+
+#[test]
+fn many_gpus_in_few_lines() {
+    for (machine, most) in [("nvl72", 80), ("pcie16", 150)] {
+        for command in ["topo", "check"] {
+            for width in ["80", "140"] {
+                let mut args = vec![command, "--machine", machine];
+                args.extend(if command == "check" { &["--profile", "quick"][..] } else { &[] });
+                let told = finish(peerscope(&args).env("COLUMNS", width)).stdout;
+                assert!(told.lines().count() <= most, "{machine} {command} {width}: {} lines", told.lines().count());
+                if width == "80" {
+                    golden(&format!("{machine}-{command}-80"), &redact(&told));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn no_machine_is_told_in_lines_longer_than_the_terminal() {
+    for machine in MACHINES {
+        for width in [80, 140] {
+            let told = finish(peerscope(&["topo", "--machine", machine]).env("COLUMNS", width.to_string())).stdout;
+            let longest = told.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+            assert!(longest <= width, "{machine}: {longest} of {width}");
+        }
+    }
+    for line in run(&["machines"]).stdout.lines() {
+        assert!(line.chars().count() <= 80, "{line}");
+    }
 }

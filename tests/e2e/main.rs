@@ -9,6 +9,7 @@
 mod common;
 
 mod contract;
+mod descriptions;
 mod exit_codes;
 mod formats;
 mod generated;
@@ -20,6 +21,7 @@ mod no_driver;
 mod output;
 mod over_time;
 mod provisioning;
+mod recorded;
 mod second_reading;
 mod selection;
 mod shape;

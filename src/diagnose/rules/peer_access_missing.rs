@@ -31,6 +31,8 @@
 //! `nvidia-smi topo -p2p` (CNS chipset, GNS GPU, TNS topology not supported, DR disabled by
 //! registry key, NS not supported); CUDA driver API, `cuCtxEnablePeerAccess`; measured on 8 x H200.
 
+use std::collections::HashMap;
+
 use serde_json::json;
 
 use crate::diagnose::cluster::{self, Common};
@@ -65,8 +67,12 @@ impl Rule for PeerAccessMissing {
         let missing: Vec<_> = routes.iter().filter(|route| access(evidence, route) == Some(false)).collect();
         let (broken, refused): (Vec<&PairRoute>, Vec<_>) =
             missing.into_iter().partition(|route| errored(evidence, route.pair));
+        let farthest = farthest_with_access(evidence);
+        let like_pair_has_it = |route: &PairRoute| {
+            farthest.get(&models(evidence, route.pair)).is_some_and(|far| *far >= distance(route.class))
+        };
         let (odd, usual): (Vec<&PairRoute>, Vec<_>) =
-            refused.into_iter().partition(|route| !in_mig(evidence, route.pair) && like_pair_has_it(evidence, route));
+            refused.into_iter().partition(|route| !in_mig(evidence, route.pair) && like_pair_has_it(route));
 
         let seen: Vec<_> =
             routes.iter().filter(|route| access(evidence, route).is_some()).map(|route| route.pair).collect();
@@ -160,8 +166,8 @@ impl PeerAccessMissing {
         let cuda: Vec<_> = routes.iter().map(|route| cuda_word(&route.peer_access)).collect();
         let (nvml, cuda) =
             (words::distinct(nvml.iter().map(String::as_str)), words::distinct(cuda.iter().map(String::as_str)));
-        let staged: Vec<_> =
-            routes.iter().filter_map(|route| staged_rate(evidence, route.pair)).map(|rate| rate.0).collect();
+        let rates = staged_rates(evidence);
+        let staged: Vec<_> = routes.iter().filter_map(|route| rates.get(&route.pair)).map(|rate| rate.0).collect();
         let lowest = staged.iter().copied().min_by(f64::total_cmp).map(GbPerSecond);
         let highest = staged.iter().copied().max_by(f64::total_cmp).map(GbPerSecond);
         let measured = match (lowest, highest) {
@@ -205,8 +211,8 @@ fn access(evidence: &Evidence<'_>, route: &PairRoute) -> Option<bool> {
 /// Whether CUDA was asked about this pair and gave an error. A GPU that could not be opened was not
 /// asked: that is told by other rules.
 fn errored(evidence: &Evidence<'_>, pair: Pair) -> bool {
-    let said = evidence.measurements.map_or(&[][..], |measurements| &measurements.driver.peer_access);
-    said.iter().any(|said| said.pair == pair && said.failure.is_some())
+    let said = evidence.measurements.and_then(|measurements| measurements.driver.said_of(pair));
+    said.is_some_and(|said| said.failure.is_some())
 }
 
 fn nvml_word(said: &PeerAccess) -> String {
@@ -229,14 +235,19 @@ fn cuda_word(said: &PeerAccess) -> String {
     }
 }
 
-fn staged_rate(evidence: &Evidence<'_>, pair: Pair) -> Option<GbPerSecond> {
-    let reference = evidence.reference(Path::Staged).get(&pair).and_then(|cell| cell.achieved_gbps);
-    reference.or_else(|| {
-        let cells = &evidence.measurements?.peer;
-        let staged =
-            cells.iter().find(|cell| cell.pair == pair && cell.path == Path::Staged && cell.status == Status::Measured);
-        staged?.achieved_gbps
-    })
+/// What staged copies reach, in the reference placement or else in the first that was measured.
+fn staged_rates(evidence: &Evidence<'_>) -> HashMap<Pair, GbPerSecond> {
+    let cells = evidence.measurements.map_or(&[][..], |measurements| &measurements.peer);
+    let staged = cells.iter().filter(|cell| cell.path == Path::Staged && cell.status == Status::Measured);
+    let mut rates = HashMap::new();
+    for cell in staged {
+        if let Some(rate) = cell.achieved_gbps {
+            rates.entry(cell.pair).or_insert(rate);
+        }
+    }
+    let reference = evidence.reference(Path::Staged);
+    rates.extend(reference.into_iter().filter_map(|(pair, cell)| Some((pair, cell.achieved_gbps?))));
+    rates
 }
 
 fn in_mig(evidence: &Evidence<'_>, pair: Pair) -> bool {
@@ -257,18 +268,26 @@ fn distance(class: LinkClass) -> u8 {
     }
 }
 
-/// Whether a pair of the same models has access although it is no nearer. A nearer one proves
-/// nothing (many machines allow it below one switch only), unless it is near through an NVSwitch,
-/// which should join these two as well.
-fn like_pair_has_it(evidence: &Evidence<'_>, route: &PairRoute) -> bool {
-    let models = |pair: Pair| {
-        let model = |index| evidence.snapshot.gpu(index).and_then(|gpu| gpu.name.known());
-        let (one, other) = (model(pair.source), model(pair.destination));
-        if one < other { (one, other) } else { (other, one) }
-    };
-    evidence.topology.pairs.iter().any(|other| {
-        access(evidence, other) == Some(true)
-            && models(other.pair) == models(route.pair)
-            && (distance(other.class) >= distance(route.class) || passes_nvswitch(other))
-    })
+/// The models of a pair's GPUs, in one order.
+type Models<'a> = [Option<&'a String>; 2];
+
+fn models<'a>(evidence: &Evidence<'a>, pair: Pair) -> Models<'a> {
+    let model = |index| evidence.snapshot.gpu(index).and_then(|gpu| gpu.name.known());
+    let (one, other) = (model(pair.source), model(pair.destination));
+    if one < other { [one, other] } else { [other, one] }
+}
+
+/// How far apart two GPUs of these models are that have access nevertheless: the farthest of them.
+/// A nearer pair proves nothing (many machines allow it below one switch only), unless it is near
+/// through an NVSwitch, which should join the others as well.
+fn farthest_with_access<'a>(evidence: &Evidence<'a>) -> HashMap<Models<'a>, u8> {
+    let mut farthest = HashMap::new();
+    for route in &evidence.topology.pairs {
+        if access(evidence, route) == Some(true) {
+            let far = if passes_nvswitch(route) { u8::MAX } else { distance(route.class) };
+            let known = farthest.entry(models(evidence, route.pair)).or_insert(far);
+            *known = far.max(*known);
+        }
+    }
+    farthest
 }

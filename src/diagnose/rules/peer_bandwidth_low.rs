@@ -94,8 +94,10 @@ impl PeerBandwidthLow {
     fn finding(&self, evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow<'_>]) -> Option<Finding> {
         let of_group = || slow.iter().filter(|slow| group.pairs.contains(&slow.cell.pair));
         let worst = of_group().min_by(|one, other| one.percent().total_cmp(&other.percent()))?;
-        // For a group, the narrowest hop of one of its pairs would be a false trail.
-        let route = evidence.topology.route(worst.cell.pair).filter(|_| group.common == Common::OnePair);
+        // For a group, the narrowest hop of one of its pairs would be a false trail. Of two directions
+        // it is the first's: which is slower may turn on a digit that a saved report has not.
+        let alone = group.pairs.first().filter(|_| group.common == Common::OnePair);
+        let route = alone.and_then(|pair| evidence.topology.route(*pair));
         let bottleneck = route.and_then(|route| route.bottleneck.clone());
         let message = format!(
             "Copies {} reach only {} GB/s, {:.0}% of the {} GB/s that healthy machines reach there ({} GB/s and more \
@@ -121,7 +123,7 @@ impl PeerBandwidthLow {
                 .into(),
             Common::OnePair => "Stop other work on the two GPUs and measure again; then check the links of both \
                  (nvidia-smi nvlink -e) and, over PCIe, whether an IOMMU or ACS sends their traffic through the \
-                 processor"
+                 processor, or one of the slots is the chipset's, whose uplink no link file shows"
                 .into(),
         };
         let has_other_work = |gpu: &&Gpu| {

@@ -4,7 +4,7 @@
 pub mod builtin;
 mod driver;
 mod engine;
-mod load;
+pub mod load;
 mod memory;
 mod routes;
 mod sharing;

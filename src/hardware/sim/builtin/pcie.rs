@@ -1,9 +1,8 @@
-//! L40S on PCIe Gen4 behind switches, each switch below a host bridge of its own, as on the usual
-//! two-socket EPYC servers for GPUs.
+//! GPUs on PCIe behind switches, each switch below a host bridge of its own, as on the usual
+//! two-socket EPYC servers for GPUs: L40S on Gen4 unless told otherwise.
 
 use crate::hardware::sim::spec::{
-    AdapterSpec, Faults, FunctionSpec, GpuSpec, GpuState, HostSpec, MachineSpec, Noise, NumaNodeSpec, PathSpeed,
-    PeerSpec, Speeds,
+    AdapterSpec, Faults, FunctionSpec, GpuSpec, GpuState, HostSpec, MachineSpec, Noise, NumaNodeSpec, PeerSpec, Speeds,
 };
 use crate::model::snapshot::{AdapterKind, PciKind, PcieErrors};
 use crate::model::units::{Bytes, GIB, MIB, PciAddress, PcieLink};
@@ -21,48 +20,21 @@ pub struct Shape {
     pub gpus: u8,
     /// An RDMA adapter at the first switch of each socket.
     pub adapters: bool,
+    /// The GPU at an address.
+    pub gpu: fn(PciAddress) -> GpuSpec,
+    /// Every link.
+    pub link: PcieLink,
 }
 
-/// Peer copies over PCIe: 84% was reported for Gen4 from slots of the processor.
-const PCIE: PathSpeed = PathSpeed {
-    copy: 0.83,
-    push: 0.80,
-    pull: 0.70,
-    both_ways: 0.95,
-    each_us: 3.5,
-    first_us: 9.0,
-    from_destination_us: 5.5,
-};
+impl Shape {
+    /// L40S on PCIe Gen4, without adapters.
+    pub const fn l40s(sockets: u8, switches: u8, gpus: u8) -> Self {
+        Self { sockets, switches, gpus, adapters: false, gpu: l40s, link: GEN4_X16 }
+    }
+}
 
-/// Across sockets 62 to 81% was reported.
-const CROSS_SOCKET: PathSpeed = PathSpeed { copy: 0.72, push: 0.68, pull: 0.55, each_us: 4.5, ..PCIE };
-
-/// Through host memory: chosen, 40% of the GPU's link.
-const STAGED: PathSpeed = PathSpeed {
-    copy: 0.40,
-    push: 0.0,
-    pull: 0.0,
-    both_ways: 0.7,
-    each_us: 18.0,
-    first_us: 10.0,
-    from_destination_us: 0.0,
-};
-
-const SPEEDS: Speeds = Speeds {
-    nvlink: PCIE,
-    pcie: PCIE,
-    cross_socket: CROSS_SOCKET,
-    staged: STAGED,
-    nvlink_shared: 0.88,
-    pcie_shared: 0.86,
-    interconnect_gbps: 60.0,
-    host_memory_gbps: 80.0,
-    copy_call_us: 4.0,
-    call_us: 1.5,
-    staged_call_us_per_mib: 1800.0 / 512.0,
-};
-
-const GEN4_X16: PcieLink = PcieLink { generation: 4, width: 16 };
+/// The link of most slots.
+pub const GEN4_X16: PcieLink = PcieLink { generation: 4, width: 16 };
 
 /// PCI bridge; 3D controller; InfiniBand controller.
 const BRIDGE: u32 = 0x0006_0400;
@@ -74,7 +46,7 @@ pub fn machine(shape: Shape) -> MachineSpec {
     let mut tree = Tree::default();
     for socket in 0..shape.sockets {
         for switch in 0..shape.switches {
-            tree.switch(socket, socket * shape.switches + switch, shape.gpus, shape.adapters && switch == 0);
+            tree.switch(&shape, socket, switch);
         }
     }
     let cpus = |socket: u8| format!("{}-{}", u32::from(socket) * 32, u32::from(socket) * 32 + 31);
@@ -97,7 +69,7 @@ pub fn machine(shape: Shape) -> MachineSpec {
         visible_devices: None,
         noise: Noise::default(),
         peers: PeerSpec { rule: GRANTED, exceptions: Vec::new(), limit: Some(8) },
-        speeds: SPEEDS,
+        speeds: Speeds::default(),
         faults: Faults::default(),
     }
 }
@@ -113,8 +85,9 @@ struct Tree {
 impl Tree {
     /// Adds a host bridge with a root port, a switch, and what hangs on it. The bridge's buses
     /// start at a multiple of 0x20, in the order of the switches.
-    fn switch(&mut self, socket: u8, number: u8, gpus: u8, adapter: bool) {
-        let bus = number * 0x20;
+    fn switch(&mut self, shape: &Shape, socket: u8, switch: u8) {
+        let (gpus, adapter) = (shape.gpus, shape.adapters && switch == 0);
+        let bus = (socket * shape.switches + switch) * 0x20;
         let at = |bus, device| PciAddress { domain: 0, bus, device, function: 0 };
         let (root, upstream) = (at(bus, 1), at(bus + 1, 0));
         let bridge = format!("pci0000:{bus:02x}");
@@ -126,7 +99,7 @@ impl Tree {
             id,
             class: BRIDGE,
             numa_node: Some(u32::from(socket)),
-            max: Some(GEN4_X16),
+            max: Some(shape.link),
             trained: None,
             idle: None,
             errors: PcieErrors::default(),
@@ -142,7 +115,7 @@ impl Tree {
             if below < gpus {
                 endpoint.class = CONTROLLER_3D;
                 endpoint.slot = Some(format!("{}", self.gpus.len() + 1));
-                self.gpus.push(l40s(address));
+                self.gpus.push((shape.gpu)(address));
             } else {
                 (endpoint.id, endpoint.class) = ((0x15b3, 0x101b), INFINIBAND);
                 let name = format!("mlx5_{}", self.adapters.len());
@@ -153,7 +126,8 @@ impl Tree {
     }
 }
 
-fn l40s(pci: PciAddress) -> GpuSpec {
+/// An L40S.
+pub fn l40s(pci: PciAddress) -> GpuSpec {
     GpuSpec {
         name: "NVIDIA L40S".into(),
         architecture: "Ada".into(),

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{NvLinkErrors, Pairs};
+use super::{NvLinkErrors, Pairs, text};
 use crate::model::placement::Engine;
 use crate::model::snapshot::{ComputeMode, PcieErrors};
 use crate::model::units::{PciAddress, PcieLink};
@@ -120,7 +120,7 @@ pub struct LinkFault {
     /// The function at its lower end.
     pub function: PciAddress,
     /// What it trains down to, after it was seen at what it should be.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, with = "text::link", skip_serializing_if = "Option::is_none")]
     pub trains_down_to: Option<PcieLink>,
     /// Replays that are counted.
     #[serde(default)]

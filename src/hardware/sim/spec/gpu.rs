@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::text;
+use super::{defaults, text};
 use crate::model::snapshot::{ComputeMode, FabricState, GpuProcess};
 use crate::model::units::{Bytes, PciAddress};
 
@@ -13,23 +13,27 @@ pub struct GpuSpec {
     /// Product name.
     pub name: String,
     /// Architecture.
+    #[serde(default = "defaults::architecture")]
     pub architecture: String,
     /// Its PCI function.
     pub pci: PciAddress,
     /// Memory in all.
-    #[serde(with = "text::size")]
+    #[serde(default = "defaults::memory", with = "text::size")]
     pub memory: Bytes,
-    /// Memory that is free before the tool takes any.
-    #[serde(with = "text::size")]
+    /// Memory that is free before the tool takes any; all of it where it is not given.
+    #[serde(default = "defaults::all", with = "text::size")]
     pub memory_free: Bytes,
     /// BAR1 window.
-    #[serde(with = "text::size")]
+    #[serde(default = "defaults::bar1", with = "text::size")]
     pub bar1: Bytes,
     /// Rate of copies within the GPU, GB/s.
+    #[serde(default = "defaults::local_gbps")]
     pub local_gbps: f64,
     /// Copies that may run at once in each direction.
+    #[serde(default = "defaults::copy_engines")]
     pub copy_engines: u32,
     /// Clocks of multiprocessors and memory, MHz.
+    #[serde(default = "defaults::clocks_mhz")]
     pub clocks_mhz: (u32, u32),
     /// NVLinks in the order of their numbers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -49,6 +53,7 @@ pub struct NvLinkSpec {
     /// How many.
     pub count: u8,
     /// Whether they are up.
+    #[serde(default = "defaults::yes")]
     pub active: bool,
     /// Version, such as `4.0`.
     pub version: String,

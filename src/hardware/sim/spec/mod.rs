@@ -2,6 +2,8 @@
 //! hardware; faults stand by themselves, so that a broken machine reads as a healthy one plus
 //! what is wrong with it.
 
+mod check;
+mod defaults;
 mod faults;
 mod gpu;
 mod text;
@@ -12,6 +14,7 @@ use crate::model::placement::Engine;
 use crate::model::snapshot::{AdapterKind, P2pStatus, PciKind, PcieErrors};
 use crate::model::units::{Bytes, PciAddress, PcieLink};
 
+pub use check::Problem;
 pub use faults::{ContextFault, CopyFault, Faults, InitFault, LinkFault, NvLinkFault, PairFault};
 pub use gpu::{FabricSpec, GpuSpec, GpuState, NvLinkErrors, NvLinkSpec, NvLinkTarget};
 
@@ -22,8 +25,10 @@ pub struct MachineSpec {
     /// One line for lists.
     pub summary: String,
     /// Facts of the host.
+    #[serde(default)]
     pub host: HostSpec,
-    /// NUMA nodes, numbered by their place.
+    /// NUMA nodes, numbered by their place. One where none is given.
+    #[serde(default)]
     pub numa_nodes: Vec<NumaNodeSpec>,
     /// Every PCI function that is visible: ports, GPUs, adapters.
     pub pci: Vec<FunctionSpec>,
@@ -36,12 +41,14 @@ pub struct MachineSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub uplinks: Vec<UplinkSpec>,
     /// Peer access.
+    #[serde(default)]
     pub peers: PeerSpec,
     /// What CUDA shows, by NVML index and in its order, as `CUDA_VISIBLE_DEVICES` would have it;
     /// all of them in NVML's order where it is not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub visible_devices: Option<Vec<u32>>,
     /// How much of the theoretical rates is reached, and what calls cost.
+    #[serde(default)]
     pub speeds: Speeds,
     /// How far one measurement is from the next.
     #[serde(default)]
@@ -53,7 +60,7 @@ pub struct MachineSpec {
 
 /// Facts of the host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct HostSpec {
     /// NVIDIA kernel driver.
     pub driver_version: String,
@@ -76,7 +83,7 @@ pub struct NumaNodeSpec {
     /// Processors in the kernel's list form.
     pub cpus: String,
     /// Memory.
-    #[serde(with = "text::size")]
+    #[serde(default = "defaults::host_memory", with = "text::size")]
     pub memory: Bytes,
 }
 
@@ -89,25 +96,31 @@ pub struct FunctionSpec {
     pub address: PciAddress,
     /// The bridge above.
     pub parent: Option<PciAddress>,
-    /// The host bridge as the kernel names it.
+    /// The host bridge as the kernel names it. Where it is not given, that of the bridge above, and
+    /// at the top the one named after domain and bus.
+    #[serde(default)]
     pub host_bridge: String,
     /// What it is.
+    #[serde(default = "defaults::endpoint")]
     pub kind: PciKind,
-    /// Vendor and device id, written `10de:2335`.
-    #[serde(with = "text::pci_id")]
+    /// Vendor and device id, written `10de:2335`. By default one that fits what it is.
+    #[serde(default, with = "text::pci_id")]
     pub id: (u16, u16),
-    /// Class code, 24 bits, written `030200`.
-    #[serde(with = "text::class")]
+    /// Class code, 24 bits, written `030200`. By default one that fits what it is.
+    #[serde(default, with = "text::class")]
     pub class: u32,
-    /// NUMA node; none when the firmware does not tell.
+    /// NUMA node; that of the bridge above where it is not given, and none at the top: the
+    /// firmware does not tell.
+    #[serde(default)]
     pub numa_node: Option<u32>,
     /// What this end can do; none when there is no link to read.
+    #[serde(default, with = "text::link", skip_serializing_if = "Option::is_none")]
     pub max: Option<PcieLink>,
     /// What the link trained to, at its lower end. Without it the best that both ends allow.
-    #[serde(default)]
+    #[serde(default, with = "text::link", skip_serializing_if = "Option::is_none")]
     pub trained: Option<PcieLink>,
     /// What the link falls back to while nothing runs over it. Without it, it does not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, with = "text::link", skip_serializing_if = "Option::is_none")]
     pub idle: Option<PcieLink>,
     /// Errors that were counted before the tool looked.
     #[serde(default, skip_serializing_if = "no_errors")]
@@ -144,15 +157,18 @@ pub struct AdapterSpec {
 }
 
 /// Peer access: a rule for every pair, and exceptions.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PeerSpec {
     /// The rule.
+    #[serde(default)]
     pub rule: PeerRule,
     /// Exceptions; the last that fits a pair holds.
     #[serde(default)]
     pub exceptions: Vec<PeerException>,
-    /// Peers that one GPU may have enabled; none where NVSwitches lift CUDA's limit of 8.
+    /// Peers that one GPU may have enabled. Where it is not given it is CUDA's 8, and none with
+    /// NVSwitches, which lift it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
 }
 
@@ -161,19 +177,22 @@ pub struct PeerSpec {
 #[serde(deny_unknown_fields)]
 pub struct PeerRule {
     /// NVML's word on reading, and on writing too where nothing else is given.
+    #[serde(default = "defaults::ok")]
     pub nvml: P2pStatus,
     /// NVML's word on writing, where it differs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nvml_write: Option<P2pStatus>,
     /// CUDA's word.
+    #[serde(default)]
     pub cuda: CudaPeerRule,
 }
 
 /// CUDA's word on peer access.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum CudaPeerRule {
     /// It can be had.
+    #[default]
     Granted,
     /// It cannot.
     Refused,
@@ -216,15 +235,19 @@ impl Pairs {
 
 /// How much of the theoretical rates is reached, and what calls cost.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct Speeds {
     /// Between GPUs over NVLink.
+    #[serde(deserialize_with = "defaults::nvlink")]
     pub nvlink: PathSpeed,
     /// Between GPUs over PCIe within a socket.
+    #[serde(deserialize_with = "defaults::pcie")]
     pub pcie: PathSpeed,
     /// Between GPUs over PCIe and the interconnect of the sockets.
+    #[serde(deserialize_with = "defaults::cross_socket")]
     pub cross_socket: PathSpeed,
     /// Through host memory, without peer access.
+    #[serde(deserialize_with = "defaults::staged")]
     pub staged: PathSpeed,
     /// Share of an NVLink's payload rate that all flows together reach.
     pub nvlink_shared: f64,
@@ -250,6 +273,7 @@ pub struct Noise {
     /// The most, per cent.
     pub percent: f64,
     /// Where the draw starts: the same seed gives the same figures.
+    #[serde(default)]
     pub seed: u64,
 }
 

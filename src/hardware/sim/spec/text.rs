@@ -49,6 +49,26 @@ pub mod pci_id {
     }
 }
 
+/// A PCIe link that may be missing: `Gen4 x16`.
+pub mod link {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use crate::model::units::PcieLink;
+
+    #[allow(clippy::ref_option, reason = "serde's form")]
+    pub fn serialize<S: Serializer>(link: &Option<PcieLink>, serializer: S) -> Result<S::Ok, S::Error> {
+        match link {
+            Some(link) => serializer.collect_str(link),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PcieLink>, D::Error> {
+        let text = Option::<String>::deserialize(deserializer)?;
+        text.map(|text| text.parse().map_err(serde::de::Error::custom)).transpose()
+    }
+}
+
 /// Class code: `030200`.
 pub mod class {
     use serde::{Deserialize, Deserializer, Serializer};

@@ -1,0 +1,427 @@
+//! Whether a description holds together. What is wrong is told with the key that it stands at.
+
+use std::collections::{HashMap, HashSet};
+
+use super::defaults::DEEPEST;
+use super::{CopyFault, Faults, FunctionSpec, GpuSpec, MachineSpec, NvLinkTarget, Pairs, PathSpeed, Speeds};
+use crate::model::snapshot::PciKind;
+use crate::model::units::{Bytes, GIB, PciAddress};
+
+/// No real machine has more; what more would take to simulate is nobody's use.
+const MOST_GPUS: usize = 256;
+const MOST_FUNCTIONS: usize = 4096;
+const MOST_OTHERS: usize = 1024;
+/// Rules for pairs: as many as 256 GPUs could use.
+const MOST_PAIR_RULES: usize = 65_536;
+/// Memory of a GPU or NUMA node.
+const MOST_MEMORY: u64 = 65_536 * GIB;
+/// Any rate, GB/s.
+const HIGHEST_RATE: f64 = 1e6;
+/// Any cost of a call or copy, microseconds: a second.
+const LONGEST_US: f64 = 1e6;
+const MOST_COPY_ENGINES: u32 = 64;
+/// NVML counts no more links.
+const MOST_NVLINKS: u32 = 32;
+/// Versions that NVML knows.
+const NVLINK_VERSIONS: [&str; 7] = ["1.0", "2.0", "2.2", "3.0", "3.1", "4.0", "5.0"];
+
+/// What is wrong with a description, and where.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{key}: {message}")]
+pub struct Problem {
+    /// The key, from the top: `pci[3].parent`.
+    pub key: String,
+    /// A sentence without a full stop.
+    pub message: String,
+}
+
+type Checked = Result<(), Problem>;
+
+fn problem(key: impl Into<String>, message: impl Into<String>) -> Problem {
+    Problem { key: key.into(), message: message.into() }
+}
+
+fn ensure(holds: bool, key: impl FnOnce() -> String, message: impl FnOnce() -> String) -> Checked {
+    if holds { Ok(()) } else { Err(problem(key(), message())) }
+}
+
+impl MachineSpec {
+    /// Looks at everything that the simulation relies on.
+    ///
+    /// # Errors
+    ///
+    /// The first thing that is wrong.
+    pub fn check(&self) -> Checked {
+        self.sizes()?;
+        for (place, node) in self.numa_nodes.iter().enumerate() {
+            memory(&format!("numa_nodes[{place}].memory"), node.memory)?;
+        }
+        let places = self.tree()?;
+        self.gpus_in_tree(&places)?;
+        for (place, gpu) in self.gpus.iter().enumerate() {
+            self.gpu(place, gpu)?;
+        }
+        self.nvlinks_both_ways()?;
+        self.adapters_and_uplinks(&places)?;
+        self.peers_and_devices()?;
+        speeds(&self.speeds)?;
+        number("noise.percent", self.noise.percent, 0.0, 1000.0, "per cent")?;
+        self.faults(&self.faults, &places)
+    }
+
+    fn sizes(&self) -> Checked {
+        for (key, length, most) in [
+            ("gpus", self.gpus.len(), MOST_GPUS),
+            ("pci", self.pci.len(), MOST_FUNCTIONS),
+            ("adapters", self.adapters.len(), MOST_OTHERS),
+            ("numa_nodes", self.numa_nodes.len(), MOST_OTHERS),
+            ("uplinks", self.uplinks.len(), MOST_OTHERS),
+            ("peers.exceptions", self.peers.exceptions.len(), MOST_PAIR_RULES),
+            ("faults.pairs", self.faults.pairs.len(), MOST_PAIR_RULES),
+            ("faults.links", self.faults.links.len(), MOST_FUNCTIONS),
+            ("faults.nvlinks", self.faults.nvlinks.len(), MOST_FUNCTIONS),
+        ] {
+            ensure(
+                length <= most,
+                || key.into(),
+                || format!("{length} are more than can be simulated, which is {most}"),
+            )?;
+        }
+        Ok(())
+    }
+
+    /// The PCI tree: every address once, every parent there, no loop, links that exist.
+    fn tree(&self) -> Result<HashMap<PciAddress, usize>, Problem> {
+        let mut places = HashMap::new();
+        for (place, function) in self.pci.iter().enumerate() {
+            if let Some(other) = places.insert(function.address, place) {
+                return Err(problem(
+                    format!("pci[{place}].address"),
+                    format!("{} is the address of pci[{other}] already", function.address),
+                ));
+            }
+        }
+        for (place, function) in self.pci.iter().enumerate() {
+            let node = function.numa_node.unwrap_or(0) as usize;
+            ensure(
+                node < self.numa_nodes.len().max(1),
+                || format!("pci[{place}].numa_node"),
+                || {
+                    format!(
+                        "there is no NUMA node {node}: {} in numa_nodes, counted from 0",
+                        counted(self.numa_nodes.len(), "stands", "stand")
+                    )
+                },
+            )?;
+            let Some(parent) = function.parent else { continue };
+            let key = || format!("pci[{place}].parent");
+            let above = places.get(&parent).and_then(|place| self.pci.get(*place));
+            let above = above.ok_or_else(|| problem(key(), format!("no [[pci]] has the address {parent}")))?;
+            ensure(above.kind != PciKind::Endpoint, key, || {
+                format!("{parent} is an endpoint, and nothing hangs below one: give it the kind of a port")
+            })?;
+            let up = |function: &&FunctionSpec| self.pci.get(*places.get(&function.parent?)?);
+            let depth = std::iter::successors(Some(function), up).take(DEEPEST + 1).count();
+            ensure(depth <= DEEPEST, key, || {
+                format!(
+                    "from {} the parents never end at a root port, or only after more than {DEEPEST}",
+                    function.address
+                )
+            })?;
+            self.links(place, function, above)?;
+        }
+        Ok(places)
+    }
+
+    /// What a link is said to have trained to is no more than both its ends can do.
+    fn links(&self, place: usize, function: &FunctionSpec, above: &FunctionSpec) -> Checked {
+        for (key, link) in [("trained", function.trained), ("idle", function.idle)] {
+            let Some(link) = link else { continue };
+            for (end, most) in [("this end", function.max), ("the port above", above.max)] {
+                let Some(most) = most else { continue };
+                ensure(
+                    link.generation <= most.generation && link.width <= most.width,
+                    || format!("pci[{place}].{key}"),
+                    || format!("{link} is more than {end} can do, which is {most}"),
+                )?;
+            }
+        }
+        Ok(())
+    }
+
+    fn gpus_in_tree(&self, places: &HashMap<PciAddress, usize>) -> Checked {
+        let mut taken: HashMap<PciAddress, usize> = HashMap::new();
+        for (place, gpu) in self.gpus.iter().enumerate() {
+            let key = || format!("gpus[{place}].pci");
+            self.endpoint(gpu.pci, places, key)?;
+            if let Some(other) = taken.insert(gpu.pci, place) {
+                return Err(problem(key(), format!("{} is where gpus[{other}] is already", gpu.pci)));
+            }
+        }
+        Ok(())
+    }
+
+    fn endpoint(&self, address: PciAddress, places: &HashMap<PciAddress, usize>, key: impl Fn() -> String) -> Checked {
+        let function = places.get(&address).and_then(|place| self.pci.get(*place));
+        let function = function.ok_or_else(|| problem(key(), format!("no [[pci]] has the address {address}")))?;
+        ensure(function.kind == PciKind::Endpoint, key, || {
+            format!("{address} is a port of the tree: a device needs an endpoint")
+        })
+    }
+
+    fn gpu(&self, place: usize, gpu: &GpuSpec) -> Checked {
+        let key = |key: &str| format!("gpus[{place}].{key}");
+        memory(&key("memory"), gpu.memory)?;
+        memory(&key("bar1"), gpu.bar1)?;
+        ensure(
+            gpu.memory_free <= gpu.memory,
+            || key("memory_free"),
+            || format!("{} is more than the GPU's memory, which is {}", gpu.memory_free, gpu.memory),
+        )?;
+        rate(&key("local_gbps"), gpu.local_gbps)?;
+        ensure(
+            (1..=MOST_COPY_ENGINES).contains(&gpu.copy_engines),
+            || key("copy_engines"),
+            || {
+                format!(
+                    "{} is not between 1 and {MOST_COPY_ENGINES}: without a copy engine no copy ends",
+                    gpu.copy_engines
+                )
+            },
+        )?;
+        let links: u32 = gpu.nvlinks.iter().map(|links| u32::from(links.count)).sum();
+        ensure(
+            links <= MOST_NVLINKS,
+            || key("nvlinks"),
+            || format!("{links} links are more than NVML counts, which is {MOST_NVLINKS}"),
+        )?;
+        for (number, links) in gpu.nvlinks.iter().enumerate() {
+            let key = |name: &str| key(&format!("nvlinks[{number}].{name}"));
+            ensure(links.count > 0, || key("count"), || "0 links are none: leave the entry out".into())?;
+            ensure(
+                NVLINK_VERSIONS.contains(&links.version.as_str()),
+                || key("version"),
+                || format!("there is no NVLink '{}': choose {}", links.version, NVLINK_VERSIONS.join(", ")),
+            )?;
+            if let Some(gbps) = links.link_gbps {
+                rate(&key("link_gbps"), gbps)?;
+            }
+            if let NvLinkTarget::Gpu(peer) = links.remote {
+                self.gpu_index(peer, || key("remote"))?;
+                ensure(peer as usize != place, || key("remote"), || "a GPU has no links to itself".into())?;
+            }
+        }
+        if let Some(fabric) = &gpu.fabric {
+            let uuid = &fabric.cluster_uuid;
+            ensure(
+                uuid.len() == 32 && uuid.bytes().all(|digit| digit.is_ascii_hexdigit()),
+                || key("fabric.cluster_uuid"),
+                || format!("'{uuid}' is not 32 hexadecimal digits"),
+            )?;
+        }
+        Ok(())
+    }
+
+    /// A link has two ends: as many lead from one GPU to another as back.
+    fn nvlinks_both_ways(&self) -> Checked {
+        let to = |gpu: &GpuSpec, peer: usize| -> u32 {
+            let links = gpu.nvlinks.iter();
+            let links = links.filter(|links| matches!(links.remote, NvLinkTarget::Gpu(to) if to as usize == peer));
+            links.map(|links| u32::from(links.count)).sum()
+        };
+        for (place, gpu) in self.gpus.iter().enumerate() {
+            for (number, links) in gpu.nvlinks.iter().enumerate() {
+                let NvLinkTarget::Gpu(peer) = links.remote else { continue };
+                let Some(other) = self.gpus.get(peer as usize) else { continue };
+                let (there, back) = (to(gpu, peer as usize), to(other, place));
+                ensure(
+                    there == back,
+                    || format!("gpus[{place}].nvlinks[{number}].remote"),
+                    || format!("GPU {place} has {there} links to GPU {peer}, which has {back} to GPU {place}"),
+                )?;
+            }
+        }
+        Ok(())
+    }
+
+    fn adapters_and_uplinks(&self, places: &HashMap<PciAddress, usize>) -> Checked {
+        for (place, adapter) in self.adapters.iter().enumerate() {
+            let key = || format!("adapters[{place}].pci");
+            self.endpoint(adapter.pci, places, key)?;
+            let gpu = self.gpus.iter().position(|gpu| gpu.pci == adapter.pci);
+            if let Some(gpu) = gpu {
+                return Err(problem(key(), format!("{} is where gpus[{gpu}] is already", adapter.pci)));
+            }
+        }
+        let mut taken = HashSet::new();
+        for (place, uplink) in self.uplinks.iter().enumerate() {
+            rate(&format!("uplinks[{place}].gbps"), uplink.gbps)?;
+            let key = || format!("uplinks[{place}].ports");
+            ensure(!uplink.ports.is_empty(), key, || "an uplink without ports carries nothing".into())?;
+            for port in &uplink.ports {
+                let function = places.get(port).and_then(|place| self.pci.get(*place));
+                let function = function.ok_or_else(|| problem(key(), format!("no [[pci]] has the address {port}")))?;
+                ensure(function.parent.is_none(), key, || format!("{port} is not at the root: it has a parent"))?;
+                ensure(taken.insert(*port), key, || format!("{port} stands at an uplink already"))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn peers_and_devices(&self) -> Checked {
+        for (place, exception) in self.peers.exceptions.iter().enumerate() {
+            self.pairs(exception.pairs, &format!("peers.exceptions[{place}].pairs"))?;
+        }
+        let mut shown = HashSet::new();
+        for (place, index) in self.visible_devices.iter().flatten().enumerate() {
+            let key = || format!("visible_devices[{place}]");
+            self.gpu_index(*index, key)?;
+            ensure(shown.insert(*index), key, || format!("GPU {index} is there twice"))?;
+        }
+        Ok(())
+    }
+
+    fn faults(&self, faults: &Faults, places: &HashMap<PciAddress, usize>) -> Checked {
+        for (place, fault) in faults.pairs.iter().enumerate() {
+            self.pairs(fault.pairs, &format!("faults.pairs[{place}].pairs"))?;
+            copy_fault(&format!("faults.pairs[{place}].fault"), fault.fault)?;
+        }
+        for (place, fault) in faults.links.iter().enumerate() {
+            ensure(
+                places.contains_key(&fault.function),
+                || format!("faults.links[{place}].function"),
+                || format!("no [[pci]] has the address {}", fault.function),
+            )?;
+        }
+        for (place, fault) in faults.nvlinks.iter().enumerate() {
+            self.gpu_index(fault.gpu, || format!("faults.nvlinks[{place}].gpu"))?;
+            let links = self.gpus.get(fault.gpu as usize).map_or(&[][..], |gpu| gpu.nvlinks.as_slice());
+            let links: u32 = links.iter().map(|links| u32::from(links.count)).sum();
+            ensure(
+                fault.link < links,
+                || format!("faults.nvlinks[{place}].link"),
+                || format!("GPU {} has no link {}: it has {links}, counted from 0", fault.gpu, fault.link),
+            )?;
+        }
+        for (place, index) in faults.lost_gpus.iter().enumerate() {
+            self.gpu_index(*index, || format!("faults.lost_gpus[{place}]"))?;
+        }
+        for (place, fault) in faults.contexts.iter().enumerate() {
+            self.gpu_index(fault.gpu, || format!("faults.contexts[{place}].gpu"))?;
+            error_code(&format!("faults.contexts[{place}].code"), fault.code)?;
+        }
+        faults.cuda_init.as_ref().map_or(Ok(()), |fault| error_code("faults.cuda_init.code", fault.code))
+    }
+
+    fn pairs(&self, pairs: Pairs, key: &str) -> Checked {
+        let (Pairs::Ordered(one, other) | Pairs::Both(one, other)) = pairs else { return Ok(()) };
+        for index in [one, other] {
+            self.gpu_index(index, || key.into())?;
+        }
+        ensure(one != other, || key.into(), || format!("GPU {one} is no pair with itself"))
+    }
+
+    fn gpu_index(&self, index: u32, key: impl FnOnce() -> String) -> Checked {
+        ensure((index as usize) < self.gpus.len(), key, || {
+            format!("there is no GPU {index}: {} in gpus, counted from 0", counted(self.gpus.len(), "stands", "stand"))
+        })
+    }
+}
+
+fn counted(number: usize, one: &str, many: &str) -> String {
+    match number {
+        0 => format!("none {one}"),
+        1 => format!("1 {one}"),
+        number => format!("{number} {many}"),
+    }
+}
+
+fn memory(key: &str, size: Bytes) -> Checked {
+    ensure(
+        (1..=MOST_MEMORY).contains(&size.0),
+        || key.into(),
+        || format!("{size} is not between 1 byte and {}", Bytes(MOST_MEMORY)),
+    )
+}
+
+/// A number within bounds; NaN is within none.
+fn number(key: &str, value: f64, least: f64, most: f64, unit: &str) -> Checked {
+    ensure(
+        (least..=most).contains(&value),
+        || key.into(),
+        || format!("{value:?} is not between {least} and {most} {unit}").trim_end().to_owned(),
+    )
+}
+
+fn rate(key: &str, gbps: f64) -> Checked {
+    ensure(
+        gbps > 0.0 && gbps <= HIGHEST_RATE,
+        || key.into(),
+        || format!("{gbps:?} is not above 0 and up to {HIGHEST_RATE} GB/s"),
+    )
+}
+
+/// A share that something is reached by: a copy at none of the rate never ends.
+fn share(key: &str, share: f64) -> Checked {
+    ensure(share > 0.0 && share <= 1.0, || key.into(), || format!("{share:?} is not above 0 and up to 1"))
+}
+
+fn speeds(speeds: &Speeds) -> Checked {
+    let paths = [
+        ("nvlink", &speeds.nvlink),
+        ("pcie", &speeds.pcie),
+        ("cross_socket", &speeds.cross_socket),
+        ("staged", &speeds.staged),
+    ];
+    for (name, path) in paths {
+        path_speed(&format!("speeds.{name}"), path, name == "staged")?;
+    }
+    share("speeds.nvlink_shared", speeds.nvlink_shared)?;
+    share("speeds.pcie_shared", speeds.pcie_shared)?;
+    rate("speeds.interconnect_gbps", speeds.interconnect_gbps)?;
+    rate("speeds.host_memory_gbps", speeds.host_memory_gbps)?;
+    for (key, value) in [
+        ("copy_call_us", speeds.copy_call_us),
+        ("call_us", speeds.call_us),
+        ("staged_call_us_per_mib", speeds.staged_call_us_per_mib),
+    ] {
+        number(&format!("speeds.{key}"), value, 0.0, LONGEST_US, "us")?;
+    }
+    Ok(())
+}
+
+fn path_speed(key: &str, path: &PathSpeed, staged: bool) -> Checked {
+    share(&format!("{key}.copy"), path.copy)?;
+    share(&format!("{key}.both_ways"), path.both_ways)?;
+    for (name, value) in [("push", path.push), ("pull", path.pull)] {
+        // Kernels do not copy through host memory.
+        if !staged {
+            share(&format!("{key}.{name}"), value)?;
+        } else {
+            number(&format!("{key}.{name}"), value, 0.0, 1.0, "")?;
+        }
+    }
+    for (name, value) in
+        [("each_us", path.each_us), ("first_us", path.first_us), ("from_destination_us", path.from_destination_us)]
+    {
+        number(&format!("{key}.{name}"), value, 0.0, LONGEST_US, "us")?;
+    }
+    Ok(())
+}
+
+fn copy_fault(key: &str, fault: CopyFault) -> Checked {
+    match fault {
+        CopyFault::Slow { share: of } => share(&format!("{key}.slow.share"), of),
+        CopyFault::Unstable { percent } => number(&format!("{key}.unstable.percent"), percent, 0.0, 1000.0, "per cent"),
+        CopyFault::Corrupt { words: 0 } => Err(problem(format!("{key}.corrupt.words"), "0 wrong words are no fault")),
+        CopyFault::Shifted { bytes: 0 } => Err(problem(format!("{key}.shifted.bytes"), "a shift by 0 is no fault")),
+        CopyFault::MissingTail { bytes: 0 } => {
+            Err(problem(format!("{key}.missing-tail.bytes"), "0 missing bytes are no fault"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn error_code(key: &str, code: u32) -> Checked {
+    ensure(code != 0, || key.into(), || "0 is CUDA's code for success".into())
+}

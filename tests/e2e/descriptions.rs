@@ -1,0 +1,68 @@
+//! Machines that are described in a file.
+
+use crate::common::{MACHINES, check, codes, list, place, read_json, run, text_of, with, write};
+
+/// A desktop as one would write it down.
+const DESKTOP: &str = r#"
+summary = "two cards"
+pci = [
+  { address = "00:01.0", kind = "root-port", max = "Gen4 x16" },
+  { address = "01:00.0", parent = "00:01.0", max = "Gen4 x16" },
+  { address = "00:03.0", kind = "root-port", max = "Gen4 x16" },
+  { address = "02:00.0", parent = "00:03.0", max = "Gen4 x16", trained = "Gen4 x4" },
+]
+gpus = [{ name = "NVIDIA L40S", pci = "01:00.0" }, { name = "NVIDIA L40S", pci = "02:00.0" }]
+"#;
+
+#[test]
+fn a_short_description_is_a_whole_machine() {
+    let (folder, path) = place("report.json");
+    let file = write(folder.path(), "desktop.toml", DESKTOP);
+    let ran = run(&with(check(&file, "quick"), &["-o", &text_of(&path)]));
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    let report = read_json(&path);
+    assert_eq!(report["machine"].as_str(), Some(file.as_str()));
+    assert!(codes(&report).contains(&"pcie-narrow"), "{:?}", codes(&report));
+    assert_eq!(list(&report["snapshot"]["gpus"]).len(), 2);
+}
+
+#[test]
+fn what_is_wrong_is_told_with_file_line_and_key() {
+    let (folder, _) = place("");
+    for (from, to, told) in [
+        (
+            "parent = \"00:03.0\"",
+            "parent = \"00:04.0\"",
+            "line 7, pci[3].parent: no [[pci]] has the address 0000:00:04.0",
+        ),
+        ("Gen4 x4", "Gen4 x5", "line 7, pci[3].trained: 'Gen4 x5' is not a PCIe link"),
+        ("trained", "traind", "line 7, pci[3].traind: unknown key `traind`"),
+        ("]\ngpus", "\ngpus", "line 9: "),
+        ("summary = \"two cards\"", "", "missing key `summary`"),
+    ] {
+        let text = DESKTOP.replacen(from, to, 1);
+        assert_ne!(text, DESKTOP);
+        let file = write(folder.path(), "broken.toml", &text);
+        let ran = run(&["topo", "--machine", &file]);
+        assert_eq!(ran.code, Some(2), "{ran:?}");
+        let sentence = format!("the machine '{file}' is not usable: ");
+        assert!(ran.stderr.contains(&sentence) && ran.stderr.contains(told), "{to}: {}", ran.stderr);
+        assert!(ran.stdout.is_empty(), "{ran:?}");
+    }
+    let ran = run(&["topo", "--machine", "not/there.toml"]);
+    assert!(ran.code == Some(2) && ran.stderr.contains("cannot read the machine 'not/there.toml'"), "{ran:?}");
+}
+
+#[test]
+fn every_built_in_machine_is_the_same_from_its_own_text() {
+    let (folder, _) = place("");
+    for machine in MACHINES.into_iter().filter(|machine| *machine != "nvl72") {
+        let shown = run(&["machines", "--show", machine]);
+        let file = write(folder.path(), "copy.toml", &shown.stdout);
+        let told = |name: &str| {
+            let told = run(&["topo", "--machine", name]).stdout;
+            told.lines().skip(1).map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(told(&file), told(machine), "{machine}");
+    }
+}
