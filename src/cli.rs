@@ -71,7 +71,7 @@ pub struct TopoArgs {
     #[arg(long, value_enum, default_value_t = TopoFormat::Text)]
     pub format: TopoFormat,
 
-    /// Write a file too, in the format of its extension: .json, .txt or .dot. May be given again.
+    /// Write a file too, in the format of its extension: .json, .txt, .html or .dot. May be given again.
     #[arg(short, long, value_name = "FILE")]
     pub output: Vec<PathBuf>,
 }
@@ -134,7 +134,7 @@ pub struct ReportArgs {
     #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
     pub format: ReportFormat,
 
-    /// Write a file too, in the format of its extension: .json or .txt. May be given again.
+    /// Write a file too, in the format of its extension: .json, .txt or .html. May be given again.
     #[arg(short, long, value_name = "FILE")]
     pub output: Vec<PathBuf>,
 }
@@ -203,6 +203,8 @@ pub enum TopoFormat {
     Text,
     /// For scripts.
     Json,
+    /// For a browser.
+    Html,
     /// For Graphviz.
     Dot,
 }
@@ -214,6 +216,8 @@ pub enum ReportFormat {
     Text,
     /// For scripts.
     Json,
+    /// For a browser.
+    Html,
 }
 
 impl From<TopoFormat> for Format {
@@ -221,6 +225,7 @@ impl From<TopoFormat> for Format {
         match format {
             TopoFormat::Text => Self::Topo,
             TopoFormat::Json => Self::Json,
+            TopoFormat::Html => Self::Html,
             TopoFormat::Dot => Self::Dot,
         }
     }
@@ -231,6 +236,7 @@ impl From<ReportFormat> for Format {
         match format {
             ReportFormat::Text => Self::Text,
             ReportFormat::Json => Self::Json,
+            ReportFormat::Html => Self::Html,
         }
     }
 }

@@ -42,7 +42,7 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, String>
     let started = Instant::now();
     let profile = Profile::load(args.profile)?;
     let groups = groups(args, &profile)?;
-    let files = Files::prepare(&args.out.output, &[Format::Text, Format::Json])?;
+    let files = Files::prepare(&args.out.output, &[Format::Text, Format::Json, Format::Html])?;
     let stop = stop_flag()?;
     let started_at = timestamp();
     let journal = journal(args, machine, &started_at)?;

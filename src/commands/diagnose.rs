@@ -17,7 +17,7 @@ pub fn run(cli: &Cli, args: &DiagnoseArgs) -> Result<u8, String> {
     if cli.machine != Machine::Live.name() || !cli.gpus.is_empty() {
         return Err("diagnose reads a saved report: --machine and --gpus have no meaning for it".into());
     }
-    let files = Files::prepare(&args.out.output, &[Format::Text, Format::Json])?;
+    let files = Files::prepare(&args.out.output, &[Format::Text, Format::Json, Format::Html])?;
     let mut report = load(&args.report)?;
     super::judge(&mut report, args.out.fail_on.into());
     output::publish(&report, args.out.format.into(), &output::style(cli.color, args.out.verbose), &files)

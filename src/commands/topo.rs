@@ -19,10 +19,10 @@ use crate::topology;
 /// One sentence.
 pub fn run(cli: &Cli, machine: &Machine, args: &TopoArgs) -> Result<u8, String> {
     let started = Instant::now();
-    let files = Files::prepare(&args.output, &[Format::Text, Format::Json, Format::Dot])?;
+    let files = Files::prepare(&args.output, &[Format::Text, Format::Json, Format::Html, Format::Dot])?;
     let started_at = timestamp();
     // A person waits for the text; a file or JSON is for keeping, and has everything.
-    let kept = args.verbose || args.format == TopoFormat::Json || !args.output.is_empty();
+    let kept = args.verbose || matches!(args.format, TopoFormat::Json | TopoFormat::Html) || !args.output.is_empty();
     let depth = if kept { Depth::Everything } else { Depth::Structure };
     let (snapshot, _) = snapshot(machine, depth, cli.driver_deadline);
     let snapshot = select::select(snapshot, &cli.gpus)?;

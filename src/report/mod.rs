@@ -1,4 +1,4 @@
-//! A report as text, JSON or a graph: one file per format, each a pure function of the report.
+//! A report as text, JSON, HTML or a graph: one file per format, each a pure function of the report.
 //!
 //! Nothing here prints or judges. Every string that came from a machine passes through [`escape`]
 //! on its way into text or dot, so that a device name cannot steer the terminal.
@@ -13,7 +13,9 @@ mod evidence;
 mod figures;
 mod findings;
 mod highlight;
+pub mod html;
 pub mod json;
+mod layout;
 mod machine;
 mod matrices;
 mod matrix;
@@ -47,13 +49,21 @@ pub enum Format {
     Topo,
     /// For scripts.
     Json,
+    /// For a browser: one file by itself.
+    Html,
     /// The topology as a Graphviz graph.
     Dot,
 }
 
 /// The extensions that `-o FILE` knows, and what they stand for.
-const EXTENSIONS: [(&str, Format); 4] =
-    [("json", Format::Json), ("txt", Format::Text), ("dot", Format::Dot), ("gv", Format::Dot)];
+const EXTENSIONS: [(&str, Format); 6] = [
+    ("json", Format::Json),
+    ("txt", Format::Text),
+    ("html", Format::Html),
+    ("htm", Format::Html),
+    ("dot", Format::Dot),
+    ("gv", Format::Dot),
+];
 
 impl Format {
     /// The format that a file's extension stands for.
@@ -79,6 +89,7 @@ pub fn render(report: &Report, format: Format, style: &Style) -> String {
         Format::Text if report.measurements.is_none() => topo::render(report, style),
         Format::Text => text::render(report, style),
         Format::Json => json::render(report),
+        Format::Html => html::render(report, style.verbose),
         Format::Dot => dot::render(report),
     }
 }

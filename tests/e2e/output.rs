@@ -84,9 +84,13 @@ fn a_full_stderr_changes_no_exit_code() {
 fn files_hold_what_stdout_has() {
     let (folder, json) = place("report.json");
     let file = |name: &str| text_of(&folder.path().join(name));
-    let (text, dot) = (file("topo.txt"), file("topo.dot"));
-    let ran = run(&["topo", "--machine", "demo", "-o", &text_of(&json), "-o", &text, "-o", &dot]);
+    let (text, dot, html) = (file("topo.txt"), file("topo.dot"), file("topo.html"));
+    let ran = run(&["topo", "--machine", "demo", "-o", &text_of(&json), "-o", &text, "-o", &dot, "-o", &html]);
     assert_eq!(ran.code, Some(1));
+    // The time of the run stands in the last lines.
+    let page = |page: &str| page.split("<footer>").next().unwrap().to_owned();
+    let shown = run(&["topo", "--machine", "demo", "--format", "html"]).stdout;
+    assert_eq!(page(&shown), page(&std::fs::read_to_string(&html).unwrap()));
     assert_eq!(run(&["topo", "--machine", "demo", "--format", "dot"]).stdout, std::fs::read_to_string(&dot).unwrap());
     assert!(read_json(&json)["measurements"].is_null());
     assert!(std::fs::read_to_string(&text).unwrap().starts_with("SIMULATED machine demo"));
@@ -114,6 +118,8 @@ fn a_simulated_report_says_so_first_in_every_format() {
         assert!(run(&["topo", "--machine", machine]).stdout.starts_with(&said), "{machine}");
         let dot = run(&["topo", "--machine", machine, "--format", "dot"]).stdout;
         assert!(dot.contains(&format!("simulated machine {machine}")) || dot.contains(&said), "{machine}: {dot}");
+        let html = run(&["topo", "--machine", machine, "--format", "html"]).stdout;
+        assert!(html.contains(&format!("<p class=\"banner\" role=\"note\">{said}")), "{machine}: {html}");
     }
     assert!(!run(&["diagnose", HARDWARE_REPORT]).stdout.contains("SIMULATED"));
 }
