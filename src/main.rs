@@ -7,7 +7,10 @@ use peerscope::cli::Cli;
 use peerscope::commands;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return ExitCode::from(commands::usage(&error)),
+    };
     // A panic is an internal error and must not be mistaken for a verdict: Rust's own code for it,
     // 101, is not in the contract.
     let result = std::panic::catch_unwind(|| commands::run(&cli));

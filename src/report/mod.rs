@@ -8,7 +8,7 @@ use std::path::Path;
 use crate::model::report::Report;
 
 pub mod dot;
-mod escape;
+pub mod escape;
 mod evidence;
 mod figures;
 mod findings;

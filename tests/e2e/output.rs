@@ -197,3 +197,49 @@ fn on_a_terminal_there_is_colour_and_progress_that_stays_off_stdout() {
     assert!(progress.contains("left") && progress.contains("GPU "), "no progress on stderr: {progress:?}");
     assert_eq!(read_json(json)["machine"], "demo");
 }
+
+#[test]
+fn hostile_names_on_the_command_line_are_shown_and_not_obeyed() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
+    let evil = b"/nosuch/a\x1b[2J\x07\n\xff\xc2\x9b31m\xe2\x80\xae.json";
+    let folder = tempfile::tempdir().unwrap();
+    let garbage = folder.path().join(OsStr::from_bytes(b"x\x1b[31m\ny.json"));
+    std::fs::write(&garbage, "{").unwrap();
+    let os = OsStr::from_bytes;
+    let cases: Vec<Vec<&OsStr>> = vec![
+        vec![os(b"diagnose"), os(evil)],
+        vec![os(b"diagnose"), garbage.as_os_str()],
+        vec![os(b"topo"), os(b"--machine"), os(b"demo"), os(b"-o"), os(evil)],
+        vec![os(b"topo"), os(b"--machine"), os(b"demo"), os(b"-o"), os(b"a.\x1b[2J")],
+        vec![os(b"topo"), os(b"--machine"), os(b"a\x1b[2J\n")],
+        vec![os(b"topo"), os(b"--machine"), os(b"./a\x1b[2J\n.toml")],
+        vec![os(b"topo"), os(b"--machine"), os(evil)],
+        vec![os(b"topo"), os(b"--machine"), os(b"demo"), os(b"--gpus"), os(b"\x1b[2J\n")],
+        vec![os(b"explain"), os(b"\x1b[2J\n")],
+        vec![os(b"machines"), os(b"--show"), os(b"\x1b[2J\n")],
+        vec![os(b"check"), os(b"--profile"), os(b"\x1b[2J\xe2\x80\xae")],
+        vec![os(b"check"), os(b"--memory"), os(b"\x1b[2J")],
+        vec![os(b"\x1b[2J")],
+        vec![os(b"--\x1b[2J")],
+    ];
+    for arguments in cases {
+        let mut command = peerscope::<&str>(&[]);
+        let ran = finish(command.args(&arguments));
+        assert_eq!(ran.code, Some(2), "{arguments:?}: {ran:?}");
+        assert!(ran.stdout.is_empty(), "{ran:?}");
+        let acts = |c: char| c != '\n' && (c.is_control() || c == '\u{202e}');
+        assert!(!ran.stderr.contains(acts) && ran.stderr.ends_with('\n'), "{arguments:?}: {:?}", ran.stderr);
+        if ran.stderr.starts_with("peerscope: ") {
+            assert_eq!(ran.stderr.lines().count(), 1, "{arguments:?}: {}", ran.stderr);
+        }
+    }
+    // A report by such a name is one like any other.
+    let (_folder, report) = place("a\u{1b}[2J\nb.json");
+    assert_eq!(
+        run(&with(check("single", "quick"), &["-o", &text_of(&report)])).code,
+        run(&check("single", "quick")).code
+    );
+    assert_eq!(read_json(report)["machine"], "single");
+}
