@@ -32,3 +32,6 @@ pub mod report;
 
 pub mod cli;
 pub mod commands;
+
+#[cfg(test)]
+mod fuzz;

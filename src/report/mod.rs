@@ -13,6 +13,8 @@ mod evidence;
 mod figures;
 mod findings;
 mod highlight;
+#[cfg(test)]
+mod hostile;
 pub mod html;
 pub mod json;
 mod layout;
@@ -22,7 +24,7 @@ mod matrix;
 mod page;
 mod paths;
 #[cfg(test)]
-mod sample;
+pub(crate) mod sample;
 mod tables;
 #[cfg(test)]
 mod tests;
