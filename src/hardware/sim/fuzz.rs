@@ -52,6 +52,13 @@ fn without_nulls(value: &mut Value) {
 }
 
 #[test]
+fn more_links_than_a_number_has_room_for_are_cut_or_refused() {
+    let mut spec = builtin::get("h200x2").unwrap();
+    spec.gpus[0].nvlinks = vec![spec.gpus[0].nvlinks[0].clone(); 20];
+    use_machine(&toml::to_string(&spec).unwrap()).unwrap();
+}
+
+#[test]
 fn fuzz_machines_of_broken_structure() {
     let strategy = (0..BASES.len(), fuzz::mutations());
     fuzz::run("machine, structure", 0.5, &strategy, |(base, mutations)| {
