@@ -31,22 +31,27 @@ pub fn run(cli: &Cli, args: &DiagnoseArgs) -> Result<u8, String> {
     output::publish(&report, args.out.format.into(), &output::style(cli.color, args.out.verbose), &files)
 }
 
-/// The longest report that is read. One of 72 GPUs with the full profile has some 300 MB.
+/// The longest report or journal that is read. One of 72 GPUs with the full profile has some 300 MB.
 const LONGEST: u64 = 512 << 20;
 
 /// The most GPUs that a report may speak of, which is twice the largest NVLink domain there is:
 /// tables grow with the square of it.
-const MOST_GPUS: usize = 144;
+pub(super) const MOST_GPUS: usize = 144;
 
 fn load(path: &Path) -> Result<Report, String> {
     let name = path.display();
-    let mut text = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(LONGEST + 1).read_to_end(&mut text));
-    let read = read.map_err(|error| format!("cannot read {name}: {error}"))?;
-    if read as u64 > LONGEST {
-        return Err(format!("{name} is no report of peerscope: it is longer than {LONGEST} bytes"));
-    }
+    let text = read(path).map_err(|error| format!("cannot read {name}: {error}"))?;
     parse(&text).map_err(|error| format!("{name} {error}"))
+}
+
+/// A file that is not endless.
+pub(super) fn read(path: &Path) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(LONGEST + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > LONGEST {
+        return Err(std::io::Error::other(format!("it is longer than {LONGEST} bytes, as nothing of peerscope's is")));
+    }
+    Ok(bytes)
 }
 
 /// The one key that is looked at before all others.
@@ -74,13 +79,17 @@ fn parse(text: &[u8]) -> Result<Report, String> {
         Some(Err(_)) | None => return Err("is not a peerscope report: it has no \"schema\"".into()),
     }
     let report: Report = serde_json::from_slice(text).map_err(|error| format!("is not a complete report: {error}"))?;
-    let gpus = gpus(&report).len();
-    if gpus > MOST_GPUS {
-        return Err(format!(
-            "speaks of {gpus} GPUs, which no machine has: {MOST_GPUS} are the most that can be judged"
-        ));
+    bounded(report)
+}
+
+/// The report, unless it has more GPUs than tables are made of.
+pub(super) fn bounded(report: Report) -> Result<Report, String> {
+    match gpus(&report).len() {
+        0..=MOST_GPUS => Ok(report),
+        gpus => {
+            Err(format!("speaks of {gpus} GPUs, which no machine has: {MOST_GPUS} are the most that can be judged"))
+        }
     }
-    Ok(report)
 }
 
 /// Every GPU that a report speaks of.

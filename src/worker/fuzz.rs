@@ -65,7 +65,7 @@ fn receive(line: &[u8]) -> Result<(), String> {
     let _ = serde_json::from_slice::<Request>(line);
     match serde_json::from_slice::<Reply>(line) {
         Err(error) => fuzz::assert_is_sentence(&error.to_string()),
-        Ok(Reply::NoDriver { .. }) => Ok(()),
+        Ok(Reply::NoDriver { .. } | Reply::Opening { .. }) => Ok(()),
         Ok(Reply::Ready { facts, .. }) => {
             let planned = rounds(&facts);
             planned.iter().for_each(|round| drop(plan::obstacle(round, &facts)));
