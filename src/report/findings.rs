@@ -33,8 +33,7 @@ pub(super) fn interrupted(page: &mut Page, report: &Report) {
         page.banner("INTERRUPTED: this report is partial and holds what was measured until then");
     }
     if report.measurements.as_ref().is_some_and(|measurements| measurements.cut_off) {
-        page.line(Paint::Warning, "RECOVERED: the run was cut off, and this report holds what its journal has");
-        page.blank();
+        page.banner("RECOVERED: the run was cut off, and this report holds what its journal has");
     }
 }
 
