@@ -111,7 +111,7 @@ pub struct TopoArgs {
     #[arg(long, value_enum, default_value_t = TopoFormat::Text)]
     pub format: TopoFormat,
 
-    /// Write a file too, in the format of its extension: .json, .txt, .md, .xml (JUnit), .prom
+    /// Write a file too, in the format of its extension: .json, .txt, .html, .md, .xml (JUnit), .prom
     /// (Prometheus) or .dot. May be given again.
     #[arg(short, long, value_name = "FILE")]
     pub output: Vec<PathBuf>,
@@ -218,7 +218,7 @@ pub struct ReportArgs {
     #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
     pub format: ReportFormat,
 
-    /// Write a file too, in the format of its extension: .json, .txt, .md, .xml (JUnit) or .prom
+    /// Write a file too, in the format of its extension: .json, .txt, .html, .md, .xml (JUnit) or .prom
     /// (Prometheus). May be given again.
     #[arg(short, long, value_name = "FILE")]
     pub output: Vec<PathBuf>,
@@ -308,6 +308,8 @@ pub enum TopoFormat {
     Text,
     /// For scripts.
     Json,
+    /// For a browser.
+    Html,
     /// JUnit XML, for CI systems.
     Junit,
     /// One line, for node health checkers.
@@ -327,6 +329,8 @@ pub enum ReportFormat {
     Text,
     /// For scripts.
     Json,
+    /// For a browser.
+    Html,
     /// JUnit XML, for CI systems.
     Junit,
     /// One line, for node health checkers.
@@ -342,6 +346,7 @@ impl From<TopoFormat> for Format {
         match format {
             TopoFormat::Text => Self::Topo,
             TopoFormat::Json => Self::Json,
+            TopoFormat::Html => Self::Html,
             TopoFormat::Junit => Self::Junit,
             TopoFormat::Line => Self::Line,
             TopoFormat::Markdown => Self::Markdown,
@@ -356,6 +361,7 @@ impl From<ReportFormat> for Format {
         match format {
             ReportFormat::Text => Self::Text,
             ReportFormat::Json => Self::Json,
+            ReportFormat::Html => Self::Html,
             ReportFormat::Junit => Self::Junit,
             ReportFormat::Line => Self::Line,
             ReportFormat::Markdown => Self::Markdown,

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  hardware      discover      topology      plan          measure         diagnose     report
-//!  NVML, sysfs → Snapshot   →  graph,     →  rounds     →  Measurements →  Findings  →  text json dot
+//!  NVML, sysfs → Snapshot   →  graph,     →  rounds     →  Measurements →  Findings  →  text json html
 //!  CUDA                        routes           |              ↑
 //!                                               └─ worker process: the only one that opens CUDA
 //! ```
@@ -32,3 +32,6 @@ pub mod report;
 
 pub mod cli;
 pub mod commands;
+
+#[cfg(test)]
+mod fuzz;

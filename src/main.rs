@@ -3,14 +3,14 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use peerscope::cli::{self, Cli};
+use peerscope::cli::Cli;
 use peerscope::commands;
 use peerscope::diagnose::Ending;
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(refusal) => return refused(&refusal),
+        Err(refusal) => return ExitCode::from(commands::usage(&refusal)),
     };
     // A panic is an internal error and must not be mistaken for a verdict: Rust's own code for it,
     // 101, is not in the contract.
@@ -25,16 +25,5 @@ fn main() -> ExitCode {
             commands::complain("internal error; please report the message above");
             ExitCode::from(cli.exit_contract.code(Ending::Usage))
         }
-    }
-}
-
-/// What clap has to say instead of a command line: help and version, or what is wrong with it.
-fn refused(refusal: &clap::Error) -> ExitCode {
-    // A full stderr changes no exit code.
-    let _ = refusal.print();
-    if refusal.use_stderr() {
-        ExitCode::from(cli::contract_in(std::env::args_os()).code(Ending::Usage))
-    } else {
-        ExitCode::SUCCESS
     }
 }

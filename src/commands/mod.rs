@@ -21,13 +21,14 @@ use time::format_description::well_known::Rfc3339;
 
 use crate::cli::{Cli, Command, FailOn, ReportArgs};
 use crate::diagnose::expectations::Expectations;
-use crate::diagnose::{Evidence, Settings, Terms, expected};
+use crate::diagnose::{Ending, Evidence, Settings, Terms, expected};
 use crate::discover::{self, Depth};
 use crate::hardware::{DRIVER_START_LIMIT, Machine, Telemetry};
 use crate::model::measurement::Measurements;
 use crate::model::report::{Report, SCHEMA, Timing, Tool, Verdict};
 use crate::model::snapshot::Snapshot;
 use crate::model::topology::Topology;
+use crate::report::escape::{acts, clean};
 use crate::worker;
 
 /// How long discovery may take, unless told otherwise. NVML answers within a second on healthy machines and can block for
@@ -58,7 +59,8 @@ pub fn run(cli: &Cli) -> Result<u8, String> {
     }
 }
 
-/// Prints a failure, as `peerscope: sentence`.
+/// Prints a failure, as `peerscope: sentence`. Names in it, of files or of what a file says, are
+/// shown and never obeyed.
 pub fn complain(sentence: &str) {
     tell(sentence);
 }
@@ -66,7 +68,22 @@ pub fn complain(sentence: &str) {
 /// Prints a remark that changes nothing, in the same way.
 fn tell(sentence: &str) {
     // eprintln! would panic where stderr cannot be written, and a panic hides the exit code.
-    let _ = writeln!(std::io::stderr(), "peerscope: {sentence}");
+    let _ = writeln!(std::io::stderr(), "peerscope: {}", clean(sentence));
+}
+
+/// Prints what clap has to say, help or a complaint, and gives the exit code.
+pub fn usage(error: &clap::Error) -> u8 {
+    let hostile = std::env::args_os().any(|argument| argument.to_string_lossy().contains(acts));
+    if error.use_stderr() && hostile {
+        // It repeats the arguments as they are; without colours nothing but them needs cleaning.
+        let text = error.render().to_string();
+        let lines: Vec<_> = text.lines().map(clean).collect();
+        let _ = writeln!(std::io::stderr(), "{}", lines.join("\n"));
+    } else {
+        // Where it cannot be written, the exit code says it all the same.
+        let _ = error.print();
+    }
+    if error.use_stderr() { crate::cli::contract_in(std::env::args_os()).code(Ending::Usage) } else { 0 }
 }
 
 /// What a run has seen, before it is judged.

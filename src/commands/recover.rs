@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use super::output::{self, Files};
-use super::{Judging, Observed, tell};
+use super::{Judging, Observed, diagnose, tell};
 use crate::cli::{Cli, RecoverArgs};
 use crate::discover;
 use crate::hardware::{ErrorKind, HardwareError, Machine};
@@ -33,6 +33,7 @@ pub fn run(cli: &Cli, args: &RecoverArgs) -> Result<u8, String> {
         None => (newest()?, true),
     };
     let report = report(load(&path)?, &Judging::with(cli, &args.out)?);
+    let report = diagnose::bounded(report).map_err(|why| format!("cannot recover {}: it {why}", path.display()))?;
     let code = output::publish(&report, args.out.format(), &output::style(cli.color, args.out.verbose), &files)?;
     if found_by_itself {
         // Only JSON has everything that the journal had.
@@ -64,8 +65,13 @@ fn load(path: &Path) -> Result<Found, String> {
     if is_going_on(path).map_err(cannot_read)? {
         return Err(format!("cannot recover {name}: the run that writes it is still going; it will report by itself"));
     }
-    let bytes = std::fs::read(path).map_err(cannot_read)?;
-    read(&bytes).map_err(|why| format!("cannot recover {name}: {why}"))
+    let bytes = diagnose::read(path).map_err(cannot_read)?;
+    let found = read(&bytes).map_err(|why| format!("cannot recover {name}: {why}"))?;
+    // Routes are made for every pair of them before anything else is looked at.
+    match found.snapshot.as_ref().map_or(0, |snapshot| snapshot.gpus.len()) {
+        0..=diagnose::MOST_GPUS => Ok(found),
+        gpus => Err(format!("cannot recover {name}: it speaks of {gpus} GPUs, which no machine has")),
+    }
 }
 
 /// The report that the run would have made, as far as it came.
@@ -252,6 +258,32 @@ mod tests {
         assert_ne!(report.verdict.exit_code, 0);
         assert_eq!(measurements.problems[1], "something");
         assert!((report.timing.total - 18.0).abs() < 1e-9, "{:?}", report.timing);
+    }
+
+    #[test]
+    fn fuzz_journals() {
+        use serde_json::Value;
+
+        use crate::fuzz;
+
+        // The facts, the driver, the plan, and some of what follows them.
+        let lines: Vec<Value> =
+            JOURNAL.split(|byte| *byte == b'\n').take(9).map(|line| serde_json::from_slice(line).unwrap()).collect();
+        let strategy = (0..lines.len(), fuzz::mutations(), fuzz::edits(2));
+        fuzz::run("journal", 0.4, &strategy, |(line, mutations, edits)| {
+            let mut lines = lines.clone();
+            lines[line] = fuzz::mutated(&lines[line], &mutations);
+            let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+            match read(&fuzz::edited(text.as_bytes(), &edits)) {
+                Err(why) => fuzz::assert_is_sentence(&why),
+                Ok(found) => {
+                    if let Ok(report) = diagnose::bounded(report(found, &judging())) {
+                        assert_valid(&report);
+                    }
+                    Ok(())
+                }
+            }
+        });
     }
 
     /// Something done to the lines of a journal.

@@ -136,7 +136,11 @@ impl Profile {
             Name::Standard => include_str!("../../probes/profiles/standard.toml"),
             Name::Full => include_str!("../../probes/profiles/full.toml"),
         };
-        toml::from_str(text).map_err(|error| format!("built-in profile {}: {error}", name.as_str()))
+        Self::parse(text).map_err(|error| format!("built-in profile {}: {error}", name.as_str()))
+    }
+
+    fn parse(text: &str) -> Result<Self, toml::de::Error> {
+        toml::from_str(text)
     }
 }
 
@@ -150,6 +154,26 @@ mod tests {
             let profile = Profile::load(name).unwrap();
             assert!(profile.peers.samples > 0, "{}", name.as_str());
         }
+    }
+
+    #[test]
+    fn fuzz_profiles() {
+        let strategy = (0..3_usize, crate::fuzz::edits(5));
+        crate::fuzz::run("profile", 4.0, &strategy, |(base, edits)| {
+            let base = [
+                include_str!("../../probes/profiles/quick.toml"),
+                include_str!("../../probes/profiles/standard.toml"),
+                include_str!("../../probes/profiles/full.toml"),
+            ][base];
+            let text = crate::fuzz::edited(base.as_bytes(), &edits);
+            match Profile::parse(&String::from_utf8_lossy(&text)) {
+                Ok(profile) => {
+                    let groups = Group::ALL.map(|group| profile.has(group));
+                    if groups[0] == (profile.peers.samples > 0) { Ok(()) } else { Err(format!("{profile:?}")) }
+                }
+                Err(error) => crate::fuzz::assert_is_sentence(&error.to_string()),
+            }
+        });
     }
 
     #[test]

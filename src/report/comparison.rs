@@ -2,13 +2,13 @@
 
 use super::figures::count;
 use super::page::{Page, Paint};
-use super::{Style, findings};
+use super::{Style, findings, layout};
 use crate::diagnose::compare::Comparison;
 use crate::model::report::{Conclusion, Report};
 
 /// For people: the conclusion, what is worse, what is different, and what came and went.
 pub fn text(comparison: &Comparison, new: &Report, style: &Style) -> String {
-    let mut page = Page::new(style);
+    let mut page = Page::new(style.verbose);
     findings::simulated(&mut page, new);
     let (word, paint, said) = match comparison.verdict.verdict {
         Conclusion::Healthy => ("no worse:", Paint::Good, "nothing fell by more than its noise, nothing is gone"),
@@ -20,7 +20,7 @@ pub fn text(comparison: &Comparison, new: &Report, style: &Style) -> String {
         0 => String::new(),
         missing => format!(", {missing} of the earlier report not measured again"),
     };
-    page.item(0, 2, word, paint, &format!("{said}; {figures} compared{missing}"));
+    page.verdict(word.trim_end_matches(':'), paint, &format!("{said}; {figures} compared{missing}"));
     let side =
         |name: &str, side: &crate::diagnose::compare::Side| format!("{name} {} ({})", side.started_at, side.machine);
     page.line(Paint::Faint, &format!("{}, {}", side("then", &comparison.old), side("now", &comparison.new)));
@@ -36,7 +36,7 @@ pub fn text(comparison: &Comparison, new: &Report, style: &Style) -> String {
             }
         }
     }
-    page.finish()
+    layout::text(&page, style)
 }
 
 /// For scripts.

@@ -85,7 +85,7 @@ pub(super) fn classes(page: &mut Page, report: &Report, gpus: &[u32]) {
                 });
                 table.row(std::iter::once(Cell::from(name)).chain(cells));
             }
-            page.table(&table);
+            page.table(table);
             page.note(Paint::Faint, "GPUs of a group stand alike to all others; in the diagonal, to each other");
         }
         _ => partners(page, &classes, gpus),
@@ -163,7 +163,7 @@ pub(super) fn theoretical(page: &mut Page, report: &Report) {
             Cell::from(rates.len().to_string()),
         ]);
     }
-    page.table(&table);
+    page.table(table);
 }
 
 /// The PCIe paths without their addresses, GPUs with the same one together.
@@ -229,7 +229,7 @@ pub(super) fn rates(page: &mut Page, report: &Report, measurements: &Measurement
         let shares = cells.iter().filter_map(|cell| Some((achieved(cell)? / spread.median, *cell)));
         behind.extend(shares.filter(|(share, _)| *share < BEHIND));
     }
-    page.table(&table);
+    page.table(table);
     page.note(Paint::Faint, &setup.to_string());
     behind.sort_by(|one, other| one.0.total_cmp(&other.0));
     for (_, cell) in behind.iter().take(SHOWN) {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::escape::dot_quoted;
+use super::escape::{dot_label, dot_quoted};
 use super::figures::rate;
 use super::paths;
 use crate::model::report::Report;
@@ -23,7 +23,7 @@ pub fn render(report: &Report) -> String {
     title.extend(report.snapshot.host.hostname.known().map(String::as_str));
     title.push(&report.started_at);
     let attributes = [
-        format!("label={}", dot_quoted(&title)),
+        format!("label={}", dot_label(&title)),
         "labelloc=t".to_owned(),
         "rankdir=TB".to_owned(),
         "nodesep=0.3".to_owned(),
@@ -40,12 +40,12 @@ pub fn render(report: &Report) -> String {
     }
     // GPUs side by side in their order, whatever depth they hang at.
     let leaves = report.topology.nodes.iter().filter(|node| node.kind == NodeKind::Gpu);
-    let leaves: Vec<_> = leaves.map(|node| dot_quoted(&[&node.id])).collect();
+    let leaves: Vec<_> = leaves.map(|node| dot_quoted(&node.id)).collect();
     if leaves.len() > 1 {
         put(&mut out, &format!("{{ rank=same; {} [style=invis] }}", leaves.join(" -- ")));
     }
     let numa = report.topology.nodes.iter().filter(|node| node.kind == NodeKind::NumaNode);
-    let numa: Vec<_> = numa.map(|node| dot_quoted(&[&node.id])).collect();
+    let numa: Vec<_> = numa.map(|node| dot_quoted(&node.id)).collect();
     if numa.len() > 1 {
         put(&mut out, &format!("{{ rank=same; {} }}", numa.join("; ")));
     }
@@ -76,8 +76,8 @@ fn node_statement(node: &Node) -> String {
     let mut lines = vec![node.label.as_str()];
     lines.extend(pci.as_deref());
     let pen = if node.kind == NodeKind::Gpu { ", penwidth=2" } else { "" };
-    let id = dot_quoted(&[&node.id]);
-    format!("{id} [label={}, shape={shape}, fillcolor=\"{fill}\"{pen}]", dot_quoted(&lines))
+    let id = dot_quoted(&node.id);
+    format!("{id} [label={}, shape={shape}, fillcolor=\"{fill}\"{pen}]", dot_label(&lines))
 }
 
 fn link_statement(report: &Report, link: &Link) -> String {
@@ -112,8 +112,8 @@ fn link_statement(report: &Report, link: &Link) -> String {
     };
     let gpus = kind(upper) == Some(NodeKind::Gpu) && kind(lower) == Some(NodeKind::Gpu);
     let aside = if gpus { ", constraint=false" } else { "" };
-    let (upper, lower) = (dot_quoted(&[upper]), dot_quoted(&[lower]));
-    format!("{upper} -- {lower} [label={}{pen}{aside}]", dot_quoted(&lines))
+    let (upper, lower) = (dot_quoted(upper), dot_quoted(lower));
+    format!("{upper} -- {lower} [label={}{pen}{aside}]", dot_label(&lines))
 }
 
 /// Lanes of a PCIe link and what they could be, from the PCI tree.

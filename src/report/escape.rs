@@ -1,17 +1,21 @@
 //! Names that come from a machine are shown, never obeyed: control characters become visible.
 
 use std::borrow::Cow;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// Whether a terminal might act on this character rather than show it: controls (ESC, newline,
-/// the C1 range with its one-character CSI), marks that reorder or hide text, line separators.
-pub(super) const fn acts(c: char) -> bool {
+/// the C1 range with its one-character CSI), marks that reorder or hide text, line separators,
+/// the invisible tag characters, and what is no character at all.
+pub const fn acts(c: char) -> bool {
     matches!(c,
-        '\u{0}'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{ad}' | '\u{61c}'
-        | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+        '\u{0}'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{ad}' | '\u{61c}' | '\u{180e}'
+        | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
+        | '\u{fff9}'..='\u{fffb}' | '\u{fdd0}'..='\u{fdef}' | '\u{e0000}'..='\u{e0fff}')
+        || c as u32 & 0xfffe == 0xfffe
 }
 
 /// The text with such characters written out: `\n`, `\u{1b}`.
-pub(super) fn clean(text: &str) -> Cow<'_, str> {
+pub fn clean(text: &str) -> Cow<'_, str> {
     if !text.contains(acts) {
         return Cow::Borrowed(text);
     }
@@ -27,10 +31,34 @@ pub(super) fn clean(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// The text as a quoted string of the dot language. Each element of `lines` is a line of a label.
-pub(super) fn dot_quoted(lines: &[&str]) -> String {
-    let escaped = |line: &&str| clean(line).replace('\\', "\\\\").replace('"', "\\\"");
-    format!("\"{}\"", lines.iter().map(escaped).collect::<Vec<_>>().join("\\n"))
+/// Characters of a name, or of a line of a label, that are shown; Graphviz draws boxes as wide as their text.
+const LABEL: usize = 200;
+
+/// The name of a node as a quoted string of the dot language. Graphviz takes some 16 kB: a name
+/// that is too long keeps its beginning, and a hash tells it from others.
+pub(super) fn dot_quoted(name: &str) -> String {
+    match name.char_indices().nth(LABEL) {
+        Some((at, _)) => {
+            let mut hash = DefaultHasher::new();
+            name.hash(&mut hash);
+            format!("\"{}...{:016x}\"", dot_escaped(&name[..at]), hash.finish())
+        }
+        None => format!("\"{}\"", dot_escaped(name)),
+    }
+}
+
+fn dot_escaped(text: &str) -> String {
+    // Graphviz reads HTML entities in names and labels.
+    clean(text).replace('\\', "\\\\").replace('"', "\\\"").replace('&', "&amp;")
+}
+
+/// A label of the dot language, line by line; lines that are too long end in dots.
+pub(super) fn dot_label(lines: &[&str]) -> String {
+    let short = |line: &&str| match line.char_indices().nth(LABEL) {
+        Some((at, _)) => dot_escaped(&line[..at]) + "...",
+        None => dot_escaped(line),
+    };
+    format!("\"{}\"", lines.iter().map(short).collect::<Vec<_>>().join("\\n"))
 }
 
 #[cfg(test)]
@@ -46,7 +74,9 @@ mod tests {
 
     #[test]
     fn dot_strings_cannot_be_left() {
-        assert_eq!(dot_quoted(&["a\"];b", "c\\"]), r#""a\"];b\nc\\""#);
-        assert_eq!(dot_quoted(&["x\ny"]), r#""x\\ny""#);
+        assert_eq!(dot_label(&["a\"];b", "c\\"]), r#""a\"];b\nc\\""#);
+        assert_eq!(dot_quoted("x\ny"), r#""x\\ny""#);
+        assert_eq!(dot_quoted("&#27;[2J"), r#""&amp;#27;[2J""#);
+        assert_eq!(dot_label(&[&"W".repeat(10_000)]).len(), LABEL + 5);
     }
 }

@@ -136,9 +136,9 @@ fn tight_rate(value: f64) -> String {
 }
 
 /// What stands in a cell: a figure with its mark and per cent, or a word.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) enum Figure {
-    Number { value: String, percent: Option<String> },
+    Number { value: String, percent: Option<f64> },
     Word(&'static str),
 }
 
@@ -168,10 +168,7 @@ impl Figure {
             (Status::Measured, Some(achieved)) => {
                 let staged = if peer.path == Path::Staged { "s" } else { "" };
                 let unsure = if peer.verified == Verified::Inconclusive { "?" } else { "" };
-                Self::Number {
-                    value: format!("{}{staged}{unsure}", tight_rate(achieved.0)),
-                    percent: peer.percent.map(|percent| format!("{percent:.0}%")),
-                }
+                Self::Number { value: format!("{}{staged}{unsure}", tight_rate(achieved.0)), percent: peer.percent }
             }
             (Status::Measured | Status::Failed, _) => Self::Word("fail"),
             (Status::Hung, _) => Self::Word("hung"),
@@ -215,17 +212,19 @@ pub(super) fn legend<'a>(figures: impl IntoIterator<Item = &'a Figure>) -> Vec<(
 
 /// Figures as cells in which values and per cent each keep to a column of their own.
 pub(super) fn cells(figures: &[(Pair, Figure)], highlights: &Highlights) -> Vec<(Pair, Cell)> {
+    let text = |percent: f64| format!("{percent:.0}%");
     let mut percent_width = 0;
     for (_, figure) in figures {
         if let Figure::Number { percent: Some(percent), .. } = figure {
-            percent_width = percent_width.max(percent.len());
+            percent_width = percent_width.max(text(*percent).len());
         }
     }
     let cell = |pair: Pair, figure: &Figure| {
         let found = highlights.pair(pair);
         match figure {
             Figure::Number { value, percent: Some(percent) } => {
-                Cell::new(format!("{value} {percent:>percent_width$}"), found)
+                let cell = Cell::new(format!("{value} {:>percent_width$}", text(*percent)), found);
+                cell.with_share(Some(*percent))
             }
             Figure::Number { value, percent: None } if percent_width > 0 => {
                 Cell::new(format!("{value} {:>percent_width$}", "?"), found)

@@ -19,30 +19,21 @@ const SHOWN_PER_RULE: usize = 3;
 /// Reasons for missing measurements that are shown.
 const SHOWN_REASONS: usize = 6;
 
-/// Column at which the text of a finding starts.
-const HANG: usize = 9;
-
-/// Column at which its evidence and next step start.
-const HANG_BELOW: usize = 15;
-
 /// Says at the very top when the machine is not a real one. Every format of text begins so.
 pub(super) fn simulated(page: &mut Page, report: &Report) {
     if report.machine != "live" {
         let name = &report.machine;
-        page.line(Paint::Warning, &format!("SIMULATED machine {name}: no figure below comes from real hardware"));
-        page.blank();
+        page.banner(&format!("SIMULATED machine {name}: no figure below comes from real hardware"));
     }
 }
 
 /// Says so when the run did not come to its end.
 pub(super) fn interrupted(page: &mut Page, report: &Report) {
     if report.measurements.as_ref().is_some_and(|measurements| measurements.interrupted) {
-        page.line(Paint::Warning, "INTERRUPTED: this report is partial and holds what was measured until then");
-        page.blank();
+        page.banner("INTERRUPTED: this report is partial and holds what was measured until then");
     }
     if report.measurements.as_ref().is_some_and(|measurements| measurements.cut_off) {
-        page.line(Paint::Warning, "RECOVERED: the run was cut off, and this report holds what its journal has");
-        page.blank();
+        page.banner("RECOVERED: the run was cut off, and this report holds what its journal has");
     }
 }
 
@@ -70,25 +61,17 @@ pub(super) fn write(page: &mut Page, report: &Report) {
         if shown < alike.len() {
             let subjects: Vec<_> = alike[shown..].iter().map(|finding| finding.subject.to_string()).collect();
             let text = format!("{} more like this: {} [{}]", subjects.len(), subjects.join(", "), finding.code);
-            page.blank();
-            page.item(0, HANG, word(finding.severity), paint(finding.severity), &text);
+            page.finding(label(finding.severity), &text, "", "");
         }
     }
 }
 
 fn finding_in_full(page: &mut Page, finding: &Finding, snapshot: &Snapshot) {
-    page.blank();
     let text = match subject(finding, snapshot) {
         Some(subject) => format!("{subject}: {} [{}]", finding.message, finding.code),
         None => format!("{} [{}]", finding.message, finding.code),
     };
-    page.item(0, HANG, word(finding.severity), paint(finding.severity), &text);
-    if !finding.evidence.is_empty() {
-        page.item(HANG, HANG_BELOW, "seen", Paint::Faint, &evidence::text(finding));
-    }
-    if !finding.next_step.is_empty() {
-        page.item(HANG, HANG_BELOW, "do", Paint::Faint, &finding.next_step);
-    }
+    page.finding(label(finding.severity), &text, &evidence::text(finding), &finding.next_step);
 }
 
 /// The subject and its place, where the message does not name it by itself.
@@ -107,12 +90,13 @@ pub(super) fn subject(finding: &Finding, snapshot: &Snapshot) -> Option<String> 
     })
 }
 
-const fn word(severity: Severity) -> &'static str {
-    match severity {
+const fn label(severity: Severity) -> (&'static str, Paint) {
+    let word = match severity {
         Severity::Info => "info",
         Severity::Warning => "warning",
         Severity::Error => "ERROR",
-    }
+    };
+    (word, paint(severity))
 }
 
 /// Where the subject is found in the chassis: PCI address, and slot where the firmware names it.

@@ -45,8 +45,9 @@ impl Formatter for Tidy<'_> {
         let mut rest = fragment;
         while let Some((at, c)) = rest.char_indices().find(|&(_, c)| acts(c)) {
             to.write_all(&rest.as_bytes()[..at])?;
-            // Every character that acts lies in the basic plane: one escape each.
-            write!(to, "\\u{:04x}", u32::from(c))?;
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                write!(to, "\\u{unit:04x}")?;
+            }
             rest = &rest[at + c.len_utf8()..];
         }
         to.write_all(rest.as_bytes())
@@ -122,7 +123,7 @@ mod tests {
     #[test]
     fn hostile_names_stay_inert_and_intact() {
         let mut report = sample::healthy(2);
-        report.machine = "a\u{1b}]0;b\u{9b}2J\u{202e}\u{7f}\n\"c".into();
+        report.machine = "a\u{1b}]0;b\u{9b}2J\u{202e}\u{7f}\n\"c\u{e0041}\u{ffff}".into();
         let text = render(&report);
         assert!(!text.contains(|c: char| acts(c) && c != '\n'));
         assert_eq!(serde_json::from_str::<Report>(&text).unwrap().machine, report.machine);

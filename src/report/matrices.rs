@@ -78,7 +78,7 @@ impl<'a> Matrices<'a> {
         let figures: Vec<_> = Pair::ordered(self.gpus).into_iter().map(|pair| (pair, figure(pair))).collect();
         let cells: HashMap<_, _> = cells(&figures, &self.highlights).into_iter().collect();
         let cell = |pair| cells.get(&pair).cloned().unwrap_or_default();
-        page.table(&pair_matrix(self.gpus, |gpu| self.highlights.label(gpu), cell));
+        page.table(pair_matrix(self.gpus, |gpu| self.highlights.label(gpu), cell));
         page.note(Paint::Faint, &setup.to_string());
         if let Some(method) = self.method(setup) {
             page.note(Paint::Faint, &method);
@@ -108,7 +108,7 @@ impl<'a> Matrices<'a> {
             Some(_) => Cell::new("fail", Paint::Error),
             None => Cell::new("-", Paint::Faint),
         };
-        page.table(&pair_matrix(self.gpus, |gpu| self.highlights.label(gpu), cell));
+        page.table(pair_matrix(self.gpus, |gpu| self.highlights.label(gpu), cell));
     }
 }
 

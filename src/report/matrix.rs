@@ -11,13 +11,22 @@ use crate::model::placement::Pair;
 /// One cell.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Cell {
-    text: String,
-    paint: Paint,
+    pub(super) text: String,
+    pub(super) paint: Paint,
+    /// How much of what could be this is, in per cent: a shade where there are colours enough.
+    pub(super) share: Option<u8>,
 }
 
 impl Cell {
     pub(super) fn new(text: impl AsRef<str>, paint: Paint) -> Self {
-        Self { text: clean(text.as_ref()).into_owned(), paint }
+        Self { text: clean(text.as_ref()).into_owned(), paint, share: None }
+    }
+
+    /// The same cell with its share of what could be, in per cent.
+    pub(super) fn with_share(self, percent: Option<f64>) -> Self {
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped; what is no number is 0")]
+        let share = percent.map(|percent| percent.clamp(0.0, 100.0) as u8);
+        Self { share, ..self }
     }
 }
 
@@ -39,9 +48,11 @@ pub(super) enum Align {
 /// A table. The first `labels` columns stand at the left of every block it is split into.
 #[derive(Debug, Clone)]
 pub(super) struct Table {
-    labels: usize,
-    align: Vec<Align>,
-    rows: Vec<Vec<Cell>>,
+    pub(super) labels: usize,
+    /// The first so many rows are captions.
+    pub(super) head: usize,
+    pub(super) align: Vec<Align>,
+    pub(super) rows: Vec<Vec<Cell>>,
 }
 
 /// Columns between two columns of a table.
@@ -49,7 +60,7 @@ const GAP: usize = 2;
 
 impl Table {
     pub(super) fn new(labels: usize, align: Vec<Align>) -> Self {
-        Self { labels, align, rows: Vec::new() }
+        Self { labels, head: 0, align, rows: Vec::new() }
     }
 
     /// The same table with every column on this side.
@@ -65,9 +76,15 @@ impl Table {
         self.rows.push(row);
     }
 
-    /// Adds a row of captions.
+    /// Adds a row of captions, above all others.
+    pub(super) fn head_row(&mut self, cells: impl IntoIterator<Item = Cell>) {
+        self.row(cells);
+        self.head += 1;
+    }
+
+    /// Adds a row of captions in words, above all others.
     pub(super) fn captions<'a>(&mut self, captions: impl IntoIterator<Item = &'a str>) {
-        self.row(captions.into_iter().map(|caption| Cell::new(caption, Paint::Faint)));
+        self.head_row(captions.into_iter().map(|caption| Cell::new(caption, Paint::Faint)));
     }
 
     fn column_width(&self, column: usize) -> usize {
@@ -170,7 +187,7 @@ fn split_columns(text: &str, columns: usize) -> (&str, &str) {
 pub(super) fn pair_matrix(gpus: &[u32], label: impl Fn(u32) -> Cell, cell: impl Fn(Pair) -> Cell) -> Table {
     let align = std::iter::once(Align::Left).chain(gpus.iter().map(|_| Align::Right)).collect();
     let mut table = Table::new(1, align);
-    table.row(std::iter::once(Cell::default()).chain(gpus.iter().map(|&gpu| label(gpu))));
+    table.head_row(std::iter::once(Cell::default()).chain(gpus.iter().map(|&gpu| label(gpu))));
     for &source in gpus {
         let cells = gpus.iter().map(|&destination| {
             if source == destination { Cell::new("X", Paint::Faint) } else { cell(Pair { source, destination }) }

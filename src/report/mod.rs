@@ -1,4 +1,4 @@
-//! A report as text, JSON or a graph: one file per format, each a pure function of the report.
+//! A report as text, JSON, HTML or a graph: one file per format, each a pure function of the report.
 //!
 //! Nothing here prints or judges. Every string that came from a machine passes through [`escape`]
 //! on its way into text or dot, so that a device name cannot steer the terminal.
@@ -11,13 +11,17 @@ mod brief;
 pub mod comparison;
 mod crowd;
 pub mod dot;
-mod escape;
+pub mod escape;
 mod evidence;
 mod figures;
 mod findings;
 mod highlight;
+#[cfg(test)]
+mod hostile;
+pub mod html;
 pub mod json;
 pub mod junit;
+mod layout;
 pub mod line;
 mod machine;
 pub mod markdown;
@@ -27,7 +31,7 @@ mod page;
 mod paths;
 pub mod prometheus;
 #[cfg(test)]
-mod sample;
+pub(crate) mod sample;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -54,6 +58,8 @@ pub enum Format {
     Topo,
     /// For scripts.
     Json,
+    /// For a browser: one file by itself.
+    Html,
     /// JUnit XML, for CI systems.
     Junit,
     /// One line, for node health checkers.
@@ -73,6 +79,8 @@ pub enum Format {
 const EXTENSIONS: &[(&str, Format)] = &[
     ("json", Format::Json),
     ("txt", Format::Text),
+    ("html", Format::Html),
+    ("htm", Format::Html),
     ("md", Format::Markdown),
     ("xml", Format::Junit),
     ("prom", Format::Prometheus { pairs: false }),
@@ -83,11 +91,18 @@ const EXTENSIONS: &[(&str, Format)] = &[
 impl Format {
     /// What every report can be written to a file as.
     pub const OF_REPORTS: &[Self] =
-        &[Self::Text, Self::Json, Self::Markdown, Self::Junit, Self::Prometheus { pairs: false }];
+        &[Self::Text, Self::Json, Self::Html, Self::Markdown, Self::Junit, Self::Prometheus { pairs: false }];
 
     /// What a report of `topo` can be written to a file as.
-    pub const OF_TOPOLOGY: &[Self] =
-        &[Self::Text, Self::Json, Self::Markdown, Self::Junit, Self::Prometheus { pairs: false }, Self::Dot];
+    pub const OF_TOPOLOGY: &[Self] = &[
+        Self::Text,
+        Self::Json,
+        Self::Html,
+        Self::Markdown,
+        Self::Junit,
+        Self::Prometheus { pairs: false },
+        Self::Dot,
+    ];
 
     /// The same format, with or without series of every pair where it has such.
     #[must_use]
@@ -125,6 +140,7 @@ pub fn render(report: &Report, format: Format, style: &Style) -> String {
         Format::Text if report.measurements.is_none() => topo::render(report, style),
         Format::Text => text::render(report, style),
         Format::Json => json::render(report),
+        Format::Html => html::render(report, style.verbose),
         Format::Junit => junit::render(report),
         Format::Line => line::render(report),
         Format::Markdown => markdown::render(report),

@@ -34,7 +34,7 @@ pub(super) fn placements(page: &mut Page, measurements: &Measurements) {
         cells.push(or_dash(host_blocked(measurements, setup).map(rate)));
         table.row(cells);
     }
-    page.table(&table);
+    page.table(table);
     let note = format!("copy engine, issued by source, one way, {path}; per cent, overlap and host are medians");
     page.note(Paint::Faint, &note);
     let overlap = "share of a kernel, on the source or the destination, that ran beside the copy; where a stream is \
@@ -90,7 +90,7 @@ pub(super) fn others(page: &mut Page, measurements: &Measurements) {
         cells.push(Cell::new(if done < planned { format!("{done} of {planned}") } else { done.to_string() }, paint));
         table.row(cells);
     }
-    page.table(&table);
+    page.table(table);
 }
 
 /// Small-copy latency, direct and staged.
@@ -117,7 +117,7 @@ pub(super) fn latency(page: &mut Page, measurements: &Measurements) {
         cells.push(Cell::new(text, paint));
         table.row(cells);
     }
-    page.table(&table);
+    page.table(table);
 }
 
 /// PCIe links and counters while copies ran.
@@ -142,7 +142,7 @@ pub(super) fn links(page: &mut Page, measurements: &Measurements) {
             Cell::from(link.readings.to_string()),
         ]);
     }
-    page.table(&table);
+    page.table(table);
     for link in &measurements.links {
         if !link.throttle_reasons.is_empty() {
             let reasons = link.throttle_reasons.join(", ");

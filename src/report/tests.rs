@@ -41,6 +41,9 @@ fn pages_to_look_at() {
                 std::fs::write(folder.join(format!("{name}.{kind}.{width}.txt")), page).unwrap();
             }
         }
+        for (verbose, name) in [(false, format!("{name}.html")), (true, format!("{name}.verbose.html"))] {
+            std::fs::write(folder.join(name), super::html::render(&report, verbose)).unwrap();
+        }
         std::fs::write(folder.join(format!("{name}.dot")), render(&report, Format::Dot, &STYLE)).unwrap();
         std::fs::write(folder.join(format!("{name}.json")), render(&report, Format::Json, &STYLE)).unwrap();
         std::fs::write(folder.join(format!("{name}.color")), &pages(&report, 80, true)[0]).unwrap();
@@ -70,7 +73,10 @@ fn odd_widths_do_no_harm() {
     let report = sample::pcie_box();
     for width in [0, 1, 60, 79, 81, 100, 1000] {
         for page in pages(&report, width, false) {
-            assert!(page.lines().all(|line| line.width() <= width.max(super::page::MINIMUM_WIDTH)), "{width}: {page}");
+            assert!(
+                page.lines().all(|line| line.width() <= width.max(super::layout::MINIMUM_WIDTH)),
+                "{width}: {page}"
+            );
         }
     }
 }
@@ -104,6 +110,7 @@ fn names_are_shown_and_never_obeyed() {
     let report = sample::hostile();
     let mut written = pages(&report, 140, false).to_vec();
     written.push(render(&report, Format::Dot, &STYLE));
+    written.push(render(&report, Format::Html, &STYLE));
     written.push(render(&report, Format::Json, &STYLE));
     for page in written {
         assert!(page.chars().all(|c| c == '\n' || !super::escape::acts(c)), "{page}");
@@ -190,14 +197,14 @@ fn wide_matrices_are_split_and_lose_nothing() {
 fn files_tell_their_format() {
     use std::path::Path;
     for (name, format) in
-        [("a.json", Format::Json), ("a.b.TXT", Format::Text), ("x/y.dot", Format::Dot), ("g.gv", Format::Dot)]
+        [("a.json", Format::Json), ("a.b.TXT", Format::Text), ("x/y.dot", Format::Dot), ("r.html", Format::Html)]
     {
         assert_eq!(Format::for_path(Path::new(name)), Ok(format));
     }
     let error = Format::for_path(Path::new("report.pdf")).unwrap_err();
     assert_eq!(
         error,
-        "'report.pdf' does not say which format to write: let its name end in .json, .txt, .md, .xml, .prom, .dot, .gv"
+        "'report.pdf' does not say which format to write: let its name end in .json, .txt, .html, .htm, .md, .xml, .prom, .dot, .gv"
     );
     assert!(Format::for_path(Path::new("json")).is_err());
 }

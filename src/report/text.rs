@@ -3,7 +3,7 @@
 use super::figures::{Spread, count, gpus, rate, short};
 use super::matrices::Matrices;
 use super::page::{Page, Paint};
-use super::{Style, findings, machine, tables, topo};
+use super::{Style, findings, layout, machine, tables, topo};
 use crate::model::finding::Severity;
 use crate::model::measurement::{Measurements, Status};
 use crate::model::placement::Pair;
@@ -11,24 +11,29 @@ use crate::model::report::{Conclusion, Report};
 
 /// The whole report for people.
 pub fn render(report: &Report, style: &Style) -> String {
-    let mut page = Page::new(style);
-    findings::simulated(&mut page, report);
-    findings::interrupted(&mut page, report);
-    verdict(&mut page, report);
-    findings::write(&mut page, report);
-    findings::trouble(&mut page, report);
-    machine::write(&mut page, report);
+    let mut page = Page::new(style.verbose);
+    write(&mut page, report);
+    layout::text(&page, style)
+}
+
+/// The same, not laid out yet.
+pub(super) fn write(page: &mut Page, report: &Report) {
+    findings::simulated(page, report);
+    findings::interrupted(page, report);
+    verdict(page, report);
+    findings::write(page, report);
+    findings::trouble(page, report);
+    machine::write(page, report);
     let gpus = gpus(report);
     if gpus.len() > 1 {
         page.heading("Topology, as nvidia-smi topo -m has it");
-        topo::class_matrix(&mut page, report, &gpus);
-        topo::theoretical(&mut page, report, &gpus);
+        topo::class_matrix(page, report, &gpus);
+        topo::theoretical(page, report, &gpus);
     }
     if let Some(measurements) = &report.measurements {
-        figures(&mut page, report, measurements, &gpus);
+        figures(page, report, measurements, &gpus);
     }
-    timing(&mut page, report);
-    page.finish()
+    timing(page, report);
 }
 
 /// What was measured; nothing where all of it was skipped, which stands at the top with the reason.
@@ -82,9 +87,8 @@ fn verdict(page: &mut Page, report: &Report) {
         (tested, 0) => format!("all {tested} measurements made"),
         (tested, missing) => format!("{tested} measurements made, {missing} missing"),
     };
-    let label = format!("{word}:");
     let said = if parts.is_empty() { tested } else { format!("{}; {tested}", parts.join(", ")) };
-    page.item(0, 2, &label, paint, &said);
+    page.verdict(word, paint, &said);
     let summary = report.measurements.as_ref().and_then(|measurements| summary(report, measurements));
     if let Some(summary) = summary {
         page.line(Paint::Plain, &summary);

@@ -4,7 +4,7 @@ use super::figures::{ranges, rate};
 use super::highlight::Highlights;
 use super::matrix::{Align, Cell, Table, pair_matrix};
 use super::page::{Page, Paint};
-use super::{Style, crowd, findings, machine, paths};
+use super::{Style, crowd, findings, layout, machine, paths};
 use crate::model::placement::Pair;
 use crate::model::reading::{Reading, Unknown};
 use crate::model::report::Report;
@@ -14,20 +14,25 @@ use crate::model::units::{GbPerSecond, PciAddress};
 
 /// The facts of the machine and its graph.
 pub fn render(report: &Report, style: &Style) -> String {
-    let mut page = Page::new(style);
-    findings::simulated(&mut page, report);
-    findings::write(&mut page, report);
-    findings::trouble(&mut page, report);
-    machine::write(&mut page, report);
+    let mut page = Page::new(style.verbose);
+    write(&mut page, report);
+    layout::text(&page, style)
+}
+
+/// The same, not laid out yet.
+pub(super) fn write(page: &mut Page, report: &Report) {
+    findings::simulated(page, report);
+    findings::write(page, report);
+    findings::trouble(page, report);
+    machine::write(page, report);
     let gpus: Vec<_> = report.snapshot.gpus.iter().map(|gpu| gpu.index).collect();
     if !gpus.is_empty() {
         page.heading("Topology, as nvidia-smi topo -m has it");
-        full_matrix(&mut page, report, &gpus);
-        theoretical(&mut page, report, &gpus);
-        pcie_paths(&mut page, report);
-        nvlinks(&mut page, report);
+        full_matrix(page, report, &gpus);
+        theoretical(page, report, &gpus);
+        pcie_paths(page, report);
+        nvlinks(page, report);
     }
-    page.finish()
 }
 
 /// The class matrix of `check`: GPUs only.
@@ -41,7 +46,7 @@ pub(super) fn class_matrix(page: &mut Page, report: &Report, gpus: &[u32]) {
         None => Cell::from("?"),
     };
     // Class words read better from the left, as nvidia-smi sets them.
-    page.table(&pair_matrix(gpus, |gpu| highlights.label(gpu), class).aligned(Align::Left));
+    page.table(pair_matrix(gpus, |gpu| highlights.label(gpu), class).aligned(Align::Left));
 }
 
 /// What the matrix can hold: a GPU, or a network adapter with its names.
@@ -86,7 +91,7 @@ fn full_matrix(page: &mut Page, report: &Report, gpus: &[u32]) {
     }
     let mut table = Table::new(1, vec![Align::Left; devices.len() + 2]);
     let captions = devices.iter().map(|device| device.label.clone());
-    table.row(std::iter::once(Cell::default()).chain(captions).chain([Cell::new("NUMA", Paint::Faint)]));
+    table.head_row(std::iter::once(Cell::default()).chain(captions).chain([Cell::new("NUMA", Paint::Faint)]));
     for (row, from) in devices.iter().enumerate() {
         let mut cells = vec![from.label.clone()];
         for (column, to) in devices.iter().enumerate() {
@@ -101,7 +106,7 @@ fn full_matrix(page: &mut Page, report: &Report, gpus: &[u32]) {
         cells.push(Cell::from(from.numa.map_or_else(|| "?".to_owned(), |node| node.to_string())));
         table.row(cells);
     }
-    page.table(&table);
+    page.table(table);
     page.blank();
     for (number, (pci, names)) in adapters.iter().enumerate() {
         page.item(2, 10, &format!("NIC{number}"), Paint::Faint, &format!("{} at {pci}", names.join(", ")));
@@ -177,11 +182,13 @@ pub(super) fn theoretical(page: &mut Page, report: &Report, gpus: &[u32]) {
     }
     page.heading("Theoretical, source (row) → destination (column), GB/s");
     let highlights = Highlights::of(&report.findings);
+    let fastest = routes().filter_map(|route| Some(route.theoretical_gbps?.0)).fold(0.0, f64::max);
     let cell = |pair| {
-        let capacity = report.topology.route(pair).and_then(|route| text(route.theoretical_gbps));
-        capacity.map_or_else(|| Cell::new("?", Paint::Faint), Cell::from)
+        let capacity = report.topology.route(pair).and_then(|route| route.theoretical_gbps);
+        let share = capacity.map(|capacity| 100.0 * capacity.0 / fastest);
+        text(capacity).map_or_else(|| Cell::new("?", Paint::Faint), Cell::from).with_share(share)
     };
-    page.table(&pair_matrix(gpus, |gpu| highlights.label(gpu), cell));
+    page.table(pair_matrix(gpus, |gpu| highlights.label(gpu), cell));
     let mut slowest: Vec<&str> = routes().filter_map(|route| route.bottleneck.as_deref()).collect();
     slowest.sort_unstable();
     slowest.dedup();

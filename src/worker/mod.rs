@@ -13,6 +13,8 @@ pub mod supervisor;
 pub use handle::Worker;
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::common::{DEMO, H200X8, HARDWARE_REPORT, MACHINES, check, finish, peerscope, run, with};
+use crate::common::{DEMO, H200X8, HARDWARE_REPORT, MACHINES, check, finish, peerscope, place, run, text_of, with};
 use crate::shape::keys;
 
 fn golden(name: &str, text: &str) {
@@ -119,6 +119,17 @@ fn no_machine_is_left_out() {
     let listed: Vec<_> = listed.lines().filter_map(|line| line.strip_prefix("  ")?.split_whitespace().next()).collect();
     assert_eq!(listed, MACHINES);
     assert_eq!(listed, COVERED);
+}
+
+#[test]
+fn the_demo_machine_in_a_browser() {
+    let (_folder, file) = place("report.html");
+    run(&with(check("demo", "standard"), &["-o", &text_of(&file)]));
+    let page = std::fs::read_to_string(file).unwrap();
+    let timed = |line: &&str| [">Time</dt>", ">Run</dt>", ", started "].iter().any(|word| line.contains(word));
+    let (taken_out, kept): (Vec<_>, Vec<_>) = page.lines().partition(timed);
+    assert_eq!(taken_out.len(), 3, "{taken_out:?}");
+    golden("demo-html", &kept.join("\n"));
 }
 
 #[test]

@@ -84,9 +84,13 @@ fn a_full_stderr_changes_no_exit_code() {
 fn files_hold_what_stdout_has() {
     let (folder, json) = place("report.json");
     let file = |name: &str| text_of(&folder.path().join(name));
-    let (text, dot) = (file("topo.txt"), file("topo.dot"));
-    let ran = run(&["topo", "--machine", "demo", "-o", &text_of(&json), "-o", &text, "-o", &dot]);
+    let (text, dot, html) = (file("topo.txt"), file("topo.dot"), file("topo.html"));
+    let ran = run(&["topo", "--machine", "demo", "-o", &text_of(&json), "-o", &text, "-o", &dot, "-o", &html]);
     assert_eq!(ran.code, Some(1));
+    // The time of the run stands in the last lines.
+    let page = |page: &str| page.split("<footer>").next().unwrap().to_owned();
+    let shown = run(&["topo", "--machine", "demo", "--format", "html"]).stdout;
+    assert_eq!(page(&shown), page(&std::fs::read_to_string(&html).unwrap()));
     assert_eq!(run(&["topo", "--machine", "demo", "--format", "dot"]).stdout, std::fs::read_to_string(&dot).unwrap());
     assert!(read_json(&json)["measurements"].is_null());
     assert!(std::fs::read_to_string(&text).unwrap().starts_with("SIMULATED machine demo"));
@@ -114,6 +118,8 @@ fn a_simulated_report_says_so_first_in_every_format() {
         assert!(run(&["topo", "--machine", machine]).stdout.starts_with(&said), "{machine}");
         let dot = run(&["topo", "--machine", machine, "--format", "dot"]).stdout;
         assert!(dot.contains(&format!("simulated machine {machine}")) || dot.contains(&said), "{machine}: {dot}");
+        let html = run(&["topo", "--machine", machine, "--format", "html"]).stdout;
+        assert!(html.contains(&format!("<p class=\"banner\" role=\"note\">{said}")), "{machine}: {html}");
     }
     assert!(!run(&["diagnose", HARDWARE_REPORT]).stdout.contains("SIMULATED"));
 }
@@ -190,4 +196,50 @@ fn on_a_terminal_there_is_colour_and_progress_that_stays_off_stdout() {
     let progress = on_a_terminal(&check, &[]).unwrap();
     assert!(progress.contains("left") && progress.contains("GPU "), "no progress on stderr: {progress:?}");
     assert_eq!(read_json(json)["machine"], "demo");
+}
+
+#[test]
+fn hostile_names_on_the_command_line_are_shown_and_not_obeyed() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
+    let evil = b"/nosuch/a\x1b[2J\x07\n\xff\xc2\x9b31m\xe2\x80\xae.json";
+    let folder = tempfile::tempdir().unwrap();
+    let garbage = folder.path().join(OsStr::from_bytes(b"x\x1b[31m\ny.json"));
+    std::fs::write(&garbage, "{").unwrap();
+    let os = OsStr::from_bytes;
+    let cases: Vec<Vec<&OsStr>> = vec![
+        vec![os(b"diagnose"), os(evil)],
+        vec![os(b"diagnose"), garbage.as_os_str()],
+        vec![os(b"topo"), os(b"--machine"), os(b"demo"), os(b"-o"), os(evil)],
+        vec![os(b"topo"), os(b"--machine"), os(b"demo"), os(b"-o"), os(b"a.\x1b[2J")],
+        vec![os(b"topo"), os(b"--machine"), os(b"a\x1b[2J\n")],
+        vec![os(b"topo"), os(b"--machine"), os(b"./a\x1b[2J\n.toml")],
+        vec![os(b"topo"), os(b"--machine"), os(evil)],
+        vec![os(b"topo"), os(b"--machine"), os(b"demo"), os(b"--gpus"), os(b"\x1b[2J\n")],
+        vec![os(b"explain"), os(b"\x1b[2J\n")],
+        vec![os(b"machines"), os(b"--show"), os(b"\x1b[2J\n")],
+        vec![os(b"check"), os(b"--profile"), os(b"\x1b[2J\xe2\x80\xae")],
+        vec![os(b"check"), os(b"--memory"), os(b"\x1b[2J")],
+        vec![os(b"\x1b[2J")],
+        vec![os(b"--\x1b[2J")],
+    ];
+    for arguments in cases {
+        let mut command = peerscope::<&str>(&[]);
+        let ran = finish(command.args(&arguments));
+        assert_eq!(ran.code, Some(2), "{arguments:?}: {ran:?}");
+        assert!(ran.stdout.is_empty(), "{ran:?}");
+        let acts = |c: char| c != '\n' && (c.is_control() || c == '\u{202e}');
+        assert!(!ran.stderr.contains(acts) && ran.stderr.ends_with('\n'), "{arguments:?}: {:?}", ran.stderr);
+        if ran.stderr.starts_with("peerscope: ") {
+            assert_eq!(ran.stderr.lines().count(), 1, "{arguments:?}: {}", ran.stderr);
+        }
+    }
+    // A report by such a name is one like any other.
+    let (_folder, report) = place("a\u{1b}[2J\nb.json");
+    assert_eq!(
+        run(&with(check("single", "quick"), &["-o", &text_of(&report)])).code,
+        run(&check("single", "quick")).code
+    );
+    assert_eq!(read_json(report)["machine"], "single");
 }

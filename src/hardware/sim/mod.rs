@@ -40,3 +40,6 @@ pub fn telemetry(spec: MachineSpec) -> Arc<dyn Telemetry> {
 pub fn driver(spec: MachineSpec) -> Result<Box<dyn Driver>, HardwareError> {
     Ok(Box::new(driver::SimDriver::new(spec)?))
 }
+
+#[cfg(test)]
+mod fuzz;

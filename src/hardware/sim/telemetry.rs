@@ -312,7 +312,8 @@ impl Telemetry for SimTelemetry {
 
 /// Every NVLink of a GPU with its number.
 fn each_link(spec: &GpuSpec) -> impl Iterator<Item = (&NvLinkSpec, u8)> {
-    spec.nvlinks.iter().flat_map(|links| std::iter::repeat_n(links, usize::from(links.count))).zip(0..)
+    // A link's number is eight bits: of more links than that, there are 256.
+    spec.nvlinks.iter().flat_map(|links| std::iter::repeat_n(links, usize::from(links.count))).zip(0..=u8::MAX)
 }
 
 #[cfg(test)]

@@ -20,8 +20,8 @@ use crate::model::snapshot::{
 use crate::model::topology::{Link, LinkClass, LinkKind, Node, NodeKind, PairRoute, Topology};
 use crate::model::units::{Bytes, GIB, GbPerSecond, MIB, PciAddress};
 
-pub(super) use nvswitch::{healthy, nothing_measured};
-pub(super) use pcie::{hostile, pcie_box};
+pub(crate) use nvswitch::{healthy, nothing_measured};
+pub(crate) use pcie::{hostile, pcie_box};
 
 fn pci(text: &str) -> PciAddress {
     text.parse().unwrap()
@@ -218,7 +218,7 @@ pub(super) fn finding(
 }
 
 /// GPUs of which nothing is known, on a host of which nothing is known, and nothing measured.
-pub(super) fn unknown(gpus: u32) -> Report {
+pub(crate) fn unknown(gpus: u32) -> Report {
     let why = Unknown::Denied("only root may read this".into());
     let snapshot = Snapshot {
         host: Host::unread(&why),

@@ -3,7 +3,7 @@
 use super::*;
 
 /// H200s on NVSwitch in a virtual machine, all as they should be.
-pub(in crate::report) fn healthy(gpus: u32) -> Report {
+pub(crate) fn healthy(gpus: u32) -> Report {
     let address = |index: u32| pci(&format!("0000:00:{:02x}.0", index + 5));
     let mut snapshot = Snapshot {
         host: host(),
@@ -76,7 +76,7 @@ pub(in crate::report) fn healthy(gpus: u32) -> Report {
 }
 
 /// The driver could not be opened, so that every measurement is missing.
-pub(in crate::report) fn nothing_measured() -> Report {
+pub(crate) fn nothing_measured() -> Report {
     let mut report = healthy(8);
     let measurements = report.measurements.as_mut().unwrap();
     let why = "cuInit failed with 802: system not yet initialized (is the fabric manager running?)";

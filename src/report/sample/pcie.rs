@@ -4,7 +4,7 @@ use super::*;
 
 /// Eight PCIe cards: GPU 3 in a x4 slot, GPUs 2 and 5 without peer access, 4 → 6 hangs and 6 → 4
 /// drops what it is sent; GPU 1 idles at Gen1; GPUs 6 and 7 share a switch.
-pub(in crate::report) fn pcie_box() -> Report {
+pub(crate) fn pcie_box() -> Report {
     use PciKind::{Endpoint, RootPort, SwitchDownstream, SwitchUpstream};
     let full = (4, 16);
     // GPU, root port, host bridge, NUMA node.
@@ -199,7 +199,7 @@ pub(in crate::report) fn pcie_box() -> Report {
 }
 
 /// Names that try to steer the terminal, everywhere a machine can put one.
-pub(in crate::report) fn hostile() -> Report {
+pub(crate) fn hostile() -> Report {
     let evil = "e\u{1b}[2Jv\u{9b}31mi\nl\r\u{202e}<b>\"]; x [\u{7}\\";
     let mut report = pcie_box();
     report.machine = evil.into();

@@ -16,6 +16,10 @@ impl Fixture {
         Self { root: tempfile::tempdir().unwrap() }
     }
 
+    pub fn root(&self) -> &Path {
+        self.root.path()
+    }
+
     pub fn sysfs(&self) -> Sysfs {
         Sysfs::at(self.root.path().join("sys"), self.root.path().join("proc"))
     }

@@ -8,6 +8,8 @@ mod read;
 
 #[cfg(test)]
 mod fixture;
+#[cfg(test)]
+mod fuzz;
 
 use std::path::PathBuf;
 

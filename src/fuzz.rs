@@ -1,0 +1,434 @@
+//! Hostile input for the tests of every room that reads what it did not write: valid input, broken
+//! in its structure. Short by default; `scripts/fuzz` makes it a million cases and more.
+
+use std::cell::Cell;
+use std::fmt::Debug;
+use std::io::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestError, TestRunner};
+use serde_json::{Map, Value};
+
+/// How many cases make up a run of weight 1, and where it is not given.
+const CASES: &str = "PEERSCOPE_FUZZ_CASES";
+const CASES_BY_DEFAULT: u32 = 1000;
+
+/// No case may take more processor time: some thousand times what most take. A busy machine makes
+/// nothing fail by it.
+const CASE_LIMIT: Duration = Duration::from_secs(5);
+
+/// A case that takes this long hangs. Chosen so that a test ends before a CI job does.
+const HANG: Duration = Duration::from_secs(60);
+
+/// Runs `case` on inputs of this strategy, `weight` times as many as the environment says, with
+/// 1 for a target whose cases take about a millisecond. Fails on a panic, an error, or a case
+/// beyond its time, with the smallest input that shows it; prints how many there were.
+pub fn run<S: Strategy>(target: &str, weight: f64, strategy: &S, case: impl Fn(S::Value) -> Result<(), String>)
+where
+    S::Value: Clone + Debug,
+{
+    let cases = std::env::var(CASES).ok().and_then(|cases| cases.parse().ok()).unwrap_or(CASES_BY_DEFAULT);
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count within u32")]
+    let cases = ((f64::from(cases) * weight) as u32).max(1);
+    let config = Config { cases, failure_persistence: None, max_shrink_iters: 2000, ..Config::default() };
+    let (began, watchdog, done) = (Instant::now(), Watchdog::start(target), Cell::new(0_u64));
+    let result = TestRunner::new(config).run(strategy, |input| {
+        watchdog.begin(&input);
+        let started = processor_time();
+        let result = case(input);
+        done.set(done.get() + 1);
+        watchdog.end();
+        let took = processor_time().saturating_sub(started);
+        prop_assert!(took < CASE_LIMIT, "it took {took:?}");
+        result.map_err(TestCaseError::fail)
+    });
+    let took = began.elapsed().as_secs_f64();
+    // cargo test holds back what the print macros write, not this.
+    let _ = writeln!(std::io::stderr(), "fuzz: {target}: {} cases in {took:.1} s", done.get());
+    match result {
+        Ok(()) => {}
+        Err(TestError::Fail(why, input)) => panic!("{target}: {why}\nsmallest input: {input:#?}"),
+        Err(TestError::Abort(why)) => panic!("{target}: {why}"),
+    }
+}
+
+/// What this thread has had of a processor; nothing where the kernel does not tell, and the watchdog
+/// is what is left then.
+fn processor_time() -> Duration {
+    let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    Duration::from_nanos(told.split(' ').next().and_then(|nanoseconds| nanoseconds.parse().ok()).unwrap_or_default())
+}
+
+/// Ends the process when a case hangs, which no test could.
+struct Watchdog {
+    /// Milliseconds since the start when the case that runs began; 0 where none does.
+    began: Arc<AtomicU64>,
+    input: Arc<Mutex<String>>,
+    start: Instant,
+}
+
+impl Watchdog {
+    fn start(target: &str) -> Self {
+        let (began, input, start) = (Arc::new(AtomicU64::new(0)), Arc::new(Mutex::new(String::new())), Instant::now());
+        let (watched, shown, target) = (Arc::downgrade(&began), Arc::clone(&input), target.to_owned());
+        std::thread::spawn(move || {
+            while let Some(began) = watched.upgrade() {
+                let began = Duration::from_millis(began.load(Ordering::Relaxed));
+                if !began.is_zero() && start.elapsed().saturating_sub(began) > HANG {
+                    let input = shown.lock().map(|input| input.clone()).unwrap_or_default();
+                    let _ = writeln!(std::io::stderr(), "fuzz: {target}: a case hangs: {input}");
+                    std::process::abort();
+                }
+                std::thread::sleep(Duration::from_millis(500));
+            }
+        });
+        Self { began, input, start }
+    }
+
+    fn begin(&self, input: &impl Debug) {
+        if let Ok(mut shown) = self.input.lock() {
+            shown.clear();
+            let _ = std::fmt::Write::write_fmt(&mut *shown, format_args!("{input:?}"));
+        }
+        let now = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.began.store(now.max(1), Ordering::Relaxed);
+    }
+
+    fn end(&self) {
+        self.began.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Pieces of names that try to steer what shows them.
+const FRAGMENTS: [&str; 34] = [
+    "\u{1b}[31m",
+    "\u{1b}]0;title\u{7}",
+    "\u{9b}2J",
+    "\0",
+    "\n",
+    "\r\n",
+    "\t",
+    "\u{8}",
+    "\u{7f}",
+    "\u{85}",
+    "\u{202e}",
+    "\u{2066}",
+    "\u{200b}",
+    "\u{feff}",
+    "\u{ffff}",
+    "\u{e0041}",
+    "\u{301}",
+    "<script>alert(1)</script>",
+    "</td></tr></table></style></title>",
+    "<!--",
+    "-->",
+    "]]>",
+    "&lt;",
+    "&#27;",
+    "&#x202e;",
+    "\"",
+    "'",
+    "\\",
+    "\\N",
+    "\"]; evil [label=\"",
+    "{{ 7 * 7 }}",
+    "日本語",
+    "%s%n",
+    "\u{a0}",
+];
+
+/// A name that nobody would give: pieces that steer, any characters, some of it long.
+pub fn evil() -> impl Strategy<Value = String> + Clone {
+    let piece = prop_oneof![
+        8 => prop::sample::select(&FRAGMENTS[..]).prop_map(str::to_owned),
+        2 => any::<String>(),
+        1 => Just("W".repeat(10_000)),
+    ];
+    prop::collection::vec(piece, 0..5).prop_map(|pieces| pieces.concat())
+}
+
+/// What a value is replaced by, or what is done to it.
+#[derive(Debug, Clone)]
+pub enum Mutation {
+    /// This text stands there: a number, a word, another type.
+    Literal(&'static str),
+    /// This string.
+    Text(String),
+    /// It goes.
+    Delete,
+    /// An element stands there so often.
+    Repeat(u16),
+    /// So many arrays around it.
+    Nest(u16),
+    /// What stands elsewhere.
+    CopyOf(Vec<u16>),
+    /// Its key is another.
+    Rename(String),
+}
+
+/// Values that fit nowhere, or only just. JSON all of them.
+const LITERALS: [&str; 28] = [
+    "null",
+    "true",
+    "false",
+    "0",
+    "-0.0",
+    "-1",
+    "1",
+    "2",
+    "7",
+    "63",
+    "255",
+    "256",
+    "65535",
+    "4000000000",
+    "4294967295",
+    "4294967296",
+    "9007199254740993",
+    "9223372036854775807",
+    "18446744073709551615",
+    "1e-308",
+    "1e308",
+    "-1e308",
+    "0.1",
+    "1e40",
+    "[]",
+    "{}",
+    "\"\"",
+    "\"0000:01:00.0\"",
+];
+
+/// A mutation.
+pub fn mutation() -> impl Strategy<Value = Mutation> {
+    prop_oneof![
+        6 => prop::sample::select(&LITERALS[..]).prop_map(Mutation::Literal),
+        3 => evil().prop_map(Mutation::Text),
+        3 => Just(Mutation::Delete),
+        2 => (2..200_u16).prop_map(Mutation::Repeat),
+        1 => (1..400_u16).prop_map(Mutation::Nest),
+        3 => path().prop_map(Mutation::CopyOf),
+        1 => evil().prop_map(Mutation::Rename),
+    ]
+}
+
+/// A way down into a value: at each level one of its children, round and round.
+pub fn path() -> impl Strategy<Value = Vec<u16>> {
+    prop::collection::vec(any::<u16>(), 1..8)
+}
+
+/// Some mutations, each at its place.
+pub fn mutations() -> impl Strategy<Value = Vec<(Vec<u16>, Mutation)>> {
+    prop::collection::vec((path(), mutation()), 1..6)
+}
+
+/// The value with these mutations, one after the other.
+pub fn mutated(base: &Value, mutations: &[(Vec<u16>, Mutation)]) -> Value {
+    let mut value = base.clone();
+    for (path, mutation) in mutations {
+        apply(&mut value, path, mutation);
+    }
+    value
+}
+
+fn apply(root: &mut Value, path: &[u16], mutation: &Mutation) {
+    let copy = match mutation {
+        Mutation::CopyOf(from) => Some(at(root, from).clone()),
+        _ => None,
+    };
+    let Some((last, way)) = path.split_last() else { return };
+    let parent = at_mut(root, way);
+    match parent {
+        Value::Array(elements) if !elements.is_empty() => {
+            let place = usize::from(*last) % elements.len();
+            match mutation {
+                Mutation::Delete => {
+                    elements.remove(place);
+                }
+                Mutation::Repeat(times) => {
+                    let again = vec![elements[place].clone(); usize::from(*times)];
+                    elements.splice(place..place, again);
+                }
+                _ => replace(&mut elements[place], mutation, copy),
+            }
+        }
+        Value::Object(fields) if !fields.is_empty() => {
+            let Some(key) = fields.keys().nth(usize::from(*last) % fields.len()).cloned() else { return };
+            match mutation {
+                Mutation::Delete => {
+                    fields.remove(&key);
+                }
+                Mutation::Rename(name) => {
+                    if let Some(value) = fields.remove(&key) {
+                        fields.insert(name.clone(), value);
+                    }
+                }
+                _ => replace(&mut fields[&key], mutation, copy),
+            }
+        }
+        other => replace(other, mutation, copy),
+    }
+}
+
+fn replace(value: &mut Value, mutation: &Mutation, copy: Option<Value>) {
+    match mutation {
+        Mutation::Literal(text) => *value = serde_json::from_str(text).unwrap_or_default(),
+        Mutation::Text(text) => *value = Value::String(text.clone()),
+        Mutation::Delete => *value = Value::Null,
+        Mutation::Repeat(times) => *value = Value::Array(vec![value.take(); usize::from(*times)]),
+        Mutation::Nest(depth) => *value = (0..*depth).fold(value.take(), |inner, _| Value::Array(vec![inner])),
+        Mutation::CopyOf(_) => *value = copy.unwrap_or_default(),
+        Mutation::Rename(name) => *value = Value::Object(Map::from_iter([(name.clone(), value.take())])),
+    }
+}
+
+fn at<'a>(value: &'a Value, path: &[u16]) -> &'a Value {
+    let mut here = value;
+    for step in path {
+        here = match here {
+            Value::Array(elements) if !elements.is_empty() => &elements[usize::from(*step) % elements.len()],
+            Value::Object(fields) if !fields.is_empty() => {
+                match fields.values().nth(usize::from(*step) % fields.len()) {
+                    Some(next) => next,
+                    None => return here,
+                }
+            }
+            _ => return here,
+        };
+    }
+    here
+}
+
+fn at_mut<'a>(value: &'a mut Value, path: &[u16]) -> &'a mut Value {
+    let mut here = value;
+    for step in path {
+        let is_container = match &*here {
+            Value::Array(elements) => !elements.is_empty(),
+            Value::Object(fields) => !fields.is_empty(),
+            _ => false,
+        };
+        if !is_container {
+            return here;
+        }
+        here = match here {
+            Value::Array(elements) => {
+                let place = usize::from(*step) % elements.len();
+                &mut elements[place]
+            }
+            Value::Object(fields) => {
+                let place = usize::from(*step) % fields.len();
+                match fields.values_mut().nth(place) {
+                    Some(next) => next,
+                    // Not so: `place` lies within.
+                    None => unreachable!("an object is not empty"),
+                }
+            }
+            _ => unreachable!("a container has children"),
+        };
+    }
+    here
+}
+
+/// What is done to a text, whatever it means.
+#[derive(Debug, Clone)]
+pub enum Edit {
+    /// These bytes stand there.
+    Insert(Vec<u8>),
+    /// So many bytes go.
+    Remove(u16),
+    /// A bit is another.
+    Flip(u8),
+    /// It ends there.
+    Cut,
+    /// So many bytes from there come again at the end.
+    Again(u16),
+}
+
+/// Bytes that mean something to a parser.
+const TOKENS: [&str; 36] = [
+    "\"",
+    "'",
+    "[",
+    "]",
+    "[[",
+    "{",
+    "}",
+    "=",
+    ",",
+    ":",
+    ".",
+    "#",
+    "\n",
+    "\\u0000",
+    "\\ud800",
+    "\\",
+    "nan",
+    "-inf",
+    "1e999",
+    "-1",
+    "0x",
+    "99999999999999999999",
+    "true",
+    "null",
+    "\u{feff}",
+    "\0",
+    "\u{1b}[2J",
+    "\"\"\"",
+    "'''",
+    "GiB",
+    "e",
+    "_",
+    "-",
+    "10de:",
+    "18446744073709551615",
+    "1979-05-27T07:32:00Z",
+];
+
+/// An edit and where it is made.
+pub fn edits(most: usize) -> impl Strategy<Value = Vec<(u32, Edit)>> {
+    let edit = prop_oneof![
+        4 => prop::sample::select(&TOKENS[..]).prop_map(|token| Edit::Insert(token.into())),
+        1 => (prop::sample::select(&TOKENS[..]), 2..5000_usize).prop_map(|(token, n)| Edit::Insert(token.repeat(n).into())),
+        1 => evil().prop_map(|text| Edit::Insert(text.into())),
+        1 => prop::collection::vec(any::<u8>(), 1..64).prop_map(Edit::Insert),
+        3 => (1..40_u16).prop_map(Edit::Remove),
+        3 => any::<u8>().prop_map(Edit::Flip),
+        1 => Just(Edit::Cut),
+        1 => (1..2000_u16).prop_map(Edit::Again),
+    ];
+    prop::collection::vec((any::<u32>(), edit), 0..=most)
+}
+
+/// The text with these edits, one after the other.
+pub fn edited(text: &[u8], edits: &[(u32, Edit)]) -> Vec<u8> {
+    let mut bytes = text.to_vec();
+    for (place, edit) in edits {
+        let place = *place as usize % (bytes.len() + 1);
+        match edit {
+            Edit::Insert(more) => {
+                bytes.splice(place..place, more.iter().copied());
+            }
+            Edit::Remove(count) => {
+                bytes.drain(place..bytes.len().min(place + usize::from(*count)));
+            }
+            Edit::Flip(bit) => {
+                if let Some(byte) = bytes.get_mut(place) {
+                    *byte ^= 1 << (bit % 8);
+                }
+            }
+            Edit::Cut => bytes.truncate(place),
+            Edit::Again(count) => {
+                let again = bytes[place..bytes.len().min(place + usize::from(*count))].to_vec();
+                bytes.extend(again);
+            }
+        }
+    }
+    bytes
+}
+
+/// An error for people: one that says something, and has an end.
+pub fn assert_is_sentence(error: &str) -> Result<(), String> {
+    if error.trim().is_empty() { Err("an error without a word".to_owned()) } else { Ok(()) }
+}

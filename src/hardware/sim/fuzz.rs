@@ -1,0 +1,79 @@
+//! Descriptions of machines that were not written with care.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::{builtin, load, telemetry};
+use crate::discover::{Depth, discover};
+use crate::fuzz;
+use crate::topology;
+
+/// Machines to start from, as they are shown to be changed, and their structure.
+static BASES: LazyLock<Vec<(String, Value)>> = LazyLock::new(|| {
+    let machine = |name| {
+        let text = toml::to_string(&builtin::get(name).unwrap()).unwrap();
+        let value = toml::from_str(&text).unwrap();
+        (text, value)
+    };
+    ["h200x2", "single", "none", "exclusive", "pair-hangs"].map(machine).to_vec()
+});
+
+/// All that `topo --machine FILE` does before it judges.
+fn use_machine(text: &str) -> Result<(), String> {
+    match load::parse(text) {
+        Err(error) => fuzz::assert_is_sentence(&error.to_string()),
+        Ok(spec) => {
+            let snapshot = discover(telemetry(spec), Depth::Everything, Duration::from_secs(4));
+            // A thread that panicked has left its question open.
+            if let Some(problem) = snapshot.problems.iter().find(|problem| problem.contains("broke off")) {
+                return Err(problem.clone());
+            }
+            topology::build(&snapshot);
+            Ok(())
+        }
+    }
+}
+
+/// TOML has no null.
+fn without_nulls(value: &mut Value) {
+    match value {
+        Value::Array(elements) => {
+            elements.retain(|element| !element.is_null());
+            elements.iter_mut().for_each(without_nulls);
+        }
+        Value::Object(fields) => {
+            fields.retain(|_, value| !value.is_null());
+            fields.values_mut().for_each(without_nulls);
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn more_links_than_a_number_has_room_for_are_cut_or_refused() {
+    let mut spec = builtin::get("h200x2").unwrap();
+    spec.gpus[0].nvlinks = vec![spec.gpus[0].nvlinks[0].clone(); 20];
+    use_machine(&toml::to_string(&spec).unwrap()).unwrap();
+}
+
+#[test]
+fn fuzz_machines_of_broken_structure() {
+    let strategy = (0..BASES.len(), fuzz::mutations());
+    fuzz::run("machine, structure", 0.5, &strategy, |(base, mutations)| {
+        let mut value = fuzz::mutated(&BASES[base].1, &mutations);
+        without_nulls(&mut value);
+        // What TOML cannot write, such as numbers beyond 63 bits, is left to the other test.
+        toml::to_string(&value).map_or(Ok(()), |text| use_machine(&text))
+    });
+}
+
+#[test]
+fn fuzz_machines_of_broken_text() {
+    let strategy = (0..BASES.len(), fuzz::edits(4));
+    fuzz::run("machine, text", 0.5, &strategy, |(base, edits)| {
+        let text = fuzz::edited(BASES[base].0.as_bytes(), &edits);
+        use_machine(&String::from_utf8_lossy(&text))
+    });
+}

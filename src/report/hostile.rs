@@ -1,0 +1,304 @@
+//! Reports whose every name is hostile: what is written of them shows the names, and obeys none.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::sync::LazyLock;
+
+use proptest::prelude::*;
+use proptest::sample::Index;
+use serde_json::Value;
+
+use super::{Format, Style, escape, render, sample};
+use crate::fuzz;
+use crate::model::report::Report;
+
+/// Which place, which of those alike, and the name there.
+type Named = (Index, Index, String);
+
+/// A report with the places of all strings in it that may be any string.
+struct Base {
+    report: Value,
+    /// By the name of the place, without the numbers of list elements: the pointers of all of them.
+    places: BTreeMap<String, Vec<String>>,
+}
+
+static BASES: LazyLock<Vec<Base>> = LazyLock::new(|| {
+    let mut pcie = sample::hostile();
+    if let Some(measurements) = &mut pcie.measurements {
+        measurements.peer.retain(|peer| peer.pair.source < 3 && peer.pair.destination < 3);
+        measurements.driver.devices.truncate(3);
+        measurements.overlap.truncate(16);
+        measurements.latency.truncate(8);
+        measurements.driver.failure = Some("no".into());
+        measurements.driver.kernels_failure = Some("no".into());
+    }
+    pcie.topology.pairs.retain(|route| route.pair.source < 3 && route.pair.destination < 3);
+    pcie.snapshot.gpus.truncate(3);
+    let mut topo = pcie.clone();
+    topo.measurements = None;
+    [sample::healthy(2), pcie, topo, sample::unknown(2)].iter().map(Base::of).collect()
+});
+
+impl Base {
+    fn of(report: &Report) -> Self {
+        let report = serde_json::to_value(report).unwrap();
+        let mut found = Vec::new();
+        strings(&report, &mut String::new(), &mut found);
+        let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for pointer in found {
+            let name = pointer.split('/').filter(|part| part.parse::<u32>().is_err()).collect::<Vec<_>>().join("/");
+            places.entry(name).or_default().push(pointer);
+        }
+        // Words of a list are not free, nor are addresses: the report would not be read.
+        places.retain(|_, pointers| {
+            let mut tried = report.clone();
+            *tried.pointer_mut(&pointers[0]).unwrap() = Value::String("no word of any list".into());
+            serde_json::from_value::<Report>(tried).is_ok()
+        });
+        Self { report, places }
+    }
+
+    /// The report with the names at these places.
+    fn with(&self, names: &[Named]) -> Report {
+        let mut report = self.report.clone();
+        let places: Vec<_> = self.places.values().collect();
+        for (place, which, name) in names {
+            let pointers = places[place.index(places.len())];
+            *report.pointer_mut(&pointers[which.index(pointers.len())]).unwrap() = Value::String(name.clone());
+        }
+        serde_json::from_value(report).unwrap()
+    }
+}
+
+fn strings(value: &Value, pointer: &mut String, found: &mut Vec<String>) {
+    let mut below = |key: &str, value: &Value| {
+        let length = pointer.len();
+        pointer.push('/');
+        pointer.push_str(&key.replace('~', "~0").replace('/', "~1"));
+        strings(value, pointer, found);
+        pointer.truncate(length);
+    };
+    match value {
+        Value::Array(elements) => elements.iter().enumerate().for_each(|(n, value)| below(&n.to_string(), value)),
+        Value::Object(fields) => fields.iter().for_each(|(key, value)| below(key, value)),
+        Value::String(_) => found.push(pointer.clone()),
+        _ => {}
+    }
+}
+
+/// Names for a report: the same places with hostile ones and with tame ones, alike in which of
+/// them are equal, so that what is grouped by name is grouped alike.
+fn named(names: &[Named]) -> [Vec<Named>; 2] {
+    let hostile = names.iter().enumerate().map(|(n, (place, which, name))| (*place, *which, format!("n{n}{name}")));
+    let tame = names.iter().enumerate().map(|(n, (place, which, _))| (*place, *which, format!("n{n}")));
+    [hostile.collect(), tame.collect()]
+}
+
+fn names() -> impl Strategy<Value = Vec<Named>> {
+    prop::collection::vec((any::<Index>(), any::<Index>(), fuzz::evil()), 1..12)
+}
+
+fn style(color: bool) -> Style {
+    Style { width: 80, color, verbose: true }
+}
+
+/// Nothing that acts, but line ends.
+fn is_inert(text: &str) -> Result<(), String> {
+    match text.chars().find(|&c| c != '\n' && escape::acts(c)) {
+        Some(c) => Err(format!("{c:?} in {text:?}")),
+        None => Ok(()),
+    }
+}
+
+/// The text without this tool's own colours.
+fn without_colors(text: &str) -> String {
+    const OWN: [&str; 6] = ["[0m", "[1m", "[2m", "[31m", "[32m", "[33m"];
+    let mut parts = text.split('\u{1b}');
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        match OWN.iter().find_map(|code| part.strip_prefix(code)) {
+            Some(rest) => plain.push_str(rest),
+            None => plain.push_str(&format!("\u{1b}{part}")),
+        }
+    }
+    plain
+}
+
+/// How often each element stands in a page, and what a parser of browsers says against it.
+fn elements(page: &str) -> (BTreeMap<String, u32>, Vec<String>) {
+    let parsed = scraper::Html::parse_document(page);
+    let mut elements: BTreeMap<String, u32> = BTreeMap::new();
+    for element in parsed.tree.values().filter_map(|node| node.as_element()) {
+        *elements.entry(element.name().to_owned()).or_default() += 1;
+        for (attribute, _) in element.attrs() {
+            *elements.entry(format!("{} {attribute}", element.name())).or_default() += 1;
+        }
+    }
+    (elements, parsed.errors.iter().map(ToString::to_string).collect())
+}
+
+/// A graph without its quoted strings: what of it is syntax.
+fn syntax(graph: &str) -> Result<String, String> {
+    let mut syntax = String::new();
+    let mut characters = graph.chars();
+    while let Some(c) = characters.next() {
+        if c != '"' {
+            syntax.push(c);
+            continue;
+        }
+        syntax.push_str("\"\"");
+        loop {
+            match characters.next() {
+                Some('\\') => drop(characters.next()),
+                Some('"') => break,
+                Some(_) => {}
+                None => return Err(format!("a string does not end: {graph}")),
+            }
+        }
+    }
+    let allowed = |c: char| c.is_ascii_alphanumeric() || " \n#=,;[]{}\"._-".contains(c);
+    match syntax.chars().find(|&c| !allowed(c)) {
+        Some(c) => Err(format!("{c:?} outside of a string: {graph}")),
+        None => Ok(syntax),
+    }
+}
+
+#[test]
+fn fuzz_names_in_every_format() {
+    let strategy = (0..BASES.len(), names());
+    fuzz::run("names, every format", 0.1, &strategy, |(base, names)| {
+        let [hostile, tame] = named(&names).map(|names| BASES[base].with(&names));
+        for format in [Format::Text, Format::Topo] {
+            is_inert(&render(&hostile, format, &style(false)))?;
+            is_inert(&without_colors(&render(&hostile, format, &style(true))))?;
+        }
+        let json = render(&hostile, Format::Json, &style(false));
+        is_inert(&json)?;
+        let back: Value = serde_json::from_str(&json).map_err(|error| error.to_string())?;
+        if texts(&back) != texts(&serde_json::to_value(&hostile).map_err(|error| error.to_string())?) {
+            return Err("a name is another in the JSON".to_owned());
+        }
+        let pages = [&hostile, &tame].map(|report| render(report, Format::Html, &style(false)));
+        is_inert(&pages[0])?;
+        let [(hostile_elements, errors), (tame_elements, _)] = pages.map(|page| elements(&page));
+        if hostile_elements != tame_elements || !errors.is_empty() {
+            return Err(format!("{hostile_elements:?} where {tame_elements:?} should be; {errors:?}"));
+        }
+        let [graph, tame_graph] = [&hostile, &tame].map(|report| render(report, Format::Dot, &style(false)));
+        is_inert(&graph)?;
+        if syntax(&graph)? != syntax(&tame_graph)? {
+            return Err(format!("a name changed the graph: {graph}"));
+        }
+        Ok(())
+    });
+}
+
+/// Every string of a report, and where it stands.
+fn texts(report: &Value) -> Vec<(String, Option<&Value>)> {
+    let mut found = Vec::new();
+    strings(report, &mut String::new(), &mut found);
+    found.into_iter().map(|pointer| (pointer.clone(), report.pointer(&pointer))).collect()
+}
+
+#[test]
+fn fuzz_names_by_themselves() {
+    fuzz::run("names, cleaned", 4.0, &fuzz::evil(), |name| {
+        is_inert(&escape::clean(&name).replace('\n', ""))?;
+        syntax(&escape::dot_quoted(&name))?;
+        syntax(&escape::dot_label(&[&name, &name])).map(drop)
+    });
+}
+
+#[test]
+fn pages_are_valid() {
+    for report in [
+        sample::healthy(1),
+        sample::healthy(8),
+        sample::pcie_box(),
+        sample::hostile(),
+        sample::unknown(0),
+        sample::nothing_measured(),
+    ] {
+        for verbose in [false, true] {
+            let page = render(&report, Format::Html, &Style { verbose, ..style(false) });
+            let (elements, errors) = elements(&page);
+            assert!(errors.is_empty(), "{errors:?}");
+            assert_eq!([elements["html"], elements["h1"], elements["main"]], [1; 3]);
+            for forbidden in ["script", "link", "img", "iframe", "form", "style src"] {
+                assert!(!elements.contains_key(forbidden), "{forbidden}");
+            }
+            assert!(
+                !page.contains("http:") && !page.contains("https:") && !page.contains("url("),
+                "nothing is fetched"
+            );
+        }
+    }
+}
+
+/// Each place of a report by itself: none may be forgotten.
+#[test]
+fn no_place_of_a_report_is_shown_as_it_is() {
+    let mut tried = BTreeSet::new();
+    for base in BASES.iter() {
+        for (place, pointers) in &base.places {
+            tried.insert(place.clone());
+            let mut report = base.report.clone();
+            for pointer in pointers {
+                *report.pointer_mut(pointer).unwrap() = Value::String("a\u{1b}[31m\u{9b}2J\n\u{202e}<b>&".into());
+            }
+            let report: Report = serde_json::from_value(report).unwrap();
+            for format in [
+                Format::Text,
+                Format::Topo,
+                Format::Json,
+                Format::Html,
+                Format::Dot,
+                Format::Markdown,
+                Format::Junit,
+                Format::Line,
+                Format::Prometheus { pairs: true },
+            ] {
+                let text = render(&report, format, &style(false));
+                is_inert(&text).unwrap_or_else(|why| panic!("{place} as {format:?}: {why}"));
+                assert!(format != Format::Html || !text.contains("<b>"), "{place}");
+            }
+        }
+    }
+    assert!(tried.len() > 40, "{tried:?}");
+}
+
+#[test]
+fn graphviz_accepts_hostile_names() {
+    let evil = ["&#27;<b>\"]; x [\\N", "\\", "\u{1b}\0\u{ffff}", &"W".repeat(20_000), "&bogus;&amp;lt", ""];
+    for name in evil {
+        let mut report = sample::pcie_box();
+        report.machine = name.into();
+        let named = |id: &str| format!("{id}{name}");
+        for node in &mut report.topology.nodes {
+            node.label = name.into();
+            node.id = named(&node.id);
+        }
+        for link in &mut report.topology.links {
+            (link.label, link.upper, link.lower) = (name.into(), named(&link.upper), named(&link.lower));
+        }
+        let graph = render(&report, Format::Dot, &style(false));
+        let dot = Command::new("dot")
+            .arg("-Tsvg")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
+        let Ok(mut dot) = dot else {
+            let _ = writeln!(std::io::stderr(), "\n*** SKIPPED: Graphviz (dot) is not installed ***\n");
+            return;
+        };
+        dot.stdin.take().unwrap().write_all(graph.as_bytes()).unwrap();
+        let output = dot.wait_with_output().unwrap();
+        let complaints = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && complaints.is_empty(), "{name:.40}: {complaints}");
+        let drawing = String::from_utf8(output.stdout).unwrap();
+        is_inert(&drawing.replace('\n', "")).unwrap();
+        assert_eq!(drawing.matches("class=\"node\"").count(), report.topology.nodes.len(), "{name:.40}");
+    }
+}

@@ -1,0 +1,194 @@
+//! A page laid out as text: wrapped to the width, coloured if it may be.
+
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+use super::Style;
+use super::matrix::Table;
+use super::page::{Block, GLUE, Page, Paint};
+
+/// Narrower terminals get lines of this width: below it neither hanging indents nor the first
+/// columns of tables leave room for the rest.
+pub(super) const MINIMUM_WIDTH: usize = 60;
+
+/// Column at which the text of a finding starts.
+const FINDING: usize = 9;
+
+/// Column at which its evidence and next step start.
+const BELOW_FINDING: usize = 15;
+
+/// The page as text.
+pub(super) fn text(page: &Page, style: &Style) -> String {
+    let mut out = Text { width: style.width.max(MINIMUM_WIDTH), color: style.color, text: String::new() };
+    for block in page.blocks() {
+        match block {
+            Block::Blank => out.blank(),
+            Block::Heading(text) => {
+                out.blank();
+                out.line(Paint::Strong, text);
+            }
+            Block::Banner(text) => {
+                out.line(Paint::Warning, text);
+                out.blank();
+            }
+            Block::Verdict { word, paint, text } => out.item((0, 2), &format!("{word}:"), *paint, text),
+            Block::Finding { word, paint, text, seen, next } => {
+                out.blank();
+                out.item((0, FINDING), word, *paint, text);
+                for (label, text) in [("seen", seen), ("do", next)] {
+                    if !text.is_empty() {
+                        out.item((FINDING, BELOW_FINDING), label, Paint::Faint, text);
+                    }
+                }
+            }
+            Block::Line(paint, text) => out.line(*paint, text),
+            Block::Note(paint, text) => out.note(*paint, text),
+            Block::Item { at, label, paint, text } => out.item(*at, label, *paint, text),
+            Block::Table(table) => out.table(table),
+        }
+    }
+    out.text
+}
+
+/// Text in the making.
+struct Text {
+    width: usize,
+    color: bool,
+    text: String,
+}
+
+impl Text {
+    /// One empty line, and none at the top or after another.
+    fn blank(&mut self) {
+        if !self.text.is_empty() && !self.text.ends_with("\n\n") {
+            self.text.push('\n');
+        }
+    }
+
+    /// Text from the left margin, in one paint.
+    fn line(&mut self, paint: Paint, text: &str) {
+        for line in wrap(text, self.width, self.width) {
+            self.push(&paint.apply(&line, self.color));
+        }
+    }
+
+    /// Text below a heading, indented by two.
+    fn note(&mut self, paint: Paint, text: &str) {
+        for line in wrap(text, self.width - 2, self.width - 2) {
+            self.push(&format!("  {}", paint.apply(&line, self.color)));
+        }
+    }
+
+    /// A label at a column, then text that wraps at the column `hang`.
+    fn item(&mut self, (indent, hang): (usize, usize), label: &str, paint: Paint, text: &str) {
+        // A label that reaches into the text pushes it on; the lines below still start at `hang`.
+        let start = (indent + label.width() + 1).max(hang);
+        if start + 8 > self.width {
+            self.note(paint, label);
+            return self.note(Paint::Plain, text);
+        }
+        let lines = wrap(text, self.width - start, self.width - hang);
+        for (number, line) in lines.iter().enumerate() {
+            if number == 0 {
+                let gap = start - indent - label.width();
+                let label = paint.apply(label, self.color);
+                self.push(&format!("{:indent$}{label}{:gap$}{line}", "", ""));
+            } else {
+                self.push(&format!("{:hang$}{line}", ""));
+            }
+        }
+    }
+
+    /// A table indented by two, in as many column blocks as the width needs.
+    fn table(&mut self, table: &Table) {
+        for (number, block) in table.render(self.width - 2, self.color).iter().enumerate() {
+            if number > 0 {
+                self.blank();
+            }
+            for line in block {
+                self.push(&format!("  {line}"));
+            }
+        }
+    }
+
+    fn push(&mut self, line: &str) {
+        self.text.push_str(line.trim_end());
+        self.text.push('\n');
+    }
+}
+
+/// The text in lines of at most `first` columns, then `rest`; at least one line. Words longer than
+/// a line are cut, since a terminal would do worse.
+fn wrap(text: &str, first: usize, rest: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    let mut room = first;
+    for mut word in text.split(|c: char| c.is_whitespace() && c != GLUE).filter(|word| !word.is_empty()) {
+        if lines.last().is_some_and(|line| !line.is_empty()) {
+            if word.width() < room {
+                if let Some(line) = lines.last_mut() {
+                    line.push(' ');
+                    line.push_str(word);
+                }
+                room -= word.width() + 1;
+                continue;
+            }
+            lines.push(String::new());
+            room = rest;
+        }
+        while word.width() > room {
+            let (fits, over) = word.split_at(cut(word, room));
+            if let Some(line) = lines.last_mut() {
+                line.push_str(fits);
+            }
+            lines.push(String::new());
+            room = rest;
+            word = over;
+        }
+        if let Some(line) = lines.last_mut() {
+            line.push_str(word);
+        }
+        room -= word.width();
+    }
+    for line in &mut lines {
+        *line = line.replace(GLUE, " ");
+    }
+    lines
+}
+
+/// Where to cut so that at most `room` columns come before; always after at least one character.
+fn cut(word: &str, room: usize) -> usize {
+    let mut columns = 0;
+    for (at, c) in word.char_indices() {
+        columns += c.width().unwrap_or(0);
+        if columns > room && at > 0 {
+            return at;
+        }
+    }
+    word.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_wrap_and_overlong_ones_are_cut() {
+        assert_eq!(wrap("", 10, 10), [""]);
+        assert_eq!(wrap("one two three", 7, 5), ["one two", "three"]);
+        assert_eq!(wrap("abcdefghij", 4, 3), ["abcd", "efg", "hij"]);
+        assert_eq!(wrap("rate 7.88\u{a0}GB/s", 10, 10), ["rate", "7.88 GB/s"]);
+        assert_eq!(wrap("a →→→→ b", 4, 4), ["a", "→→→→", "b"]);
+        assert_eq!(wrap("日本語日本語", 5, 4), ["日本", "語日", "本語"]);
+    }
+
+    #[test]
+    fn an_item_hangs_below_its_label() {
+        let style = Style { width: 60, color: false, verbose: false };
+        let mut page = Page::new(false);
+        page.item(2, 10, "next", Paint::Plain, "reseat the card and clean the contacts of the slot, then start again");
+        page.item(0, 4, "long label", Paint::Plain, "text");
+        assert_eq!(
+            text(&page, &style),
+            "  next    reseat the card and clean the contacts of the\n          slot, then start again\nlong label text\n"
+        );
+    }
+}

@@ -1,0 +1,108 @@
+//! What a broken worker might say, and what the parent makes of it.
+
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
+
+use serde_json::Value;
+
+use super::protocol::{Reply, Request};
+use crate::fuzz;
+use crate::hardware::{ErrorKind, HardwareError};
+use crate::measure::assemble::assemble;
+use crate::measure::{Outcome, OverlapSample};
+use crate::model::measurement::{CudaPeerAccess, Measurements, Status, Verified};
+use crate::model::placement::Pair;
+use crate::model::report::Report;
+use crate::plan::profile::{Name, Profile};
+use crate::plan::{self, Group, Round};
+use crate::report::{Format, Style, render, sample};
+use crate::topology::with_cuda;
+
+static REPORT: LazyLock<Report> = LazyLock::new(|| sample::healthy(2));
+
+/// One of each kind, all of them valid.
+static REPLIES: LazyLock<Vec<Value>> = LazyLock::new(|| {
+    let mut facts = REPORT.measurements.clone().unwrap().driver;
+    let access = |pair| CudaPeerAccess { pair, possible: Some(true), failure: None };
+    facts.peer_access = Pair::ordered(&[0, 1]).into_iter().map(access).collect();
+    let sample = OverlapSample { copy_ns: 1.36e6, kernel_ns: 9.9e5, both_ns: 9.8e5, host_ns: 7e3 };
+    let times = || vec![1.1e6, 1.2e6, 1.3e6];
+    let outcomes = [
+        Outcome::Verified { verified: Verified::Ok, detail: None },
+        Outcome::Times { copy_ns: times(), small_ns: vec![1e4], host_ns: times() },
+        Outcome::Overlap { samples: vec![sample; 3] },
+        Outcome::Failed { error: HardwareError::new(ErrorKind::Other, "CUDA error 700") },
+        Outcome::Lost { status: Status::Hung, reason: "late".into() },
+    ];
+    let mut replies = vec![
+        Reply::NoDriver { error: HardwareError::new(ErrorKind::NoDriver, "no libcuda.so.1") },
+        Reply::Ready { facts, floor_seconds: 0.4 },
+    ];
+    replies.extend(outcomes.into_iter().zip(0..).map(|(outcome, id)| Reply::Done { id, outcome }));
+    replies.iter().map(|reply| serde_json::to_value(reply).unwrap()).collect()
+});
+
+static ROUNDS: LazyLock<Vec<Round>> = LazyLock::new(|| {
+    let Ok(Reply::Ready { facts, .. }) = serde_json::from_value(REPLIES[1].clone()) else { return Vec::new() };
+    rounds(&facts)
+});
+
+fn rounds(facts: &crate::model::measurement::DriverFacts) -> Vec<Round> {
+    let topology = with_cuda(REPORT.topology.clone(), facts);
+    plan::rounds(&plan::Request {
+        gpus: &[0, 1],
+        driver: facts,
+        topology: &topology,
+        profile: &Profile::load(Name::Full).unwrap(),
+        groups: &BTreeSet::from(Group::ALL),
+        overlap_bytes: None,
+        deadline: None,
+    })
+}
+
+/// All that the parent does with a line.
+fn receive(line: &[u8]) -> Result<(), String> {
+    let _ = serde_json::from_slice::<Request>(line);
+    match serde_json::from_slice::<Reply>(line) {
+        Err(error) => fuzz::assert_is_sentence(&error.to_string()),
+        Ok(Reply::NoDriver { .. } | Reply::Opening { .. }) => Ok(()),
+        Ok(Reply::Ready { facts, .. }) => {
+            let planned = rounds(&facts);
+            planned.iter().for_each(|round| drop(plan::obstacle(round, &facts)));
+            Ok(())
+        }
+        Ok(Reply::Done { outcome, .. }) => {
+            // As if every round had been answered so.
+            let rounds = &ROUNDS[..ROUNDS.len().min(60)];
+            let outcomes = rounds.iter().map(|round| (round.id, outcome.clone())).collect();
+            let assembled = assemble(rounds, &outcomes, &REPORT.topology);
+            let measurements = Measurements {
+                peer: assembled.peer,
+                overlap: assembled.overlap,
+                latency: assembled.latency,
+                ..Measurements::default()
+            };
+            let report = Report { measurements: Some(measurements), ..REPORT.clone() };
+            let text = render(&report, Format::Text, &Style { width: 80, color: false, verbose: false });
+            if text.contains("NaN") || text.contains("inf ") { Err(text) } else { Ok(()) }
+        }
+    }
+}
+
+#[test]
+fn the_replies_to_start_from_are_valid() {
+    assert!(ROUNDS.len() > 60);
+    for reply in REPLIES.iter() {
+        serde_json::from_value::<Reply>(reply.clone()).unwrap();
+        receive(reply.to_string().as_bytes()).unwrap();
+    }
+}
+
+#[test]
+fn fuzz_replies_of_a_broken_worker() {
+    let strategy = (0..REPLIES.len(), fuzz::mutations(), fuzz::edits(2));
+    fuzz::run("worker replies", 2.0, &strategy, |(base, mutations, edits)| {
+        let line = fuzz::mutated(&REPLIES[base], &mutations).to_string();
+        receive(&fuzz::edited(line.as_bytes(), &edits))
+    });
+}
