@@ -12,6 +12,7 @@ pub mod manual;
 mod rule;
 mod rules;
 mod settings;
+mod suspects;
 mod verdict;
 mod words;
 

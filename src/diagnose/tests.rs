@@ -32,6 +32,15 @@ const CODES: &[&str] = &[
     "fell-since-baseline",
     "changed-since-baseline",
     "baseline-not-compared",
+    "peer-bandwidth-outlier",
+    "peer-bandwidth-asymmetric",
+    "direct-slower-than-staged",
+    "staged-slow",
+    "unstable-measurement",
+    "nvlink-fewer-than-siblings",
+    "fabric-not-ready",
+    "peer-access-one-way",
+    "peer-access-broken",
 ];
 
 #[test]
@@ -207,7 +216,7 @@ fn no_access_anywhere_or_across_sockets_only_is_one_warning() {
     let mut machine = two_sockets();
     machine.pairs = all_pairs(4, None, P2pStatus::NotSupported);
     machine.pairs[0].p2p_write = Reading::Known(P2pStatus::ChipsetNotSupported);
-    let found = only(&findings(&machine, None), "peer-access-missing", Severity::Error);
+    let found = only(&findings(&machine, None), "peer-access-one-way", Severity::Error);
     assert!(found.message.contains("CUDA was not asked"), "{}", found.message);
 }
 

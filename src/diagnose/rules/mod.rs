@@ -5,19 +5,31 @@ mod changed_since_baseline;
 mod expectation_unchecked;
 mod expectation_unmet;
 mod fell_since_baseline;
+mod bandwidth;
+mod direct_slower_than_staged;
+mod fabric_not_ready;
 mod gpu_unreachable;
 mod not_tested;
 mod nothing_measured;
+mod nvlink_fewer_than_siblings;
 mod nvlink_inactive;
 mod pcie_narrow;
+mod peer_access;
+mod peer_access_broken;
 mod peer_access_missing;
+mod peer_access_one_way;
+mod peer_bandwidth_asymmetric;
 mod peer_bandwidth_low;
+mod peer_bandwidth_outlier;
 mod peer_copy;
 mod peer_copy_failed;
 mod peer_copy_hung;
 mod peer_copy_uneven;
 mod peer_data_wrong;
 mod placement_serialises;
+mod staged_slow;
+mod unstable_measurement;
+mod wrong_bytes;
 
 pub use baseline_not_compared::CODE as BASELINE_NOT_COMPARED;
 pub use expectation_unchecked::CODE as EXPECTATION_UNCHECKED;
@@ -45,4 +57,13 @@ pub const ALL: &[&dyn Rule] = &[
     &fell_since_baseline::FellSinceBaseline,
     &changed_since_baseline::ChangedSinceBaseline,
     &baseline_not_compared::BaselineNotCompared,
+    &peer_bandwidth_outlier::PeerBandwidthOutlier,
+    &peer_bandwidth_asymmetric::PeerBandwidthAsymmetric,
+    &direct_slower_than_staged::DirectSlowerThanStaged,
+    &staged_slow::StagedSlow,
+    &unstable_measurement::UnstableMeasurement,
+    &nvlink_fewer_than_siblings::NvlinkFewerThanSiblings,
+    &fabric_not_ready::FabricNotReady,
+    &peer_access_one_way::PeerAccessOneWay,
+    &peer_access_broken::PeerAccessBroken,
 ];
