@@ -60,6 +60,10 @@ pub fn explain(code: &str) -> Option<String> {
 }
 
 #[cfg(test)]
+mod causes_tests;
+#[cfg(test)]
+mod peer_tests;
+#[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;

@@ -171,7 +171,7 @@ fn wrong_bytes_are_an_error_with_suspects() {
     }
 }
 
-fn deny(measurements: &mut Measurements, denied: impl Fn(Pair) -> bool) {
+pub(super) fn deny(measurements: &mut Measurements, denied: impl Fn(Pair) -> bool) {
     for access in &mut measurements.driver.peer_access {
         access.possible = Some(!denied(access.pair));
     }
@@ -270,7 +270,7 @@ fn a_generation_counts_only_under_load() {
     assert!(found.message.contains("Gen1 x16 under load"), "{}", found.message);
 }
 
-fn with_links_down(machine: &mut Snapshot, gpus: &[usize], links: std::ops::Range<usize>) {
+pub(super) fn with_links_down(machine: &mut Snapshot, gpus: &[usize], links: std::ops::Range<usize>) {
     for gpu in gpus {
         if let Reading::Known(all) = &mut machine.gpus[*gpu].nvlinks {
             all[links.clone()].iter_mut().for_each(|link| link.active = Reading::Known(false));

@@ -1,8 +1,9 @@
 //! What the rules on slow copies share, so that each slow pair is told by one of them: below the
-//! floor, else an outlier among its like, else slower than its other direction.
+//! floor, else slower than its other direction, else an outlier among its like.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::peer_bandwidth_asymmetric::{BELOW, PeerBandwidthAsymmetric};
 use super::peer_bandwidth_outlier::{LEAST_PAIRS, OUTLIER, PeerBandwidthOutlier};
 use crate::diagnose::expected::Expectation;
 use crate::diagnose::rule::Evidence;
@@ -64,11 +65,33 @@ impl Compared {
     }
 }
 
+/// Pairs above their floor that are clearly slower than their other direction, and the pairs of which
+/// both directions could be compared.
+pub fn asymmetric(evidence: &Evidence<'_>) -> (Vec<Compared>, Vec<Pair>) {
+    let margin = evidence.parameter(&PeerBandwidthAsymmetric, BELOW);
+    let low: BTreeSet<_> = below_floor(evidence, Path::Direct).iter().map(|slow| slow.cell.pair).collect();
+    let cells = sound(evidence, Path::Direct);
+    let (mut slower, mut seen) = (Vec::new(), Vec::new());
+    for (pair, cell) in cells.iter().filter(|(pair, _)| !low.contains(pair)) {
+        let Some(other) = cells.get(&pair.reversed()) else { continue };
+        let rates = cell.achieved_gbps.zip(other.achieved_gbps);
+        let spreads = cell.spread_percent.zip(other.spread_percent);
+        let (Some((achieved, normal)), Some((own, others))) = (rates, spreads) else { continue };
+        seen.push(*pair);
+        let compared = Compared { pair: *pair, achieved, normal };
+        if compared.below_percent() > margin.max(own + others) {
+            slower.push(compared);
+        }
+    }
+    (slower, seen)
+}
+
 /// Pairs above their floor that lie clearly below the median of their like, with the number of
 /// pairs alike.
 pub fn outliers(evidence: &Evidence<'_>) -> Vec<(Compared, usize)> {
     let margin = evidence.parameter(&PeerBandwidthOutlier, OUTLIER);
-    let low: BTreeSet<_> = below_floor(evidence, Path::Direct).iter().map(|slow| slow.cell.pair).collect();
+    let mut told: BTreeSet<_> = below_floor(evidence, Path::Direct).iter().map(|slow| slow.cell.pair).collect();
+    told.extend(asymmetric(evidence).0.iter().map(|compared| compared.pair));
     let mut alike: BTreeMap<Like, Vec<&PeerBandwidth>> = BTreeMap::new();
     for (pair, cell) in sound(evidence, Path::Direct) {
         if let Some(like) = evidence.topology.route(pair).and_then(|route| Like::of(evidence, route)) {
@@ -87,7 +110,7 @@ pub fn outliers(evidence: &Evidence<'_>) -> Vec<(Compared, usize)> {
         if pairs.len() < LEAST_PAIRS {
             continue;
         }
-        for cell in cells.iter().filter(|cell| !low.contains(&cell.pair)) {
+        for cell in cells.iter().filter(|cell| !told.contains(&cell.pair)) {
             let (Some(achieved), Some(own)) = (cell.achieved_gbps, cell.spread_percent) else { continue };
             let compared = Compared { pair: cell.pair, achieved, normal: GbPerSecond(normal) };
             // What repeated samples scatter by is no difference between pairs.
@@ -99,12 +122,10 @@ pub fn outliers(evidence: &Evidence<'_>) -> Vec<(Compared, usize)> {
     outliers
 }
 
-/// The middle figure.
-pub fn median(mut values: Vec<f64>) -> Option<f64> {
+/// The middle figure, the upper one of two: where one of four GPUs is slow, half of all pairs are.
+fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    let upper = *values.get(middle)?;
-    Some(if values.len() % 2 == 1 { upper } else { f64::midpoint(values[middle - 1], upper) })
+    values.get(values.len() / 2).copied()
 }
 
 fn two(pair: Pair) -> (u32, u32) {

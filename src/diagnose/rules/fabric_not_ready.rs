@@ -88,6 +88,7 @@ impl FabricNotReady {
     ) -> Finding {
         let (subject, who) = match gpus {
             [index] => (Subject::Gpu { index: *index }, words::gpu(evidence.snapshot, *index)),
+            many if many.len() == switched => (Subject::Machine, format!("All {switched} GPUs")),
             many => (Subject::Machine, words::gpus(many)),
         };
         let cuda = evidence.measurements.and_then(|measurements| measurements.driver.failure.clone());

@@ -7,8 +7,7 @@
 //! The reference figures (copy engine, issued by the source, one way, side streams, peer access on)
 //! of both directions of a pair are compared. The slower one must lie below the other by more than
 //! the parameter, and by more than the samples of both scatter. A direction that lies below its
-//! floor is left to `peer-bandwidth-low`, which shows the other direction beside it, and one that is
-//! slower than its like to `peer-bandwidth-outlier`. Several pairs that share one GPU or one link
+//! floor is left to `peer-bandwidth-low`, which shows the other direction beside it. Several pairs that share one GPU or one link
 //! are one finding.
 //!
 //! # Why it matters
@@ -28,8 +27,6 @@
 //! Measured on 8 x H200: both directions of every pair within 0.3% of each other. Published figures
 //! of both directions of a pair agree as well (nvbandwidth, 396.25 to 396.49 GB/s).
 
-use std::collections::BTreeSet;
-
 use serde_json::json;
 
 use super::bandwidth::{self, Compared};
@@ -37,9 +34,9 @@ use crate::diagnose::rule::{Evidence, Rule, finding};
 use crate::diagnose::settings::Parameter;
 use crate::diagnose::{cluster, suspects};
 use crate::model::finding::{Finding, Severity};
-use crate::model::placement::{Pair, Path};
 
-const BELOW: &str = "below_other_direction_percent";
+/// Name of the parameter.
+pub const BELOW: &str = "below_other_direction_percent";
 
 const PARAMETERS: &[Parameter] = &[Parameter {
     name: BELOW,
@@ -69,29 +66,7 @@ impl Rule for PeerBandwidthAsymmetric {
     }
 
     fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
-        let margin = evidence.parameter(self, BELOW);
-        let told: BTreeSet<Pair> = bandwidth::below_floor(evidence, Path::Direct)
-            .iter()
-            .map(|slow| slow.cell.pair)
-            .chain(bandwidth::outliers(evidence).iter().map(|(compared, _)| compared.pair))
-            .collect();
-        let cells = bandwidth::sound(evidence, Path::Direct);
-        let mut slower = Vec::new();
-        let mut seen = Vec::new();
-        for (pair, cell) in &cells {
-            let Some(other) = cells.get(&pair.reversed()) else { continue };
-            let rates = cell.achieved_gbps.zip(other.achieved_gbps);
-            let spreads = cell.spread_percent.zip(other.spread_percent);
-            let (Some((achieved, normal)), Some((own, others))) = (rates, spreads) else { continue };
-            if told.contains(pair) {
-                continue;
-            }
-            seen.push(*pair);
-            let compared = Compared { pair: *pair, achieved, normal };
-            if compared.below_percent() > margin.max(own + others) {
-                slower.push(compared);
-            }
-        }
+        let (slower, seen) = bandwidth::asymmetric(evidence);
         let bad: Vec<_> = slower.iter().map(|compared| compared.pair).collect();
         let groups = cluster::groups(&bad, &seen, evidence.topology);
         groups.iter().filter_map(|group| self.finding(evidence, group, &slower)).collect()

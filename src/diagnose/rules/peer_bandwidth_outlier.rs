@@ -9,7 +9,8 @@
 //! of pairs with the same class, the same theoretical rate and, beyond one host bridge, the same
 //! NUMA nodes on the way are compared. With three such pairs or more, one that lies below their
 //! median by more than the parameter, and by more than its own samples and theirs scatter, stands
-//! out. Pairs below the floor of their class are left to `peer-bandwidth-low`. PCIe pairs of a
+//! out. Pairs below the floor of their class are left to `peer-bandwidth-low`, those that are slow in
+//! one direction only to `peer-bandwidth-asymmetric` where they differ enough for it. PCIe pairs of a
 //! virtual machine are not compared, since its PCI tree hides what they cross. Several pairs that
 //! share one GPU or one link are one finding.
 //!
