@@ -40,6 +40,7 @@ use crate::diagnose::rule::{Evidence, Rule, finding};
 use crate::diagnose::{suspects, words};
 use crate::model::finding::{Finding, Severity};
 use crate::model::placement::Path;
+use crate::model::units::GbPerSecond;
 
 /// See the module's documentation.
 pub struct PeerBandwidthLow;
@@ -76,14 +77,17 @@ impl PeerBandwidthLow {
         let alone = group.pairs.first().filter(|_| group.common == Common::OnePair);
         let route = alone.and_then(|pair| evidence.topology.route(*pair));
         let bottleneck = route.and_then(|route| route.bottleneck.clone());
+        let theoretical = GbPerSecond(worst.expected.gbps.0 / worst.expected.share.percent * 100.0);
         let message = format!(
             "Copies {} reach only {} GB/s, {:.0}% of the {} GB/s that healthy machines reach there ({} GB/s and more \
-             is normal)",
+             is normal) and {:.0}% of the {} GB/s of theory",
             group.place(evidence.snapshot),
             worst.achieved,
             worst.percent(),
             worst.expected.gbps,
             worst.expected.floor_gbps(),
+            worst.achieved.percent_of(theoretical),
+            theoretical,
         );
         let next_step = match &group.common {
             Common::Gpu(index) => format!(
