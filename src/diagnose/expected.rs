@@ -142,7 +142,7 @@ pub fn of(cell: &PeerBandwidth, topology: &Topology, snapshot: &Snapshot, settin
         Path::Direct => route.theoretical_gbps,
         Path::Staged => route.staged_theoretical_gbps,
     });
-    let theoretical = theoretical.filter(|rate| rate.0 > 0.0)?;
+    let theoretical = as_written(theoretical.filter(|rate| rate.0 > 0.0)?);
     let class = class_of(route, cell.path, snapshot);
     let mut share = settings.share(class.key).unwrap_or(class.share);
     if cell.engine == Engine::Kernel {
@@ -155,20 +155,27 @@ pub fn of(cell: &PeerBandwidth, topology: &Topology, snapshot: &Snapshot, settin
         share.percent *= left / 100.0;
         share.margin_percent = share.margin_percent.max(BOTH_WAYS_MARGIN_PERCENT);
     }
-    Some(Expectation { class, share, gbps: GbPerSecond(theoretical.0 * share.percent / 100.0) })
+    let gbps = as_written(GbPerSecond(theoretical.0 * share.percent / 100.0));
+    Some(Expectation { class, share, gbps })
 }
 
 /// What is left of a staged direction while the other is busy: 24 to 26.5 of 37 GB/s on H200,
 /// measured. Per cent.
 const STAGED_BOTH_WAYS_PERCENT: f64 = 68.0;
 
+/// A rate as a report holds it, to four decimal places: a report that is judged again must come to the
+/// same figures.
+fn as_written(rate: GbPerSecond) -> GbPerSecond {
+    GbPerSecond((rate.0 * 1e4).round() / 1e4)
+}
+
 /// Writes beside every figure what was expected of it.
 pub fn fill(measurements: &mut Measurements, topology: &Topology, snapshot: &Snapshot, settings: &Settings) {
     for cell in &mut measurements.peer {
         let expected = of(cell, topology, snapshot, settings);
         cell.expected_gbps = expected.map(|expected| expected.gbps);
-        cell.expected_percent =
-            cell.achieved_gbps.zip(cell.expected_gbps).map(|(achieved, expected)| achieved.percent_of(expected));
+        let rates = cell.achieved_gbps.zip(cell.expected_gbps);
+        cell.expected_percent = rates.map(|(achieved, expected)| as_written(achieved).percent_of(expected));
     }
 }
 

@@ -1,13 +1,13 @@
 //! The rules, one file each.
 
+mod bandwidth;
 mod baseline_not_compared;
 mod changed_since_baseline;
+mod direct_slower_than_staged;
 mod expectation_unchecked;
 mod expectation_unmet;
-mod fell_since_baseline;
-mod bandwidth;
-mod direct_slower_than_staged;
 mod fabric_not_ready;
+mod fell_since_baseline;
 mod gpu_unreachable;
 mod not_tested;
 mod nothing_measured;
