@@ -2,7 +2,7 @@
 
 use super::testing::{cell, findings, is, measured, only, touches};
 use crate::model::finding::Severity;
-use crate::model::measurement::{CudaDevice, LinkUnderLoad, Measurements};
+use crate::model::measurement::{CudaDevice, LinkUnderLoad, Measurements, NvLinkErrorsAdded};
 use crate::model::placement::{Pair, Path};
 use crate::model::reading::{Reading, Unknown};
 use crate::model::snapshot::Gpu;
@@ -22,6 +22,9 @@ fn at_gen1(index: u32) -> LinkUnderLoad {
         generation: Some([1, 1]),
         width: Some([16, 16]),
         replays_added: None,
+        pcie_errors_before: None,
+        pcie_errors_after: None,
+        nvlink_errors: None,
         throttle_reasons: Vec::new(),
         reason: None,
     }
@@ -132,4 +135,32 @@ fn what_a_lost_gpu_leaves_untested_is_laid_to_it_and_nothing_else() {
     let found = findings(&machine, Some(&measurements));
     let codes: Vec<_> = found.iter().map(|finding| finding.code.as_str()).collect();
     assert_eq!(codes, ["gpu-unreachable", "not-tested"]);
+}
+
+fn nvlink_errors(index: u32, errors: &[NvLinkErrorsAdded]) -> LinkUnderLoad {
+    LinkUnderLoad { generation: Some([5, 5]), nvlink_errors: Some(errors.to_vec()), ..at_gen1(index) }
+}
+
+#[test]
+fn errors_of_nvlinks_are_judged_with_the_rate() {
+    let machine = h200_vm(4);
+    let none = NvLinkErrorsAdded { link: 7, crc: 0, replay: 0, recovery: 0 };
+    let mut measurements = measured(&machine, 0.88);
+    measurements.links = vec![nvlink_errors(0, &[]), nvlink_errors(3, &[none])];
+    assert_eq!(findings(&machine, Some(&measurements)), []);
+    // Replays while every rate is fine: congestion may do that.
+    measurements.links = vec![nvlink_errors(3, &[NvLinkErrorsAdded { replay: 4, ..none }])];
+    only(&findings(&machine, Some(&measurements)), "nvlink-errors-rose", Severity::Info);
+    measurements.links = vec![nvlink_errors(3, &[NvLinkErrorsAdded { crc: 900, ..none }])];
+    let found = only(&findings(&machine, Some(&measurements)), "nvlink-errors-rose", Severity::Warning);
+    assert!(found.message.contains("NVLink 7") && found.message.contains("900 CRC"), "{}", found.message);
+    // With slow copies of that GPU they are one error.
+    set(&mut measurements, 200.0, |cell| touches(cell, 3));
+    let found = only(&findings(&machine, Some(&measurements)), "nvlink-errors-rose", Severity::Error);
+    assert!(found.evidence["effects"][0].as_str().unwrap().starts_with("peer-bandwidth-low"), "{found:#?}");
+    // A slow pair of other GPUs stays.
+    set(&mut measurements, 200.0, |cell| is(cell, 0, 1));
+    let found = findings(&machine, Some(&measurements));
+    let codes: Vec<_> = found.iter().map(|finding| finding.code.as_str()).collect();
+    assert_eq!(codes, ["peer-bandwidth-low", "nvlink-errors-rose"], "{found:#?}");
 }

@@ -41,6 +41,7 @@ const CODES: &[&str] = &[
     "fabric-not-ready",
     "peer-access-one-way",
     "peer-access-broken",
+    "nvlink-errors-rose",
 ];
 
 #[test]

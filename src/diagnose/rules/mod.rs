@@ -11,6 +11,7 @@ mod fell_since_baseline;
 mod gpu_unreachable;
 mod not_tested;
 mod nothing_measured;
+mod nvlink_errors_rose;
 mod nvlink_fewer_than_siblings;
 mod nvlink_inactive;
 mod pcie_narrow;
@@ -66,4 +67,5 @@ pub const ALL: &[&dyn Rule] = &[
     &fabric_not_ready::FabricNotReady,
     &peer_access_one_way::PeerAccessOneWay,
     &peer_access_broken::PeerAccessBroken,
+    &nvlink_errors_rose::NvlinkErrorsRose,
 ];
