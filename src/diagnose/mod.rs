@@ -8,10 +8,12 @@ pub mod compare;
 mod coverage;
 pub mod expectations;
 pub mod expected;
+mod links;
 pub mod manual;
 mod rule;
 mod rules;
 mod settings;
+mod suspects;
 mod verdict;
 mod words;
 
@@ -58,6 +60,10 @@ pub fn explain(code: &str) -> Option<String> {
     Some(format!("{} ({})\n\n{}", rule.code(), rule.severity(), manual::page(*rule)))
 }
 
+#[cfg(test)]
+mod causes_tests;
+#[cfg(test)]
+mod peer_tests;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]

@@ -19,6 +19,9 @@ const SHOWN_PER_RULE: usize = 3;
 /// Reasons for missing measurements that are shown.
 const SHOWN_REASONS: usize = 6;
 
+/// Effects of a cause that are spelt out; the JSON report has them all.
+const SHOWN_EFFECTS: usize = 3;
+
 /// Says at the very top when the machine is not a real one. Every format of text begins so.
 pub(super) fn simulated(page: &mut Page, report: &Report) {
     if report.machine != "live" {
@@ -61,7 +64,7 @@ pub(super) fn write(page: &mut Page, report: &Report) {
         if shown < alike.len() {
             let subjects: Vec<_> = alike[shown..].iter().map(|finding| finding.subject.to_string()).collect();
             let text = format!("{} more like this: {} [{}]", subjects.len(), subjects.join(", "), finding.code);
-            page.finding(label(finding.severity), &text, "", "");
+            page.finding(label(finding.severity), &text, Vec::new());
         }
     }
 }
@@ -71,7 +74,22 @@ fn finding_in_full(page: &mut Page, finding: &Finding, snapshot: &Snapshot) {
         Some(subject) => format!("{subject}: {} [{}]", finding.message, finding.code),
         None => format!("{} [{}]", finding.message, finding.code),
     };
-    page.finding(label(finding.severity), &text, &evidence::text(finding), &finding.next_step);
+    let mut below: Vec<(&'static str, String)> = Vec::new();
+    // Where no more than the subject is known, the message has said it.
+    if !finding.location.is_empty() && finding.location != finding.subject.to_string() {
+        below.push(("where", finding.location.clone()));
+    }
+    below.push(("seen", evidence::text(finding)));
+    let effects = evidence::effects(finding);
+    let shown = if page.verbose() || effects.len() <= SHOWN_EFFECTS + 1 { effects.len() } else { SHOWN_EFFECTS };
+    below.extend(effects[..shown].iter().map(|effect| ("explains", effect.to_string())));
+    if shown < effects.len() {
+        below.push(("explains", format!("{} more, all in the JSON report", effects.len() - shown)));
+    }
+    let suspects = finding.suspects.iter();
+    below.extend(suspects.map(|suspect| ("suspect", format!("{}. Test: {}", suspect.cause, suspect.test))));
+    below.push(("do", finding.next_step.clone()));
+    page.finding(label(finding.severity), &text, below);
 }
 
 /// The subject and its place, where the message does not name it by itself.

@@ -100,13 +100,12 @@ fn block(block: &Block) -> Markup {
         Block::Verdict { word, paint, text } => html! {
             p .verdict.(class(*paint)) { strong { (word) } " " span { (text) } }
         },
-        Block::Finding { word, paint, text, seen, next } => html! {
+        Block::Finding { word, paint, text, below } => html! {
             article .finding.(class(*paint)) {
                 p { strong .badge { (word) } " " (text) }
-                @if !(seen.is_empty() && next.is_empty()) {
+                @if !below.is_empty() {
                     dl {
-                        @if !seen.is_empty() { (NEW_LINE) dt { "seen" } dd { (seen) } }
-                        @if !next.is_empty() { (NEW_LINE) dt { "do" } dd { (next) } }
+                        @for (label, text) in below { (NEW_LINE) dt { (label) } dd { (text) } }
                     }
                 }
             }

@@ -13,8 +13,8 @@ pub(super) const MINIMUM_WIDTH: usize = 60;
 /// Column at which the text of a finding starts.
 const FINDING: usize = 9;
 
-/// Column at which its evidence and next step start.
-const BELOW_FINDING: usize = 15;
+/// Column at which its place, evidence, suspects and next step start.
+const BELOW_FINDING: usize = 18;
 
 /// The page as text.
 pub(super) fn text(page: &Page, style: &Style) -> String {
@@ -31,13 +31,11 @@ pub(super) fn text(page: &Page, style: &Style) -> String {
                 out.blank();
             }
             Block::Verdict { word, paint, text } => out.item((0, 2), &format!("{word}:"), *paint, text),
-            Block::Finding { word, paint, text, seen, next } => {
+            Block::Finding { word, paint, text, below } => {
                 out.blank();
                 out.item((0, FINDING), word, *paint, text);
-                for (label, text) in [("seen", seen), ("do", next)] {
-                    if !text.is_empty() {
-                        out.item((FINDING, BELOW_FINDING), label, Paint::Faint, text);
-                    }
+                for (label, text) in below {
+                    out.item((FINDING, BELOW_FINDING), label, Paint::Faint, text);
                 }
             }
             Block::Line(paint, text) => out.line(*paint, text),

@@ -37,6 +37,26 @@ impl<'a> Matrices<'a> {
         self.rates(page, setup, |pair| {
             Figure::direct_or_staged(direct.get(&pair).copied(), staged.get(&pair).copied())
         });
+        if let Some(expected) = self.expected(setup) {
+            page.note(Paint::Faint, &expected);
+        }
+    }
+
+    /// What healthy machines reach on these routes, and how much of it was reached.
+    fn expected(&self, setup: Setup) -> Option<String> {
+        let peers = || setup.of_all(self.measurements);
+        let mut routes: Vec<(f64, f64)> =
+            peers().filter_map(|peer| Some((peer.theoretical_gbps?.0, peer.expected_gbps?.0))).collect();
+        routes.sort_by(|one, other| other.0.total_cmp(&one.0).then(other.1.total_cmp(&one.1)));
+        let mut texts: Vec<_> =
+            routes.iter().map(|(theory, expected)| format!("{} of {}", rate(*expected), rate(*theory))).collect();
+        texts.dedup();
+        let reached = Spread::of(peers().filter_map(|peer| peer.expected_percent))?;
+        let range = match (format!("{:.0}", reached.min), format!("{:.0}", reached.max)) {
+            (min, max) if min == max => max,
+            (min, max) => format!("{min} to {max}"),
+        };
+        Some(format!("healthy machines reach {} GB/s on these routes; achieved is {range}% of that", texts.join(", ")))
     }
 
     /// The size of a copy, and what was taken out of the rates.

@@ -55,7 +55,7 @@ pub(super) enum Block {
     /// The conclusion.
     Verdict { word: String, paint: Paint, text: String },
     /// One thing that stands out, with its evidence and what to do.
-    Finding { word: &'static str, paint: Paint, text: String, seen: String, next: String },
+    Finding { word: &'static str, paint: Paint, text: String, below: Vec<(&'static str, String)> },
     /// The title of what follows.
     Heading(String),
     /// Text from the left margin.
@@ -103,10 +103,16 @@ impl Page {
         self.blocks.push(Block::Verdict { word: cleaned(word), paint, text: cleaned(text) });
     }
 
-    /// A finding; what was seen and what to do next may be empty.
-    pub(super) fn finding(&mut self, (word, paint): (&'static str, Paint), text: &str, seen: &str, next: &str) {
-        let (text, seen, next) = (cleaned(text), cleaned(seen), cleaned(next));
-        self.blocks.push(Block::Finding { word, paint, text, seen, next });
+    /// A finding, and what stands below it by label; what is empty is left out.
+    pub(super) fn finding(
+        &mut self,
+        (word, paint): (&'static str, Paint),
+        text: &str,
+        below: Vec<(&'static str, String)>,
+    ) {
+        let below = below.into_iter().filter(|(_, text)| !text.is_empty());
+        let below = below.map(|(label, text)| (label, cleaned(&text))).collect();
+        self.blocks.push(Block::Finding { word, paint, text: cleaned(text), below });
     }
 
     /// A heading, set apart from what stands above.

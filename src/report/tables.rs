@@ -13,18 +13,17 @@ pub(super) fn placements(page: &mut Page, measurements: &Measurements) {
         return;
     }
     page.heading(&format!("Stream placements, over {}", pairs_meant(measurements)));
-    let mut align = vec![Align::Right; 8];
+    let mut align = vec![Align::Right; 9];
     align[0] = Align::Left;
     let mut table = Table::new(1, align);
-    table.captions(["streams of source and", "", "GB/s", "", "% of", "overlap", "overlap", "host"]);
-    table.captions(["destination, host", "min", "median", "max", "theory", "source %", "dest. %", "us"]);
+    table.captions(["streams of source and", "", "GB/s", "", "% of", "% of", "overlap", "overlap", "host"]);
+    table.captions(["destination, host", "min", "median", "max", "theory", "exp.", "src. %", "dest. %", "us"]);
     let path = path_of_placements(measurements);
     for placement in Placement::all() {
         let setup = Setup::REFERENCE.with_path(path).with_placement(placement);
         let mut cells = vec![Cell::from(placement.to_string())];
         cells.extend(spread_cells(Spread::of(figures(setup, measurements).map(|(rate, _)| rate))));
-        let percent = Spread::of(figures(setup, measurements).filter_map(|(_, percent)| percent));
-        cells.push(or_dash(percent.map(|spread| format!("{:.0}", spread.median))));
+        cells.extend(percent_cells(setup, measurements));
         for side in [Side::Source, Side::Destination] {
             let overlap = measurements.overlap.iter().filter(|overlap| overlap.placement == placement);
             let overlap = overlap.filter(|overlap| overlap.compute_on == side && overlap.status == Status::Measured);
@@ -73,19 +72,18 @@ pub(super) fn others(page: &mut Page, measurements: &Measurements) {
         return;
     }
     page.heading(&format!("Other ways to copy, all else as above, over {}", pairs_meant(measurements)));
-    let mut align = vec![Align::Right; 6];
+    let mut align = vec![Align::Right; 7];
     align[0] = Align::Left;
     let mut table = Table::new(1, align);
-    table.captions(["", "", "GB/s", "", "% of", ""]);
-    table.captions(["", "min", "median", "max", "theory", "pairs"]);
+    table.captions(["", "", "GB/s", "", "% of", "% of", ""]);
+    table.captions(["", "min", "median", "max", "theory", "exp.", "pairs"]);
     for setup in setups {
         let planned = setup.of_all(measurements).count();
         let rates = Spread::of(figures(setup, measurements).map(|(rate, _)| rate));
-        let percent = Spread::of(figures(setup, measurements).filter_map(|(_, percent)| percent));
         let done = rates.map_or(0, |rates| rates.count);
         let mut cells = vec![Cell::from(setup.difference())];
         cells.extend(spread_cells(rates));
-        cells.push(or_dash(percent.map(|percent| format!("{:.0}", percent.median))));
+        cells.extend(percent_cells(setup, measurements));
         let paint = if done < planned { Paint::Warning } else { Paint::Plain };
         cells.push(Cell::new(if done < planned { format!("{done} of {planned}") } else { done.to_string() }, paint));
         table.row(cells);
@@ -170,10 +168,20 @@ fn figures(setup: Setup, measurements: &Measurements) -> impl Iterator<Item = (f
     measured(setup, measurements).filter_map(|peer| Some((peer.achieved_gbps?.0, peer.percent)))
 }
 
-/// What all pairs reach in the reference configuration: for the summary line.
-pub(super) fn reference(measurements: &Measurements) -> Option<(Spread, Option<Spread>)> {
+/// Per cent of theoretical, and of what healthy machines reach: medians.
+fn percent_cells(setup: Setup, measurements: &Measurements) -> [Cell; 2] {
+    let theory = Spread::of(figures(setup, measurements).filter_map(|(_, percent)| percent));
+    let expected = Spread::of(measured(setup, measurements).filter_map(|peer| peer.expected_percent));
+    [theory, expected].map(|spread| or_dash(spread.map(|spread| format!("{:.0}", spread.median))))
+}
+
+/// What all pairs reach in the reference configuration, in GB/s, per cent of theoretical, and per
+/// cent of expected: for the summary line.
+pub(super) fn reference(measurements: &Measurements) -> Option<(Spread, [Option<Spread>; 2])> {
     let rates = Spread::of(figures(Setup::REFERENCE, measurements).map(|(rate, _)| rate))?;
-    Some((rates, Spread::of(figures(Setup::REFERENCE, measurements).filter_map(|(_, percent)| percent))))
+    let theory = Spread::of(figures(Setup::REFERENCE, measurements).filter_map(|(_, percent)| percent));
+    let expected = Spread::of(measured(Setup::REFERENCE, measurements).filter_map(|peer| peer.expected_percent));
+    Some((rates, [theory, expected]))
 }
 
 fn spread_cells(spread: Option<Spread>) -> [Cell; 3] {

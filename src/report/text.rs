@@ -95,17 +95,19 @@ fn verdict(page: &mut Page, report: &Report) {
     }
 }
 
-/// `56 of 56 pairs copy directly at 395 to 396 GB/s, 88% of theoretical`
+/// `56 of 56 pairs copy directly at 395 to 396 GB/s, 88% of theoretical, 102% of expected`
 fn summary(report: &Report, measurements: &Measurements) -> Option<String> {
-    let (rates, percent) = tables::reference(measurements)?;
+    let (rates, percents) = tables::reference(measurements)?;
     let pairs = Pair::ordered(&gpus(report)).len();
     let range = |spread: Spread, text: fn(f64) -> String| {
         let (min, max) = (text(spread.min), text(spread.max));
         if min == max { max } else { format!("{min} to {max}") }
     };
     let mut text = format!("{} of {pairs} pairs copy directly at {} GB/s", rates.count, range(rates, rate));
-    if let Some(percent) = percent {
-        text += &format!(", {}% of theoretical", range(percent, |value| format!("{value:.0}")));
+    for (percent, of) in percents.into_iter().zip(["theoretical", "expected"]) {
+        if let Some(percent) = percent {
+            text += &format!(", {}% of {of}", range(percent, |value| format!("{value:.0}")));
+        }
     }
     Some(text)
 }

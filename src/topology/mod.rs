@@ -11,7 +11,7 @@ pub use pcie::{PathHop, pcie_path};
 
 use crate::model::measurement::DriverFacts;
 use crate::model::snapshot::Snapshot;
-use crate::model::topology::{PairRoute, Topology};
+use crate::model::topology::{Hop, PairRoute, Topology};
 
 /// Draws the graph of a machine and finds the route of every ordered pair of its GPUs.
 pub fn build(snapshot: &Snapshot) -> Topology {
@@ -24,6 +24,11 @@ pub fn build(snapshot: &Snapshot) -> Topology {
 /// Whether this route goes through the NVSwitch plane.
 pub fn passes_nvswitch(route: &PairRoute) -> bool {
     route.hops.iter().any(|hop| hop.to == graph::NVSWITCH)
+}
+
+/// Whether this hop lies between two ports of one switch: no link of its own.
+pub fn is_inside_switch(hop: &Hop) -> bool {
+    hop.label == graph::INSIDE_SWITCH
 }
 
 /// The same topology with CUDA's word on peer access beside NVML's.

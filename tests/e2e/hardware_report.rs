@@ -162,8 +162,8 @@ fn slow_pairs_of_one_gpu_are_one_finding() {
 
 #[test]
 fn a_pair_just_above_the_floor_is_fine() {
-    // Azure's line is 335 of 450 GB/s, 74%; ours is 75% = 337.5.
-    for (gbps, code) in [(338.0, 0), (337.0, 1)] {
+    // Azure's line is 335 of 450 GB/s, 74.4%; ours is 86% less 13% of it, 336.7.
+    for (gbps, code) in [(337.0, 0), (336.0, 1)] {
         let (ran, report) = after(|report| slow_down(cells_of(report, is_reference)[0], gbps));
         assert_eq!(ran.code, Some(code), "{gbps}: {:?}", codes(&report));
     }
@@ -221,7 +221,7 @@ fn a_pair_without_peer_access_is_named() {
         }
     });
     assert_eq!(ran.code, Some(1));
-    assert_eq!(codes(&report), ["peer-access-missing"]);
+    assert_eq!(codes(&report), ["peer-access-one-way"]);
     assert_eq!(pair(&report["findings"][0]["subject"]), (0, 7));
 }
 

@@ -8,9 +8,14 @@
 //! CUDA's word decides where CUDA was asked, else NVML's. The message shows both, since they
 //! differ on machines with patched drivers, and the rate of the staged copies beside them. It is an
 //! error where another pair of the same GPU models, at the same distance or farther, or over the
-//! same NVSwitch, has access, and for one direction where the other has it; and wherever CUDA gave
-//! an error instead of an answer, or said yes and then did not grant it, whatever other pairs do.
-//! Otherwise, and with MIG, it is how this machine is made, and one warning tells all pairs.
+//! same NVSwitch, has access; and wherever CUDA gave an error instead of an answer, or said yes and
+//! then did not grant it, whatever other pairs do. One direction of a pair that has the other is
+//! `peer-access-one-way`'s. Otherwise it is how this machine is made, and one finding for each cause
+//! tells all its pairs: MIG mode; CUDA's limit of eight peers (error 711); NVML granting what CUDA
+//! refuses; the driver's policy for GeForce boards since Turing (information only, by name and
+//! architecture); a registry key (NVML: DR); the host of a virtual machine; and by NVML's word the
+//! chipset (CNS), the distance (TNS) or the GPU (GNS). Where the words leave it open, IOMMU and ACS
+//! are among the suspects if the facts show them.
 //!
 //! # Why it matters
 //!
@@ -31,20 +36,17 @@
 //! `nvidia-smi topo -p2p` (CNS chipset, GNS GPU, TNS topology not supported, DR disabled by
 //! registry key, NS not supported); CUDA driver API, `cuCtxEnablePeerAccess`; measured on 8 x H200.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
-use serde_json::json;
-
+use super::peer_access;
 use crate::diagnose::cluster::{self, Common};
-use crate::diagnose::rule::{Evidence, Rule, finding};
+use crate::diagnose::rule::{Evidence, Rule};
+use crate::diagnose::suspects::{self, suspect};
 use crate::diagnose::words;
-use crate::model::finding::{Finding, Severity, Subject};
-use crate::model::measurement::{PeerAccess, Status};
-use crate::model::placement::{Pair, Path};
-use crate::model::snapshot::P2pStatus;
-use crate::model::topology::{LinkClass, PairRoute};
-use crate::model::units::GbPerSecond;
-use crate::topology::passes_nvswitch;
+use crate::model::finding::{Finding, Severity, Subject, Suspect};
+use crate::model::placement::Pair;
+use crate::model::snapshot::{Gpu, P2pStatus};
+use crate::model::topology::PairRoute;
 
 /// See the module's documentation.
 pub struct PeerAccessMissing;
@@ -63,29 +65,24 @@ impl Rule for PeerAccessMissing {
     }
 
     fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
-        let routes = &evidence.topology.pairs;
-        let missing: Vec<_> = routes.iter().filter(|route| access(evidence, route) == Some(false)).collect();
-        let (broken, refused): (Vec<&PairRoute>, Vec<_>) =
-            missing.into_iter().partition(|route| errored(evidence, route.pair));
-        let farthest = farthest_with_access(evidence);
-        let like_pair_has_it = |route: &PairRoute| {
-            farthest.get(&models(evidence, route.pair)).is_some_and(|far| *far >= distance(route.class))
-        };
-        let (odd, usual): (Vec<&PairRoute>, Vec<_>) =
-            refused.into_iter().partition(|route| !in_mig(evidence, route.pair) && like_pair_has_it(route));
-
-        let seen: Vec<_> =
-            routes.iter().filter(|route| access(evidence, route).is_some()).map(|route| route.pair).collect();
+        let missing = peer_access::missing(evidence);
         let groups = |routes: &[&PairRoute]| {
             let bad: Vec<_> = routes.iter().map(|route| route.pair).collect();
-            cluster::groups(&bad, &seen, evidence.topology)
+            cluster::groups(&bad, &missing.seen, evidence.topology)
         };
-        let mut findings: Vec<_> = groups(&odd).iter().map(|group| self.fault(evidence, group)).collect();
-        findings.extend(groups(&broken).iter().map(|group| self.driver_trouble(evidence, group)));
-        if !usual.is_empty() {
-            let known = if odd.is_empty() && broken.is_empty() { seen.len() } else { 0 };
-            findings.push(self.as_made(evidence, &usual, known));
+        let (limited, errored): (Vec<&PairRoute>, Vec<_>) =
+            missing.errored.iter().copied().partition(|route| is_peer_limit(route));
+        let mut findings: Vec<_> = groups(&missing.odd).iter().map(|group| self.fault(evidence, group)).collect();
+        findings.extend(groups(&errored).iter().map(|group| self.driver_trouble(evidence, group)));
+        let mut causes: BTreeMap<Why, Vec<&PairRoute>> = BTreeMap::new();
+        for route in limited {
+            causes.entry(Why::PeerLimit).or_default().push(route);
         }
+        for route in &missing.usual {
+            causes.entry(Why::of(evidence, route)).or_default().push(route);
+        }
+        let all = missing.seen.len();
+        findings.extend(causes.iter().map(|(why, routes)| self.as_made(evidence, *why, routes, all)));
         findings
     }
 }
@@ -113,7 +110,7 @@ impl PeerAccessMissing {
                  (nvidia-smi -q)"
                 .into(),
         };
-        self.finding(evidence, group.subject(), format!("No peer access {place}"), &routes, next_step)
+        peer_access::found(self, evidence, group.subject(), format!("No peer access {place}"), &routes, next_step)
     }
 
     /// CUDA gave an error, which is neither a yes nor a no.
@@ -124,170 +121,170 @@ impl PeerAccessMissing {
         let next_step = "Look for the driver's messages (dmesg | grep -iE 'nvrm|xid'); reload the driver or reboot, and \
              check again. If it stays, compare with the same driver version on another machine, and with patches to \
              the driver that force peer access";
-        self.finding(evidence, group.subject(), message, &routes, next_step.into())
+        peer_access::found(self, evidence, group.subject(), message, &routes, next_step.into())
     }
 
-    /// One warning for all pairs that no like pair shows to be out of the ordinary.
-    fn as_made(&self, evidence: &Evidence<'_>, routes: &[&PairRoute], known: usize) -> Finding {
+    /// One finding for all pairs that no like pair shows to be out of the ordinary, by cause.
+    fn as_made(&self, evidence: &Evidence<'_>, why: Why, routes: &[&PairRoute], all: usize) -> Finding {
         let pairs: Vec<_> = routes.iter().map(|route| route.pair).collect();
-        let which = if pairs.len() == known { "any pair of GPUs".to_owned() } else { words::pairs(&pairs) };
-        let (cause, next_step) = if pairs.iter().all(|pair| in_mig(evidence, *pair)) {
-            (
-                "MIG mode is on, which excludes it",
-                "Nothing to repair; switch MIG off (nvidia-smi -mig 0) if these GPUs are to exchange data",
-            )
-        } else if evidence.virtual_machine() {
-            (
-                "this is a virtual machine, whose host decides on it",
-                "Ask whoever runs the host whether the GPUs are passed through with peer-to-peer enabled",
-            )
-        } else {
-            (
-                "no like pair has it, so driver policy or the way this machine is built is the likely reason",
-                "Nothing to repair if these are GeForce or other boards that the driver refuses it; otherwise look at \
-                 ACS and IOMMU settings and at nvidia-smi topo -p2p r",
-            )
-        };
-        let message = format!("No peer access for {which}; {cause}");
-        let mut found = self.finding(evidence, Subject::Machine, message, routes, next_step.into());
-        found.severity = Severity::Warning;
+        let which = if pairs.len() == all { "any pair of GPUs".to_owned() } else { words::pairs(&pairs) };
+        let message = format!("No peer access for {which}; {}", why.text());
+        let mut found =
+            peer_access::found(self, evidence, Subject::Machine, message, routes, why.next_step().to_owned());
+        found.severity = if why == Why::Policy { Severity::Info } else { Severity::Warning };
+        found.suspects = why.suspects(evidence, &pairs);
         found
     }
+}
 
-    fn finding(
-        &self,
-        evidence: &Evidence<'_>,
-        subject: Subject,
-        message: String,
-        routes: &[&PairRoute],
-        next_step: String,
-    ) -> Finding {
-        let nvml: Vec<_> = routes.iter().map(|route| nvml_word(&route.peer_access)).collect();
-        let cuda: Vec<_> = routes.iter().map(|route| cuda_word(&route.peer_access)).collect();
-        let (nvml, cuda) =
-            (words::distinct(nvml.iter().map(String::as_str)), words::distinct(cuda.iter().map(String::as_str)));
-        let rates = staged_rates(evidence);
-        let staged: Vec<_> = routes.iter().filter_map(|route| rates.get(&route.pair)).map(|rate| rate.0).collect();
-        let lowest = staged.iter().copied().min_by(f64::total_cmp).map(GbPerSecond);
-        let highest = staged.iter().copied().max_by(f64::total_cmp).map(GbPerSecond);
-        let measured = match (lowest, highest) {
-            (Some(low), Some(high)) if low.to_string() == high.to_string() => {
-                format!("; staged copies reach {low} GB/s")
+/// Whether CUDA's error is its limit of peers per GPU.
+fn is_peer_limit(route: &PairRoute) -> bool {
+    route.peer_access.cuda_failure.as_deref().is_some_and(|why| why.contains("711"))
+}
+
+/// Why pairs have no access that no pair like them has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Why {
+    /// MIG mode.
+    Mig,
+    /// More peers than CUDA enables for one GPU at a time.
+    PeerLimit,
+    /// NVML grants what CUDA refuses.
+    WordsDiffer,
+    /// The driver refuses boards of this family.
+    Policy,
+    /// A registry key of the driver.
+    Registry,
+    /// The host of a virtual machine decides.
+    Host,
+    /// The chipset or processor is not one that the driver allows it on.
+    Chipset,
+    /// The two hang too far apart.
+    Distance,
+    /// The GPUs do not support it.
+    Gpu,
+    /// Refused without a closer reason.
+    Unclear,
+}
+
+impl Why {
+    fn of(evidence: &Evidence<'_>, route: &PairRoute) -> Self {
+        let said = &route.peer_access;
+        let refusal = peer_access::refusal(said);
+        if peer_access::in_mig(evidence, route.pair) {
+            return Self::Mig;
+        }
+        if said.cuda == Some(false) && said.nvml_read == Some(P2pStatus::Ok) && refusal.is_none() {
+            return Self::WordsDiffer;
+        }
+        if refusal == Some(P2pStatus::DisabledByRegkey) {
+            return Self::Registry;
+        }
+        let ends = [route.pair.source, route.pair.destination];
+        if ends.iter().any(|index| evidence.snapshot.gpu(*index).is_some_and(refused_by_policy)) {
+            return Self::Policy;
+        }
+        if evidence.virtual_machine() {
+            return Self::Host;
+        }
+        match refusal {
+            Some(P2pStatus::ChipsetNotSupported) => Self::Chipset,
+            Some(P2pStatus::TopologyNotSupported) => Self::Distance,
+            Some(P2pStatus::GpuNotSupported) => Self::Gpu,
+            _ => Self::Unclear,
+        }
+    }
+
+    const fn text(self) -> &'static str {
+        match self {
+            Self::Mig => "MIG mode is on, which excludes it",
+            Self::PeerLimit => {
+                "CUDA enables no more than eight peers of one GPU at a time on machines without NVSwitch (error 711)"
             }
-            (Some(low), Some(high)) => format!("; staged copies reach {low} to {high} GB/s"),
-            _ => String::new(),
-        };
-        let pairs: Vec<_> = routes.iter().map(|route| route.pair.to_string()).collect();
-        finding(
-            self,
-            subject,
-            format!("{message}. NVML says {nvml}, CUDA {cuda}{measured}"),
-            [
-                ("nvml_read_write", json!(nvml)),
-                ("cuda", json!(cuda)),
-                ("staged_lowest_gbps", json!(lowest)),
-                ("staged_highest_gbps", json!(highest)),
-                ("pairs", json!(pairs)),
+            Self::WordsDiffer => "NVML grants it and CUDA refuses it, as with a driver that is patched in part",
+            Self::Policy => "the driver does not allow it on GeForce boards of this generation over PCIe",
+            Self::Registry => "a registry key of the driver disables it",
+            Self::Host => "this is a virtual machine, whose host decides on it (CNS is the chipset that it emulates)",
+            Self::Chipset => "the driver does not allow it on this chipset or processor",
+            Self::Distance => "the two hang too far apart: the driver does not allow it on this way",
+            Self::Gpu => "the GPUs do not support it with each other",
+            Self::Unclear => {
+                "no like pair has it, so driver policy or the way this machine is built is the likely reason"
+            }
+        }
+    }
+
+    const fn next_step(self) -> &'static str {
+        match self {
+            Self::Mig => "Nothing to repair; switch MIG off (nvidia-smi -mig 0) if these GPUs are to exchange data",
+            Self::PeerLimit => {
+                "Nothing to repair; let programs enable access only for the pairs that they use, eight for each GPU"
+            }
+            Self::WordsDiffer => {
+                "Compare modinfo nvidia and nvidia-smi with the driver package: install one driver, kernel modules and \
+                 libraries of the same build, patched or not, reboot, and check again"
+            }
+            Self::Policy => {
+                "Nothing to repair: these boards copy through the host's memory, or over an NVLink bridge \
+                             where they take one"
+            }
+            Self::Registry => {
+                "Look for NVreg_RegistryDwords in /etc/modprobe.d and on the kernel's command line; take out the key that \
+                 disables peer access, reload the driver, and check again"
+            }
+            Self::Host => "Ask whoever runs the host whether the GPUs are passed through with peer-to-peer enabled",
+            Self::Chipset => {
+                "Nothing to repair; GPUs below one PCIe switch, or on one processor, may have it: try other slots"
+            }
+            Self::Distance => {
+                "Nothing to repair; move the GPUs to slots of one processor or switch if they are to have it"
+            }
+            Self::Gpu => "Nothing to repair where the GPUs differ or are not made for it; compare their models",
+            Self::Unclear => {
+                "Nothing to repair if the driver refuses it for these boards; otherwise look at ACS and IOMMU settings \
+                 and at nvidia-smi topo -p2p r"
+            }
+        }
+    }
+
+    fn suspects(self, evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Suspect> {
+        let mut suspects = match self {
+            Self::WordsDiffer => vec![
+                suspect(
+                    "kernel modules patched for peer access, and libraries that are not, or the other way round",
+                    "compare /proc/driver/nvidia/version with the version of libcuda.so.1; reinstall the stock driver",
+                ),
+                suspect(
+                    "a container or virtual machine that takes from CUDA what NVML still sees",
+                    "run the same check on the host",
+                ),
             ],
-            next_step,
-        )
-    }
-}
-
-/// Whether the source reaches the destination's memory: CUDA's word where it was asked, or else
-/// NVML's. An error of CUDA's is no access.
-fn access(evidence: &Evidence<'_>, route: &PairRoute) -> Option<bool> {
-    if errored(evidence, route.pair) {
-        return Some(false);
-    }
-    let said = &route.peer_access;
-    said.cuda.or_else(|| {
-        let words = [said.nvml_read, said.nvml_write].map(|word| word.filter(|word| *word != P2pStatus::Unknown));
-        let refused = words.iter().flatten().any(|word| *word != P2pStatus::Ok);
-        words.iter().any(Option::is_some).then_some(!refused)
-    })
-}
-
-/// Whether CUDA was asked about this pair and gave an error. A GPU that could not be opened was not
-/// asked: that is told by other rules.
-fn errored(evidence: &Evidence<'_>, pair: Pair) -> bool {
-    let said = evidence.measurements.and_then(|measurements| measurements.driver.said_of(pair));
-    said.is_some_and(|said| said.failure.is_some())
-}
-
-fn nvml_word(said: &PeerAccess) -> String {
-    let word =
-        |word: Option<P2pStatus>| word.map_or("nothing".to_owned(), |word| format!("{word} ({})", word.meaning()));
-    if said.nvml_read == said.nvml_write {
-        word(said.nvml_read)
-    } else {
-        format!("{} for reading, {} for writing", word(said.nvml_read), word(said.nvml_write))
-    }
-}
-
-fn cuda_word(said: &PeerAccess) -> String {
-    match (said.cuda, &said.cuda_failure) {
-        (Some(true), Some(why)) => format!("yes, and then {why}"),
-        (Some(true), None) => "yes".into(),
-        (Some(false), _) => "no".into(),
-        (None, Some(why)) => format!("gave an error ({why})"),
-        (None, None) => "was not asked".into(),
-    }
-}
-
-/// What staged copies reach, in the reference placement or else in the first that was measured.
-fn staged_rates(evidence: &Evidence<'_>) -> HashMap<Pair, GbPerSecond> {
-    let cells = evidence.measurements.map_or(&[][..], |measurements| &measurements.peer);
-    let staged = cells.iter().filter(|cell| cell.path == Path::Staged && cell.status == Status::Measured);
-    let mut rates = HashMap::new();
-    for cell in staged {
-        if let Some(rate) = cell.achieved_gbps {
-            rates.entry(cell.pair).or_insert(rate);
+            Self::Unclear => vec![suspect(
+                "driver policy for these boards",
+                "look the model up, or run nvidia-smi topo -p2p r on another machine with it",
+            )],
+            Self::Host => vec![suspect(
+                "GPUs passed through without a peer-to-peer clique",
+                "look for x-nv-gpudirect-clique (QEMU) or its like in the configuration of the virtual machine",
+            )],
+            _ => Vec::new(),
+        };
+        if matches!(self, Self::Unclear | Self::Chipset) {
+            suspects.extend(suspects::of_pcie_settings(evidence, pairs));
         }
-    }
-    let reference = evidence.reference(Path::Staged);
-    rates.extend(reference.into_iter().filter_map(|(pair, cell)| Some((pair, cell.achieved_gbps?))));
-    rates
-}
-
-fn in_mig(evidence: &Evidence<'_>, pair: Pair) -> bool {
-    let mig = |index| evidence.snapshot.gpu(index).is_some_and(|gpu| gpu.mig.get() == Some(true));
-    mig(pair.source) || mig(pair.destination)
-}
-
-/// Distance of a class; NVLinks are near however many they are.
-fn distance(class: LinkClass) -> u8 {
-    match class {
-        LinkClass::NvLink(_) => 0,
-        LinkClass::Pix => 1,
-        LinkClass::Pxb => 2,
-        LinkClass::Phb => 3,
-        LinkClass::Node => 4,
-        LinkClass::Sys => 5,
-        LinkClass::Unknown => 6,
+        suspects
     }
 }
 
-/// The models of a pair's GPUs, in one order.
-type Models<'a> = [Option<&'a String>; 2];
-
-fn models<'a>(evidence: &Evidence<'a>, pair: Pair) -> Models<'a> {
-    let model = |index| evidence.snapshot.gpu(index).and_then(|gpu| gpu.name.known());
-    let (one, other) = (model(pair.source), model(pair.destination));
-    if one < other { [one, other] } else { [other, one] }
-}
-
-/// How far apart two GPUs of these models are that have access nevertheless: the farthest of them.
-/// A nearer pair proves nothing (many machines allow it below one switch only), unless it is near
-/// through an NVSwitch, which should join the others as well.
-fn farthest_with_access<'a>(evidence: &Evidence<'a>) -> HashMap<Models<'a>, u8> {
-    let mut farthest = HashMap::new();
-    for route in &evidence.topology.pairs {
-        if access(evidence, route) == Some(true) {
-            let far = if passes_nvswitch(route) { u8::MAX } else { distance(route.class) };
-            let known = farthest.entry(models(evidence, route.pair)).or_insert(far);
-            *known = far.max(*known);
-        }
+/// Whether NVIDIA's driver refuses peer access over PCIe on this board: GeForce and TITAN since
+/// Turing. The architecture tells where it is known, the name where not.
+fn refused_by_policy(gpu: &Gpu) -> bool {
+    let name = gpu.name.known().map_or("", String::as_str);
+    if !name.contains("GeForce") && !name.contains("TITAN RTX") {
+        return false;
     }
-    farthest
+    match gpu.architecture.known() {
+        Some(architecture) => !["Kepler", "Maxwell", "Pascal", "Volta"].iter().any(|old| architecture.contains(old)),
+        None => name.contains("RTX") || name.contains("GTX 16"),
+    }
 }

@@ -7,8 +7,8 @@
 //! The median of the reference measurement (copy engine, issued by the source, one way, side
 //! streams, host not waiting, peer access on) lies below what healthy machines reach on a route of
 //! this class by more than the margin of that class. What they reach is a share of the payload rate
-//! of the narrowest link of the route: `nvlink-2` to `nvlink-5`, `pcie` below one host bridge,
-//! `pcie-far` where the copy crosses host bridges or processors, where the class is not known, and
+//! of the narrowest link of the route: `nvlink-2` to `nvlink-5`, `pcie` below one switch,
+//! `pcie-root` below one host bridge, `pcie-far` where the copy crosses host bridges or processors, where the class is not known, and
 //! over PCIe in a virtual machine, whose PCI tree hides what is crossed. The shares stand in the
 //! report beside every figure and may be set with `--config` (`[expected.nvlink-4]`, `percent` and
 //! `margin_percent`). Pairs whose bytes arrived wrong are left to `peer-data-wrong`. Several slow
@@ -34,37 +34,16 @@
 
 use serde_json::json;
 
+use super::bandwidth::{self, Slow};
 use crate::diagnose::cluster::{self, Common};
-use crate::diagnose::expected::Expectation;
 use crate::diagnose::rule::{Evidence, Rule, finding};
-use crate::diagnose::words;
+use crate::diagnose::{suspects, words};
 use crate::model::finding::{Finding, Severity};
-use crate::model::measurement::{PeerBandwidth, Verified};
 use crate::model::placement::Path;
-use crate::model::snapshot::Gpu;
 use crate::model::units::GbPerSecond;
 
 /// See the module's documentation.
 pub struct PeerBandwidthLow;
-
-struct Slow<'a> {
-    cell: &'a PeerBandwidth,
-    expected: Expectation,
-    achieved: GbPerSecond,
-}
-
-impl<'a> Slow<'a> {
-    /// `None` where the cell is fast enough, or there is nothing to compare it with.
-    fn of(evidence: &Evidence<'_>, cell: &'a PeerBandwidth) -> Option<Self> {
-        let slow = Self { cell, expected: evidence.expected(cell)?, achieved: cell.achieved_gbps? };
-        (slow.achieved < slow.expected.floor_gbps()).then_some(slow)
-    }
-
-    /// Achieved as per cent of expected.
-    fn percent(&self) -> f64 {
-        self.achieved.percent_of(self.expected.gbps)
-    }
-}
 
 impl Rule for PeerBandwidthLow {
     fn code(&self) -> &'static str {
@@ -80,9 +59,8 @@ impl Rule for PeerBandwidthLow {
     }
 
     fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
-        let mut cells = evidence.reference(Path::Direct);
-        cells.retain(|_, cell| !matches!(cell.verified, Verified::Dropped | Verified::Corrupt));
-        let slow: Vec<_> = cells.values().filter_map(|cell| Slow::of(evidence, cell)).collect();
+        let cells = bandwidth::sound(evidence, Path::Direct);
+        let slow = bandwidth::below_floor(evidence, Path::Direct);
         let bad: Vec<_> = slow.iter().map(|slow| slow.cell.pair).collect();
         let seen: Vec<_> = cells.keys().copied().collect();
         let groups = cluster::groups(&bad, &seen, evidence.topology);
@@ -99,14 +77,17 @@ impl PeerBandwidthLow {
         let alone = group.pairs.first().filter(|_| group.common == Common::OnePair);
         let route = alone.and_then(|pair| evidence.topology.route(*pair));
         let bottleneck = route.and_then(|route| route.bottleneck.clone());
+        let theoretical = GbPerSecond(worst.expected.gbps.0 / worst.expected.share.percent * 100.0);
         let message = format!(
             "Copies {} reach only {} GB/s, {:.0}% of the {} GB/s that healthy machines reach there ({} GB/s and more \
-             is normal)",
+             is normal) and {:.0}% of the {} GB/s of theory",
             group.place(evidence.snapshot),
             worst.achieved,
             worst.percent(),
             worst.expected.gbps,
             worst.expected.floor_gbps(),
+            worst.achieved.percent_of(theoretical),
+            theoretical,
         );
         let next_step = match &group.common {
             Common::Gpu(index) => format!(
@@ -126,11 +107,13 @@ impl PeerBandwidthLow {
                  processor, or one of the slots is the chipset's, whose uplink no link file shows"
                 .into(),
         };
-        let has_other_work = |gpu: &&Gpu| {
-            gpu.processes.known().is_some_and(|processes| !processes.is_empty())
-                && group.pairs.iter().any(|pair| pair.source == gpu.index || pair.destination == gpu.index)
+        let busy = suspects::busy(evidence, &group.pairs);
+        let other_way = match (&group.common, group.pairs.as_slice()) {
+            (Common::OnePair, [pair]) => {
+                evidence.reference(Path::Direct).get(&pair.reversed()).and_then(|cell| cell.achieved_gbps)
+            }
+            _ => None,
         };
-        let busy: Vec<_> = evidence.snapshot.gpus.iter().filter(has_other_work).map(|gpu| gpu.index).collect();
         let mut found = finding(
             self,
             group.subject(),
@@ -143,10 +126,13 @@ impl PeerBandwidthLow {
                 ("floor_gbps", json!(worst.expected.floor_gbps())),
                 ("expected_from", json!(worst.expected.class.source)),
                 ("bottleneck", json!(bottleneck)),
+                ("other_direction_gbps", json!(other_way)),
+                ("spread_percent", json!(worst.cell.spread_percent.map(|spread| (spread * 10.0).round() / 10.0))),
                 ("pairs", group.evidence()),
             ],
             next_step,
         );
+        found.suspects = suspects::of_slow_copies(evidence, &group.pairs);
         if !busy.is_empty() {
             found.message.push_str(&format!("; other processes hold memory on {}", words::gpus(&busy)));
             found.evidence.insert("gpus_with_other_processes".into(), json!(busy));

@@ -127,7 +127,7 @@ impl Rule for PeerCopyUneven {
             [
                 ("floor_percent", json!(floor_copy)),
                 ("floor_kernel_percent", json!(floor_kernel)),
-                ("pairs", json!(pairs.len())),
+                ("pairs", json!(pairs.iter().map(ToString::to_string).collect::<Vec<_>>())),
             ],
             "Stop other work on the GPUs and check again. If it stays, compare with another machine of the kind and \
              driver; for kernel copies, look at what holds the clocks back (nvidia-smi -q -d PERFORMANCE)",

@@ -8,6 +8,8 @@
 //! Before timing, the source is filled with a pattern that depends on source, destination and
 //! offset, the destination with poison; after a one-way copy the destination GPU checks its own
 //! memory. Poison still there means dropped, anything else that is not the pattern means corrupt.
+//! Copy engine and kernel are checked apart, and the message says where one alone fails. All or most
+//! PCIe pairs at once are `peer-access-broken`'s.
 //!
 //! # Why it matters
 //!
@@ -30,12 +32,13 @@ use std::collections::BTreeSet;
 
 use serde_json::json;
 
-use crate::diagnose::cluster;
+use super::wrong_bytes;
 use crate::diagnose::rule::{Evidence, Rule, finding};
-use crate::diagnose::words;
+use crate::diagnose::suspects::{self, suspect};
+use crate::diagnose::{cluster, words};
 use crate::model::finding::{Finding, Severity};
 use crate::model::measurement::{PeerBandwidth, Verified};
-use crate::topology::pcie;
+use crate::model::placement::{Engine, Pair, Path};
 
 /// See the module's documentation.
 pub struct PeerDataWrong;
@@ -55,7 +58,10 @@ impl Rule for PeerDataWrong {
 
     fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
         let Some(measurements) = evidence.measurements else { return Vec::new() };
-        let is_wrong = |cell: &&PeerBandwidth| matches!(cell.verified, Verified::Dropped | Verified::Corrupt);
+        let broken = wrong_bytes::broken_pairs(evidence);
+        let is_wrong = |cell: &&PeerBandwidth| {
+            wrong_bytes::is_wrong(cell) && !(cell.path == Path::Direct && broken.contains(&cell.pair))
+        };
         let is_judged = |cell: &&PeerBandwidth| is_wrong(cell) || cell.verified == Verified::Ok;
         let wrong: Vec<_> = measurements.peer.iter().filter(is_wrong).collect();
         let bad: BTreeSet<_> = wrong.iter().map(|cell| cell.pair).collect();
@@ -85,30 +91,42 @@ impl PeerDataWrong {
         };
         let seen = words::distinct(cells.iter().filter_map(|cell| cell.verification_detail.as_deref()));
         let iommu = evidence.snapshot.host.iommu_translating.get();
-        let redirecting = redirecting_ports(evidence, cells);
-        let mut suspects = Vec::new();
-        if iommu == Some(true) {
-            suspects.push("the IOMMU translates device addresses".to_owned());
-        }
-        if !redirecting.is_empty() {
-            suspects.push(format!("ACS redirects peer requests at {}", redirecting.join(", ")));
-        }
-        if suspects.is_empty() {
-            suspects.push(if evidence.virtual_machine() {
-                "IOMMU and ACS of the host, which cannot be seen from this virtual machine".into()
-            } else {
-                "IOMMU and ACS, of which nothing shows in the facts, then GPU and slot".into()
-            });
-        }
+        let redirecting = suspects::redirecting_ports(evidence, &suspects::gpus_of(&group.pairs));
+        let one_engine = one_engine(evidence, cells);
+        let over_pcie = group.pairs.iter().any(|pair| suspects::over_pcie(evidence, *pair));
+        let mut suspects = if over_pcie { suspects::of_pcie_settings(evidence, &group.pairs) } else { Vec::new() };
+        suspects.push(match one_engine {
+            Some(Engine::Kernel) => suspect(
+                "the way of kernel stores: the window (BAR1) that maps the peer's memory",
+                "check again after a reboot and with the stock driver; copy engines go another way and arrive",
+            ),
+            Some(Engine::Copy) => suspect(
+                "a copy engine of the source GPU",
+                "swap the GPU with another and see whether it moves; kernel stores arrive",
+            ),
+            None if over_pcie => suspect(
+                "GPU, slot or riser",
+                "swap the GPUs' slots: a fault that moves with a GPU is the GPU's, one that stays is the slot's",
+            ),
+            None => suspect(
+                "a GPU or its NVLinks",
+                "look for Xid 74 and link errors (nvidia-smi nvlink -e); swap the GPU and see whether it moves",
+            ),
+        });
         let detail = if seen.is_empty() { String::new() } else { format!(": {seen}") };
         let message = format!(
-            "Data copied {} {what} ({}){detail}; suspects: {}",
+            "Data copied {} {what} ({}{}){detail}; suspects: {}",
             group.place(evidence.snapshot),
             how.join("; "),
-            suspects.join("; "),
+            match one_engine {
+                Some(Engine::Kernel) => " alone: what the copy engine moves arrives",
+                Some(Engine::Copy) => " alone: what kernels move arrives",
+                None => "",
+            },
+            suspects.iter().map(|suspect| suspect.cause.as_str()).collect::<Vec<_>>().join("; "),
         );
         let whose = if evidence.virtual_machine() { "On the host of this virtual machine, switch" } else { "Switch" };
-        finding(
+        let mut found = finding(
             self,
             group.subject(),
             message,
@@ -126,19 +144,25 @@ impl PeerDataWrong {
              shows ACSCtl), reboot, and check again. If the fault stays, swap the GPUs' slots to see whether it moves \
              with a GPU"
             ),
-        )
+        );
+        found.suspects = suspects;
+        found
     }
 }
 
-/// The bridges above the GPUs of these cells that send peer requests up to the root.
-fn redirecting_ports(evidence: &Evidence<'_>, cells: &[&PeerBandwidth]) -> Vec<String> {
-    let gpus: BTreeSet<_> = cells.iter().flat_map(|cell| [cell.pair.source, cell.pair.destination]).collect();
-    let mut ports = BTreeSet::new();
-    for address in gpus.into_iter().filter_map(|gpu| evidence.snapshot.gpu(gpu)?.pci.get()) {
-        let way = pcie::chain(evidence.snapshot, address);
-        ports.extend(
-            way.iter().filter(|port| port.acs_redirect.get() == Some(true)).map(|port| port.address.to_string()),
-        );
-    }
-    ports.into_iter().collect()
+/// The engine that alone fails: on all these pairs the other was checked as well, and its bytes
+/// arrived.
+fn one_engine(evidence: &Evidence<'_>, cells: &[&PeerBandwidth]) -> Option<Engine> {
+    let engine = cells.first()?.engine;
+    let all = &evidence.measurements?.peer;
+    let other_is_fine = |pair: Pair| {
+        let mut others = all
+            .iter()
+            .filter(|cell| cell.pair == pair && cell.path == Path::Direct && cell.engine != engine)
+            .filter(|cell| wrong_bytes::is_wrong(cell) || cell.verified == Verified::Ok)
+            .peekable();
+        others.peek().is_some() && others.all(|cell| cell.verified == Verified::Ok)
+    };
+    let alone = cells.iter().all(|cell| cell.engine == engine && cell.path == Path::Direct && other_is_fine(cell.pair));
+    alone.then_some(engine)
 }

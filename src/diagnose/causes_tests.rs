@@ -1,0 +1,155 @@
+//! What is laid to a cause, and what stays beside it.
+
+use super::testing::{cell, findings, is, measured, only, touches};
+use crate::model::finding::Severity;
+use crate::model::measurement::{CudaDevice, LinkUnderLoad, Measurements, NvLinkErrorsAdded};
+use crate::model::placement::{Pair, Path};
+use crate::model::reading::{Reading, Unknown};
+use crate::model::snapshot::Gpu;
+use crate::model::testing::{function_mut, h200_vm, nvlink_bridge, two_sockets, two_sockets_with_narrow_gpu};
+use crate::model::units::GbPerSecond;
+
+fn set(measurements: &mut Measurements, gbps: f64, which: impl Fn(&crate::model::measurement::PeerBandwidth) -> bool) {
+    for cell in measurements.peer.iter_mut().filter(|cell| which(cell)) {
+        cell.achieved_gbps = Some(GbPerSecond(gbps));
+    }
+}
+
+fn at_gen1(index: u32) -> LinkUnderLoad {
+    LinkUnderLoad { index, readings: 40, generation: Some([1, 1]), width: Some([16, 16]), ..LinkUnderLoad::default() }
+}
+
+#[test]
+fn a_narrow_slot_is_one_finding_with_its_cells_as_evidence() {
+    let machine = two_sockets_with_narrow_gpu();
+    let found = only(&findings(&machine, Some(&measured(&machine, 0.82))), "pcie-narrow", Severity::Error);
+    assert_eq!(found.evidence["pairs"].as_array().unwrap().len(), 6);
+    assert!(found.evidence["copies_over_it_highest_gbps"].as_f64().unwrap() < 7.9);
+}
+
+#[test]
+fn a_rate_that_the_narrow_link_leaves_is_laid_to_it() {
+    // The link stays at Gen1 under load (4.0 GB/s): theory cannot know, and the rates fit it.
+    let machine = two_sockets();
+    let mut measurements = measured(&machine, 0.85);
+    measurements.links = vec![at_gen1(3)];
+    set(&mut measurements, 3.3, |cell| touches(cell, 3));
+    let found = only(&findings(&machine, Some(&measurements)), "pcie-narrow", Severity::Error);
+    assert!(found.evidence["effects"][0].as_str().unwrap().starts_with("peer-bandwidth-low"), "{found:#?}");
+}
+
+#[test]
+fn a_rate_far_below_what_the_narrow_link_leaves_stays_a_finding() {
+    let machine = two_sockets();
+    let mut measurements = measured(&machine, 0.85);
+    measurements.links = vec![at_gen1(3)];
+    set(&mut measurements, 1.0, |cell| touches(cell, 3));
+    let found = findings(&machine, Some(&measurements));
+    let codes: Vec<_> = found.iter().map(|finding| finding.code.as_str()).collect();
+    assert_eq!(codes, ["pcie-narrow", "peer-bandwidth-low"], "{found:#?}");
+}
+
+#[test]
+fn an_effect_with_a_pair_elsewhere_stays() {
+    let machine = two_sockets();
+    let mut measurements = measured(&machine, 0.85);
+    measurements.links = vec![at_gen1(3)];
+    set(&mut measurements, 3.3, |cell| touches(cell, 3));
+    set(&mut measurements, 3.3, |cell| is(cell, 0, 1));
+    let found = findings(&machine, Some(&measurements));
+    let subjects: Vec<_> = found.iter().map(|finding| (finding.code.as_str(), finding.subject.to_string())).collect();
+    assert_eq!(subjects, [("pcie-narrow", "GPU 3".into()), ("peer-bandwidth-low", "GPU 0 → GPU 1".into())]);
+}
+
+#[test]
+fn a_narrow_slot_does_not_explain_slow_nvlinks() {
+    let mut machine = nvlink_bridge();
+    for address in ["0000:03:00.0", "0000:02:00.0"] {
+        function_mut(&mut machine, address).width = Reading::Known(4);
+    }
+    machine.gpus[0].pcie_width = Reading::Known(4);
+    let mut measurements = measured(&machine, 0.9);
+    set(&mut measurements, 20.0, |cell| is(cell, 0, 1) || is(cell, 1, 0));
+    let found = findings(&machine, Some(&measurements));
+    let codes: Vec<_> = found.iter().map(|finding| finding.code.as_str()).collect();
+    assert!(codes.contains(&"pcie-narrow") && codes.contains(&"peer-bandwidth-low"), "{found:#?}");
+}
+
+#[test]
+fn copies_between_two_gpus_below_a_narrow_uplink_do_not_pass_it() {
+    let mut machine = two_sockets();
+    function_mut(&mut machine, "0000:01:00.0").generation = Reading::Known(3);
+    let mut measurements = measured(&machine, 0.85);
+    set(&mut measurements, 13.0, |cell| is(cell, 0, 1) || is(cell, 1, 0));
+    let found = findings(&machine, Some(&measurements));
+    let codes: Vec<_> = found.iter().map(|finding| finding.code.as_str()).collect();
+    assert!(codes.contains(&"pcie-narrow") && codes.contains(&"peer-bandwidth-low"), "{found:#?}");
+}
+
+#[test]
+fn staged_copies_over_a_narrow_link_are_laid_to_it() {
+    let machine = two_sockets();
+    let mut measurements = measured(&machine, 0.85);
+    let gen1 = |pair: Pair| pair.source == 3 || pair.destination == 3;
+    set(&mut measurements, 3.3, |cell| touches(cell, 3));
+    let staged: Vec<_> = measurements
+        .peer
+        .iter()
+        .map(|one| cell(one.pair, Path::Staged, if gen1(one.pair) { 3.0 } else { 12.0 }))
+        .collect();
+    measurements.peer.extend(staged);
+    measurements.links = vec![at_gen1(3)];
+    let found = only(&findings(&machine, Some(&measurements)), "pcie-narrow", Severity::Error);
+    assert_eq!(found.evidence["effects"].as_array().unwrap().len(), 2, "{found:#?}");
+}
+
+#[test]
+fn what_a_lost_gpu_leaves_untested_is_laid_to_it_and_nothing_else() {
+    let mut machine = h200_vm(4);
+    let name = machine.gpus[3].name.clone();
+    machine.gpus[3] = Gpu { name, ..Gpu::unread(3, &Unknown::Failed("GPU is lost".into())) };
+    let mut measurements = measured(&machine, 0.88);
+    measurements.peer.retain(|cell| !touches(cell, 3));
+    let lost = |index: u32, failure: &str| CudaDevice {
+        index,
+        ordinal: None,
+        failure: Some(failure.into()),
+        budget_bytes: None,
+    };
+    measurements.driver.devices = vec![lost(3, "lost")];
+    only(&findings(&machine, Some(&measurements)), "gpu-unreachable", Severity::Error);
+    // Another GPU that could not be used has another reason.
+    measurements.peer.retain(|cell| !touches(cell, 2));
+    measurements.driver.devices.push(lost(2, "in exclusive mode"));
+    let found = findings(&machine, Some(&measurements));
+    let codes: Vec<_> = found.iter().map(|finding| finding.code.as_str()).collect();
+    assert_eq!(codes, ["gpu-unreachable", "not-tested"]);
+}
+
+fn nvlink_errors(index: u32, errors: &[NvLinkErrorsAdded]) -> LinkUnderLoad {
+    LinkUnderLoad { generation: Some([5, 5]), nvlink_errors: Some(errors.to_vec()), ..at_gen1(index) }
+}
+
+#[test]
+fn errors_of_nvlinks_are_judged_with_the_rate() {
+    let machine = h200_vm(4);
+    let none = NvLinkErrorsAdded { link: 7, crc: 0, replay: 0, recovery: 0 };
+    let mut measurements = measured(&machine, 0.88);
+    measurements.links = vec![nvlink_errors(0, &[]), nvlink_errors(3, &[none])];
+    assert_eq!(findings(&machine, Some(&measurements)), []);
+    // Replays while every rate is fine: congestion may do that.
+    measurements.links = vec![nvlink_errors(3, &[NvLinkErrorsAdded { replay: 4, ..none }])];
+    only(&findings(&machine, Some(&measurements)), "nvlink-errors-rose", Severity::Info);
+    measurements.links = vec![nvlink_errors(3, &[NvLinkErrorsAdded { crc: 900, ..none }])];
+    let found = only(&findings(&machine, Some(&measurements)), "nvlink-errors-rose", Severity::Warning);
+    assert!(found.message.contains("NVLink 7") && found.message.contains("900 CRC"), "{}", found.message);
+    // With slow copies of that GPU they are one error.
+    set(&mut measurements, 200.0, |cell| touches(cell, 3));
+    let found = only(&findings(&machine, Some(&measurements)), "nvlink-errors-rose", Severity::Error);
+    assert!(found.evidence["effects"][0].as_str().unwrap().starts_with("peer-bandwidth-low"), "{found:#?}");
+    // A slow pair of other GPUs stays.
+    set(&mut measurements, 200.0, |cell| is(cell, 0, 1));
+    let found = findings(&machine, Some(&measurements));
+    let codes: Vec<_> = found.iter().map(|finding| finding.code.as_str()).collect();
+    assert_eq!(codes, ["peer-bandwidth-low", "nvlink-errors-rose"], "{found:#?}");
+}

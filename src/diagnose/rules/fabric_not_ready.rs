@@ -1,0 +1,209 @@
+//! # What it means
+//!
+//! A GPU that NVSwitches join to others is not registered with their fabric, or the fabric says that
+//! it is degraded.
+//!
+//! # How it is detected
+//!
+//! NVML tells the state of the registration (not started, in progress, completed), its status, and a
+//! health mask. A state other than completed, a status other than 0 and a health bit that says
+//! degraded are told, for all GPUs alike in one finding; in progress is a warning, since it may come
+//! to its end. CUDA error 802 (system not yet initialised) is told in the same way where NVML gives
+//! no state. Only GPUs that have NVLinks to a switch are judged, or NVLinks none of which leads to
+//! another GPU: on a machine without NVSwitch no fabric manager runs, and that is right. GPUs in
+//! different cliques or clusters are a warning: the switches carry nothing between those.
+//!
+//! # Why it matters
+//!
+//! CUDA does not start at all (error 802), or copies go over PCIe or not at all.
+//!
+//! # What to do
+//!
+//! `systemctl status nvidia-fabricmanager` and its log (/var/log/fabricmanager.log). Its version must
+//! be exactly the driver's. Restart it, then the programs. If it fails: look for NVSwitches that are
+//! lost (`nvidia-smi nvlink -s`, `dmesg | grep -i -E 'nvswitch|sxid'`) and power-cycle the machine. In
+//! a virtual machine the fabric manager runs on the host.
+//!
+//! # Sources
+//!
+//! NVML, `nvmlDeviceGetGpuFabricInfoV`; CUDA driver API, `CUDA_ERROR_SYSTEM_NOT_READY` (802); NVIDIA
+//! fabric manager user guide.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+
+use crate::diagnose::rule::{Evidence, Rule, finding};
+use crate::diagnose::suspects::suspect;
+use crate::diagnose::words;
+use crate::model::finding::{Finding, Severity, Subject, Suspect};
+use crate::model::snapshot::{Fabric, FabricState, Gpu, NvLinkRemote};
+
+/// See the module's documentation.
+pub struct FabricNotReady;
+
+impl Rule for FabricNotReady {
+    fn code(&self) -> &'static str {
+        "fabric-not-ready"
+    }
+
+    fn severity(&self) -> Severity {
+        Severity::Error
+    }
+
+    fn source(&self) -> &'static str {
+        include_str!("fabric_not_ready.rs")
+    }
+
+    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        let switched: Vec<_> = evidence.snapshot.gpus.iter().filter(|gpu| has_nvswitch(gpu)).collect();
+        let not_ready = cuda_is_not_ready(evidence);
+        let mut alike: BTreeMap<(Severity, String), Vec<u32>> = BTreeMap::new();
+        for gpu in &switched {
+            let trouble = gpu.fabric.known().and_then(trouble).or_else(|| {
+                let unread = gpu.fabric.known().is_none_or(|fabric| fabric.state == FabricState::NotSupported);
+                (unread && not_ready).then(|| (Severity::Error, "gives no state of its fabric".to_owned()))
+            });
+            if let Some(trouble) = trouble {
+                alike.entry(trouble).or_default().push(gpu.index);
+            }
+        }
+        let mut findings: Vec<_> = alike
+            .into_iter()
+            .map(|((severity, what), gpus)| self.finding(evidence, severity, &what, &gpus, switched.len()))
+            .collect();
+        findings.extend(self.cliques(&switched));
+        findings
+    }
+}
+
+impl FabricNotReady {
+    fn finding(
+        &self,
+        evidence: &Evidence<'_>,
+        severity: Severity,
+        what: &str,
+        gpus: &[u32],
+        switched: usize,
+    ) -> Finding {
+        let (subject, who) = match gpus {
+            [index] => (Subject::Gpu { index: *index }, words::gpu(evidence.snapshot, *index)),
+            many if many.len() == switched => (Subject::Machine, format!("All {switched} GPUs")),
+            many => (Subject::Machine, words::gpus(many)),
+        };
+        let cuda = evidence.measurements.and_then(|measurements| measurements.driver.failure.clone());
+        let cuda = cuda.filter(|_| cuda_is_not_ready(evidence));
+        let said = cuda.as_ref().map(|why| format!("; CUDA: {why}")).unwrap_or_default();
+        let next_step = if evidence.virtual_machine() {
+            "See systemctl status nvidia-fabricmanager here, where this virtual machine has all NVSwitches, or ask whoever \
+             runs its host, where it has not; its version must be exactly the driver's. Then check again"
+        } else {
+            "See systemctl status nvidia-fabricmanager and its log; its version must be exactly the driver's; restart it \
+             and check again. If it fails, look for lost NVSwitches (dmesg | grep -iE 'nvswitch|sxid') and power-cycle \
+             the machine"
+        };
+        let mut found = finding(
+            self,
+            subject,
+            format!("{who}: joined by NVSwitch, {what}{said}"),
+            [("gpus", json!(gpus)), ("gpus_with_nvswitch", json!(switched)), ("cuda", json!(cuda))],
+            next_step,
+        );
+        found.severity = severity;
+        found.suspects = if gpus.len() == switched { of_all() } else { of_some(gpus) };
+        found
+    }
+
+    /// GPUs that the switches do not join to each other, although all of them are registered.
+    fn cliques(&self, switched: &[&Gpu]) -> Option<Finding> {
+        let mut cliques: BTreeMap<(String, u32), Vec<u32>> = BTreeMap::new();
+        for gpu in switched {
+            let Some(fabric) = gpu.fabric.known().filter(|fabric| fabric.state == FabricState::Completed) else {
+                continue;
+            };
+            cliques.entry((fabric.cluster_uuid.clone(), fabric.clique_id)).or_default().push(gpu.index);
+        }
+        if cliques.len() < 2 {
+            return None;
+        }
+        let parts: Vec<_> =
+            cliques.iter().map(|((_, clique), gpus)| format!("{} in clique {clique}", words::gpus(gpus))).collect();
+        let mut clusters: Vec<_> = cliques.keys().map(|(cluster, _)| cluster).collect();
+        clusters.dedup();
+        let mut found = finding(
+            self,
+            Subject::Machine,
+            format!(
+                "The NVSwitches join the GPUs in {} parts{}: {}. They carry nothing between the parts",
+                cliques.len(),
+                if clusters.len() > 1 { " of different clusters" } else { "" },
+                parts.join("; ")
+            ),
+            [("parts", json!(parts)), ("clusters", json!(clusters))],
+            "Nothing to do if the machine was partitioned on purpose; otherwise look at the partitions in the fabric \
+             manager's configuration and restart it",
+        );
+        found.severity = Severity::Warning;
+        Some(found)
+    }
+}
+
+/// What a fabric state says is wrong; `None` where nothing is.
+fn trouble(fabric: &Fabric) -> Option<(Severity, String)> {
+    match fabric.state {
+        FabricState::NotSupported => None,
+        FabricState::NotStarted => {
+            Some((Severity::Error, "and the registration with the fabric has not started".into()))
+        }
+        FabricState::InProgress => {
+            Some((Severity::Warning, "and the registration with the fabric is still in progress".into()))
+        }
+        FabricState::Completed if fabric.status != 0 => Some((
+            Severity::Error,
+            format!("and the registration with the fabric ended with NVML status {}", fabric.status),
+        )),
+        FabricState::Completed => {
+            let mask = fabric.health_mask.filter(|mask| *mask != 0)?;
+            Some((Severity::Error, format!("and the fabric says that it is degraded (health mask {mask:#x})")))
+        }
+    }
+}
+
+fn cuda_is_not_ready(evidence: &Evidence<'_>) -> bool {
+    let failure = evidence.measurements.and_then(|measurements| measurements.driver.failure.as_deref());
+    failure.is_some_and(|failure| failure.contains("802"))
+}
+
+/// Whether this GPU is joined to NVSwitches: by a link that leads to one, or, where the links do not
+/// say (they may be down), by links none of which leads to a GPU or a processor.
+fn has_nvswitch(gpu: &Gpu) -> bool {
+    let Some(links) = gpu.nvlinks.known() else { return false };
+    let leads = |to| links.iter().any(|link| link.remote.get() == Some(to));
+    let in_fabric = gpu.fabric.known().is_some_and(|fabric| fabric.state != FabricState::NotSupported);
+    leads(NvLinkRemote::Switch)
+        || (!links.is_empty() && in_fabric && !leads(NvLinkRemote::Gpu) && !leads(NvLinkRemote::Npu))
+}
+
+fn of_all() -> Vec<Suspect> {
+    vec![
+        suspect("the fabric manager does not run", "systemctl status nvidia-fabricmanager"),
+        suspect(
+            "its version is not the driver's",
+            "compare nv-fabricmanager --version with nvidia-smi; they must be the same to the last number",
+        ),
+        suspect("an NVSwitch is lost", "dmesg | grep -iE 'nvswitch|sxid'; lspci | grep -i nvidia lists the switches"),
+    ]
+}
+
+fn of_some(gpus: &[u32]) -> Vec<Suspect> {
+    vec![
+        suspect(
+            "the links of these GPUs do not train",
+            format!("nvidia-smi nvlink -s for {}, and the fabric manager's log", words::gpus(gpus)),
+        ),
+        suspect(
+            "the GPUs were reset after the fabric manager had started",
+            "restart the fabric manager and check again",
+        ),
+    ]
+}

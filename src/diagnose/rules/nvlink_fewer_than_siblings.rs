@@ -1,0 +1,152 @@
+//! # What it means
+//!
+//! A GPU has fewer NVLinks than the other GPUs of its model in this machine, and none of them shows
+//! as down: the missing ones are not there at all.
+//!
+//! # How it is detected
+//!
+//! The number of links that a GPU should have is not in its name, so it is taken from its siblings:
+//! the most active links that another GPU of the same model has, and the links that other GPUs say
+//! lead to this one. A GPU whose own list is shorter and has no inactive link is told here; links
+//! that are listed as down are `nvlink-inactive`'s. All GPUs alike is how the machine is wired, and
+//! no finding, and so is a GPU without any link where bridges join others. Where links lead to GPUs
+//! rather than switches it is a warning: one of two bridges may never have been fitted.
+//!
+//! # Why it matters
+//!
+//! Every link that is missing takes its share of the bandwidth; with all missing, copies go over
+//! PCIe.
+//!
+//! # What to do
+//!
+//! Compare `nvidia-smi nvlink -s` of this GPU with another. With NVSwitch: look at the fabric
+//! manager's log, which disables links that fail training, and power-cycle the machine. With
+//! bridges: see whether one is missing or half seated. Swap the GPU to see whether the fault moves
+//! with it.
+//!
+//! # Sources
+//!
+//! NVIDIA fabric manager user guide; H100 parts with 12 links by design, which checks that know the
+//! count from the name fail.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+
+use crate::diagnose::rule::{Evidence, Rule, finding};
+use crate::diagnose::suspects::suspect;
+use crate::diagnose::words;
+use crate::model::finding::{Finding, Severity, Subject};
+use crate::model::snapshot::{Gpu, NvLink, NvLinkRemote, Snapshot};
+
+/// See the module's documentation.
+pub struct NvlinkFewerThanSiblings;
+
+impl Rule for NvlinkFewerThanSiblings {
+    fn code(&self) -> &'static str {
+        "nvlink-fewer-than-siblings"
+    }
+
+    fn severity(&self) -> Severity {
+        Severity::Error
+    }
+
+    fn source(&self) -> &'static str {
+        include_str!("nvlink_fewer_than_siblings.rs")
+    }
+
+    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        let mut most: BTreeMap<&str, (usize, u32)> = BTreeMap::new();
+        for gpu in &evidence.snapshot.gpus {
+            let (Some(name), Some(active)) = (gpu.name.known(), active(gpu)) else { continue };
+            let entry = most.entry(name).or_insert((active.len(), gpu.index));
+            if entry.0 < active.len() {
+                *entry = (active.len(), gpu.index);
+            }
+        }
+        let bridged = evidence.snapshot.gpus.iter().any(leads_to_gpu);
+        let short = |gpu: &Gpu| {
+            let active = active(gpu)?;
+            let inactive = gpu.nvlinks.known()?.iter().any(|link| link.active.get() == Some(false));
+            let of_like = most.get(gpu.name.known()?.as_str()).copied();
+            let of_remotes = claimed_by_others(evidence.snapshot, gpu);
+            let (should, sibling) = match (of_like, of_remotes) {
+                (Some((like, index)), claimed) if like >= claimed => (like, Some(index)),
+                (_, claimed) => (claimed, None),
+            };
+            // A bridge joins some GPUs of a machine and leaves others without any link.
+            let without_bridge = active.is_empty() && of_remotes == 0 && bridged;
+            (active.len() < should && !inactive && !without_bridge)
+                .then(|| self.finding(evidence, gpu, active.len(), should, sibling))
+        };
+        evidence.snapshot.gpus.iter().filter_map(short).collect()
+    }
+}
+
+impl NvlinkFewerThanSiblings {
+    fn finding(
+        &self,
+        evidence: &Evidence<'_>,
+        gpu: &Gpu,
+        active: usize,
+        should: usize,
+        sibling: Option<u32>,
+    ) -> Finding {
+        let compared = match sibling {
+            Some(index) => format!("GPU {index}, of the same model, has {should}"),
+            None => format!("other GPUs have {should} that lead to it"),
+        };
+        let mut found = finding(
+            self,
+            Subject::Gpu { index: gpu.index },
+            format!(
+                "{} has {} and no inactive one; {compared}",
+                words::gpu(evidence.snapshot, gpu.index),
+                words::count(active, "active NVLink"),
+            ),
+            [("active_count", json!(active)), ("active_count_of_like_gpus", json!(should))],
+            format!(
+                "Compare nvidia-smi nvlink -s -i {} with another GPU; see whether a bridge is missing or half seated; \
+                 with NVSwitch, look at the fabric manager's log and power-cycle the machine; then swap the GPU with \
+                 another to see whether the fault moves",
+                gpu.index
+            ),
+        );
+        let bridged = evidence.snapshot.gpus.iter().any(leads_to_gpu);
+        if bridged {
+            found.severity = Severity::Warning;
+            found.suspects.push(suspect(
+                "a bridge that was never fitted, or that came loose",
+                "open the machine and look; nothing to do if the order has none for this GPU",
+            ));
+        }
+        found.suspects.push(suspect(
+            "links that were disabled after they failed training",
+            "look for link training in the fabric manager's log and in dmesg (NVRM, Xid 74)",
+        ));
+        found.suspects.push(suspect("the GPU or its seat", "swap the GPU with another and see whether it moves"));
+        found
+    }
+}
+
+/// The active links of a GPU; `None` where the list or the state of a link is not known.
+fn active(gpu: &Gpu) -> Option<Vec<&NvLink>> {
+    let links = gpu.nvlinks.known()?;
+    let known = links.iter().all(|link| link.active.get().is_some());
+    known.then(|| links.iter().filter(|link| link.active.get() == Some(true)).collect())
+}
+
+/// How many active links of other GPUs lead to this one by their addresses.
+fn claimed_by_others(snapshot: &Snapshot, gpu: &Gpu) -> usize {
+    let Some(address) = gpu.pci.get() else { return 0 };
+    let others = snapshot.gpus.iter().filter(|other| other.index != gpu.index);
+    others
+        .filter_map(active)
+        .flatten()
+        .filter(|link| link.remote.get() == Some(NvLinkRemote::Gpu) && link.remote_pci.get() == Some(address))
+        .count()
+}
+
+fn leads_to_gpu(gpu: &Gpu) -> bool {
+    active(gpu).into_iter().flatten().any(|link| link.remote.get() == Some(NvLinkRemote::Gpu))
+}

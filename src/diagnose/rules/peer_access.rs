@@ -1,0 +1,204 @@
+//! What the rules on peer access share: who may reach whom, by whose word, and which pairs are alike.
+
+use std::collections::HashMap;
+
+use serde_json::json;
+
+use crate::diagnose::rule::{Evidence, Rule, finding};
+use crate::diagnose::words;
+use crate::model::finding::{Finding, Subject};
+use crate::model::measurement::{PeerAccess, Status};
+use crate::model::placement::{Pair, Path};
+use crate::model::snapshot::P2pStatus;
+use crate::model::topology::{LinkClass, PairRoute};
+use crate::model::units::GbPerSecond;
+use crate::topology::passes_nvswitch;
+
+/// Whether the source reaches the destination's memory: CUDA's word where it was asked, or else
+/// NVML's. An error of CUDA's is no access.
+pub fn access(evidence: &Evidence<'_>, route: &PairRoute) -> Option<bool> {
+    if errored(evidence, route.pair) {
+        return Some(false);
+    }
+    let said = &route.peer_access;
+    said.cuda.or_else(|| {
+        let words = [said.nvml_read, said.nvml_write].map(|word| word.filter(|word| *word != P2pStatus::Unknown));
+        let refused = words.iter().flatten().any(|word| *word != P2pStatus::Ok);
+        words.iter().any(Option::is_some).then_some(!refused)
+    })
+}
+
+/// Whether CUDA was asked about this pair and gave an error. A GPU that could not be opened was not
+/// asked: that is told by other rules.
+pub fn errored(evidence: &Evidence<'_>, pair: Pair) -> bool {
+    let said = evidence.measurements.and_then(|measurements| measurements.driver.said_of(pair));
+    said.is_some_and(|said| said.failure.is_some())
+}
+
+/// NVML's word and what it means.
+pub fn nvml_word(said: &PeerAccess) -> String {
+    let word =
+        |word: Option<P2pStatus>| word.map_or("nothing".to_owned(), |word| format!("{word} ({})", word.meaning()));
+    if said.nvml_read == said.nvml_write {
+        word(said.nvml_read)
+    } else {
+        format!("{} for reading, {} for writing", word(said.nvml_read), word(said.nvml_write))
+    }
+}
+
+/// CUDA's word.
+pub fn cuda_word(said: &PeerAccess) -> String {
+    match (said.cuda, &said.cuda_failure) {
+        (Some(true), Some(why)) => format!("yes, and then {why}"),
+        (Some(true), None) => "yes".into(),
+        (Some(false), _) => "no".into(),
+        (None, Some(why)) => format!("gave an error ({why})"),
+        (None, None) => "was not asked".into(),
+    }
+}
+
+/// What staged copies reach, in the reference placement or else in the first that was measured.
+pub fn staged_rates(evidence: &Evidence<'_>) -> HashMap<Pair, GbPerSecond> {
+    let cells = evidence.measurements.map_or(&[][..], |measurements| &measurements.peer);
+    let staged = cells.iter().filter(|cell| cell.path == Path::Staged && cell.status == Status::Measured);
+    let mut rates = HashMap::new();
+    for cell in staged {
+        if let Some(rate) = cell.achieved_gbps {
+            rates.entry(cell.pair).or_insert(rate);
+        }
+    }
+    let reference = evidence.reference(Path::Staged);
+    rates.extend(reference.into_iter().filter_map(|(pair, cell)| Some((pair, cell.achieved_gbps?))));
+    rates
+}
+
+/// Whether MIG mode is on at one end.
+pub fn in_mig(evidence: &Evidence<'_>, pair: Pair) -> bool {
+    let mig = |index| evidence.snapshot.gpu(index).is_some_and(|gpu| gpu.mig.get() == Some(true));
+    mig(pair.source) || mig(pair.destination)
+}
+
+/// Distance of a class; NVLinks are near however many they are.
+fn distance(class: LinkClass) -> u8 {
+    match class {
+        LinkClass::NvLink(_) => 0,
+        LinkClass::Pix => 1,
+        LinkClass::Pxb => 2,
+        LinkClass::Phb => 3,
+        LinkClass::Node => 4,
+        LinkClass::Sys => 5,
+        LinkClass::Unknown => 6,
+    }
+}
+
+/// The models of a pair's GPUs, in one order.
+type Models<'a> = [Option<&'a String>; 2];
+
+fn models<'a>(evidence: &Evidence<'a>, pair: Pair) -> Models<'a> {
+    let model = |index| evidence.snapshot.gpu(index).and_then(|gpu| gpu.name.known());
+    let (one, other) = (model(pair.source), model(pair.destination));
+    if one < other { [one, other] } else { [other, one] }
+}
+
+/// How far apart two GPUs of these models are that have access nevertheless: the farthest of them.
+/// A nearer pair proves nothing (many machines allow it below one switch only), unless it is near
+/// through an NVSwitch, which should join the others as well.
+fn farthest_with_access<'a>(evidence: &Evidence<'a>) -> HashMap<Models<'a>, u8> {
+    let mut farthest = HashMap::new();
+    for route in &evidence.topology.pairs {
+        if access(evidence, route) == Some(true) {
+            let far = if passes_nvswitch(route) { u8::MAX } else { distance(route.class) };
+            let known = farthest.entry(models(evidence, route.pair)).or_insert(far);
+            *known = far.max(*known);
+        }
+    }
+    farthest
+}
+
+/// The first word of NVML's, for reading or writing, that is a refusal.
+pub fn refusal(said: &PeerAccess) -> Option<P2pStatus> {
+    let words = [said.nvml_read, said.nvml_write];
+    words.into_iter().flatten().find(|word| !matches!(word, P2pStatus::Ok | P2pStatus::Unknown))
+}
+
+/// Pairs that lack access, in kinds that are judged apart.
+pub struct Missing<'a> {
+    /// CUDA gave an error instead of an answer.
+    pub errored: Vec<&'a PairRoute>,
+    /// A pair has it in the other direction.
+    pub one_way: Vec<&'a PairRoute>,
+    /// Another pair like it has it.
+    pub odd: Vec<&'a PairRoute>,
+    /// No pair like it has it.
+    pub usual: Vec<&'a PairRoute>,
+    /// Every pair whose access is known.
+    pub seen: Vec<Pair>,
+}
+
+/// Sorts the pairs that lack access.
+pub fn missing<'a>(evidence: &Evidence<'a>) -> Missing<'a> {
+    let routes = &evidence.topology.pairs;
+    let seen = routes.iter().filter(|route| access(evidence, route).is_some()).map(|route| route.pair).collect();
+    let mut missing = Missing { errored: Vec::new(), one_way: Vec::new(), odd: Vec::new(), usual: Vec::new(), seen };
+    let farthest = farthest_with_access(evidence);
+    let like_pair_has_it = |route: &PairRoute| {
+        farthest.get(&models(evidence, route.pair)).is_some_and(|far| *far >= distance(route.class))
+    };
+    for route in routes.iter().filter(|route| access(evidence, route) == Some(false)) {
+        let back = evidence.topology.route(route.pair.reversed());
+        let kind = if errored(evidence, route.pair) {
+            &mut missing.errored
+        } else if in_mig(evidence, route.pair) {
+            &mut missing.usual
+        } else if back.is_some_and(|back| access(evidence, back) == Some(true)) {
+            &mut missing.one_way
+        } else if like_pair_has_it(route) {
+            &mut missing.odd
+        } else {
+            &mut missing.usual
+        };
+        kind.push(route);
+    }
+    missing
+}
+
+/// A finding on pairs without access: `message`, with NVML's word, CUDA's word and the rate of the staged
+/// copies beside it.
+pub fn found(
+    rule: &dyn Rule,
+    evidence: &Evidence<'_>,
+    subject: Subject,
+    message: String,
+    routes: &[&PairRoute],
+    next_step: String,
+) -> Finding {
+    let nvml: Vec<_> = routes.iter().map(|route| nvml_word(&route.peer_access)).collect();
+    let cuda: Vec<_> = routes.iter().map(|route| cuda_word(&route.peer_access)).collect();
+    let (nvml, cuda) =
+        (words::distinct(nvml.iter().map(String::as_str)), words::distinct(cuda.iter().map(String::as_str)));
+    let rates = staged_rates(evidence);
+    let staged: Vec<_> = routes.iter().filter_map(|route| rates.get(&route.pair)).map(|rate| rate.0).collect();
+    let lowest = staged.iter().copied().min_by(f64::total_cmp).map(GbPerSecond);
+    let highest = staged.iter().copied().max_by(f64::total_cmp).map(GbPerSecond);
+    let measured = match (lowest, highest) {
+        (Some(low), Some(high)) if low.to_string() == high.to_string() => {
+            format!("; staged copies reach {low} GB/s")
+        }
+        (Some(low), Some(high)) => format!("; staged copies reach {low} to {high} GB/s"),
+        _ => String::new(),
+    };
+    let pairs: Vec<_> = routes.iter().map(|route| route.pair.to_string()).collect();
+    finding(
+        rule,
+        subject,
+        format!("{message}. NVML says {nvml}, CUDA {cuda}{measured}"),
+        [
+            ("nvml_read_write", json!(nvml)),
+            ("cuda", json!(cuda)),
+            ("staged_lowest_gbps", json!(lowest)),
+            ("staged_highest_gbps", json!(highest)),
+            ("pairs", json!(pairs)),
+        ],
+        next_step,
+    )
+}

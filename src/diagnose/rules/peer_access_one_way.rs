@@ -1,0 +1,87 @@
+//! # What it means
+//!
+//! Of two GPUs, one may reach the memory of the other directly and the other may not.
+//!
+//! # How it is detected
+//!
+//! Peer access is asked for each direction by itself: CUDA's word where CUDA was asked, else NVML's.
+//! A direction that is refused while the other is granted is told here, whatever other pairs have;
+//! with MIG, and where CUDA gave an error, `peer-access-missing` tells it. Several such pairs that
+//! share one GPU are one finding.
+//!
+//! # Why it matters
+//!
+//! Programs mostly ask for one direction and take the other for granted: they fail, or exchange data
+//! at two speeds.
+//!
+//! # What to do
+//!
+//! Compare the two GPUs: size of the BAR1 window (`nvidia-smi -q`), MIG and compute mode, driver
+//! options. The GPU whose memory cannot be reached is the suspect, since access needs a window into
+//! its memory. Then reboot; if it stays, swap the GPU with another.
+//!
+//! # Sources
+//!
+//! CUDA driver API, `cuDeviceCanAccessPeer` and `cuCtxEnablePeerAccess` (access is granted for one
+//! direction).
+
+use super::peer_access;
+use crate::diagnose::cluster;
+use crate::diagnose::rule::{Evidence, Rule};
+use crate::diagnose::suspects::suspect;
+use crate::model::finding::{Finding, Severity};
+
+/// See the module's documentation.
+pub struct PeerAccessOneWay;
+
+impl Rule for PeerAccessOneWay {
+    fn code(&self) -> &'static str {
+        "peer-access-one-way"
+    }
+
+    fn severity(&self) -> Severity {
+        Severity::Error
+    }
+
+    fn source(&self) -> &'static str {
+        include_str!("peer_access_one_way.rs")
+    }
+
+    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        let missing = peer_access::missing(evidence);
+        let bad: Vec<_> = missing.one_way.iter().map(|route| route.pair).collect();
+        let groups = cluster::groups(&bad, &missing.seen, evidence.topology);
+        groups.iter().map(|group| self.finding(evidence, group)).collect()
+    }
+}
+
+impl PeerAccessOneWay {
+    fn finding(&self, evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
+        let routes: Vec<_> = group.pairs.iter().filter_map(|pair| evidence.topology.route(*pair)).collect();
+        let place = match (&group.common, group.pairs.as_slice()) {
+            (cluster::Common::OnePair, [pair]) => format!("from GPU {} to GPU {}", pair.source, pair.destination),
+            _ => group.place(evidence.snapshot),
+        };
+        let mut found = peer_access::found(
+            self,
+            evidence,
+            group.subject(),
+            format!("No peer access {place}, while the other direction has it"),
+            &routes,
+            "Compare the BAR1 windows, MIG and compute mode of both GPUs (nvidia-smi -q); reboot and check again; if it \
+             stays, swap the GPU that cannot be reached with another"
+                .into(),
+        );
+        found.suspects = vec![
+            suspect(
+                "a BAR1 window that is too small on the GPU that is to be reached",
+                "compare BAR1 Memory Usage of both in nvidia-smi -q; look for Above 4G Decoding in BIOS",
+            ),
+            suspect(
+                "a patched driver, or options that differ between the GPUs",
+                "compare with the stock driver; look in /etc/modprobe.d",
+            ),
+        ];
+        found
+    }
+}

@@ -1,0 +1,52 @@
+//! What the rules on wrong bytes share: whether it is the machine's setting that loses them, or
+//! single pairs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::diagnose::rule::Evidence;
+use crate::diagnose::suspects::{self, gpus_of, over_pcie};
+use crate::model::measurement::{PeerBandwidth, Verified};
+use crate::model::placement::{Pair, Path};
+
+/// Share of the PCIe pairs, per cent, from which their loss is one of the whole machine. Chosen:
+/// three of four.
+const MOST_PERCENT: usize = 75;
+
+/// Whether the bytes of this cell did not arrive as they were sent.
+pub fn is_wrong(cell: &PeerBandwidth) -> bool {
+    matches!(cell.verified, Verified::Dropped | Verified::Corrupt)
+}
+
+/// Pairs on PCIe whose direct copies lose their bytes because of how the machine is set up.
+pub struct Broken {
+    /// The pairs.
+    pub pairs: Vec<Pair>,
+    /// PCIe pairs whose direct copies were checked.
+    pub checked: usize,
+    /// Whether any byte arrived that is not the one sent, rather than none.
+    pub corrupt: bool,
+}
+
+/// `None` where it is not most of the PCIe pairs, in every way of copying that was checked; or where
+/// bytes arrive wrong rather than never and no setting is known that would do it.
+pub fn broken(evidence: &Evidence<'_>) -> Option<Broken> {
+    let mut pairs: BTreeMap<Pair, Vec<Verified>> = BTreeMap::new();
+    for cell in &evidence.measurements?.peer {
+        let is_checked = is_wrong(cell) || cell.verified == Verified::Ok;
+        if cell.path == Path::Direct && is_checked && over_pcie(evidence, cell.pair) {
+            pairs.entry(cell.pair).or_default().push(cell.verified);
+        }
+    }
+    let all_wrong: Vec<_> =
+        pairs.iter().filter(|(_, verified)| !verified.contains(&Verified::Ok)).map(|(pair, _)| *pair).collect();
+    let corrupt = all_wrong.iter().any(|pair| pairs[pair].contains(&Verified::Corrupt));
+    let most = all_wrong.len() >= 2 && all_wrong.len() * 100 >= pairs.len() * MOST_PERCENT;
+    let has_cause = evidence.snapshot.host.iommu_translating.get() == Some(true)
+        || !suspects::redirecting_ports(evidence, &gpus_of(&all_wrong)).is_empty();
+    (most && (has_cause || !corrupt)).then_some(Broken { checked: pairs.len(), pairs: all_wrong, corrupt })
+}
+
+/// Direct copies of these pairs are told by `peer-access-broken`.
+pub fn broken_pairs(evidence: &Evidence<'_>) -> BTreeSet<Pair> {
+    broken(evidence).map(|broken| broken.pairs.into_iter().collect()).unwrap_or_default()
+}

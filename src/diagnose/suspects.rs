@@ -1,0 +1,121 @@
+//! What could make copies slow or strange, as far as the facts show, each with the test that would
+//! tell it from the others.
+
+use std::collections::BTreeSet;
+
+use super::rule::Evidence;
+use super::words;
+use crate::model::finding::Suspect;
+use crate::model::placement::Pair;
+use crate::model::snapshot::Gpu;
+use crate::model::topology::LinkClass;
+use crate::topology::pcie;
+
+/// A suspect.
+pub fn suspect(cause: impl Into<String>, test: impl Into<String>) -> Suspect {
+    Suspect { cause: cause.into(), test: test.into() }
+}
+
+/// Whether copies of this pair go over PCIe: its class is known and no NVLink.
+pub fn over_pcie(evidence: &Evidence<'_>, pair: Pair) -> bool {
+    let class = evidence.topology.route(pair).map(|route| route.class);
+    class.is_some_and(|class| !matches!(class, LinkClass::NvLink(_) | LinkClass::Unknown))
+}
+
+/// Whether copies of this pair go over NVLink.
+pub fn over_nvlink(evidence: &Evidence<'_>, pair: Pair) -> bool {
+    matches!(evidence.topology.route(pair).map(|route| route.class), Some(LinkClass::NvLink(_)))
+}
+
+/// The GPUs of these pairs.
+pub fn gpus_of<'a>(pairs: impl IntoIterator<Item = &'a Pair>) -> BTreeSet<u32> {
+    pairs.into_iter().flat_map(|pair| [pair.source, pair.destination]).collect()
+}
+
+/// GPUs of these pairs on which other processes hold memory.
+pub fn busy(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<u32> {
+    let gpus = gpus_of(pairs);
+    let has_other_work =
+        |gpu: &&Gpu| gpus.contains(&gpu.index) && gpu.processes.known().is_some_and(|processes| !processes.is_empty());
+    evidence.snapshot.gpus.iter().filter(has_other_work).map(|gpu| gpu.index).collect()
+}
+
+/// The bridges above these GPUs that send peer requests up to the root.
+pub fn redirecting_ports(evidence: &Evidence<'_>, gpus: &BTreeSet<u32>) -> Vec<String> {
+    let mut ports = BTreeSet::new();
+    for address in gpus.iter().filter_map(|gpu| evidence.snapshot.gpu(*gpu)?.pci.get()) {
+        let way = pcie::chain(evidence.snapshot, address);
+        ports.extend(
+            way.iter().filter(|port| port.acs_redirect.get() == Some(true)).map(|port| port.address.to_string()),
+        );
+    }
+    ports.into_iter().collect()
+}
+
+/// The settings of the machine that stand between GPUs on PCIe: those that the facts show, and in a
+/// virtual machine those of its host, which they cannot show.
+pub fn of_pcie_settings(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Suspect> {
+    let mut suspects = Vec::new();
+    if evidence.snapshot.host.iommu_translating.get() == Some(true) {
+        suspects.push(suspect(
+            "the IOMMU translates device addresses",
+            "boot once with iommu=pt on the kernel's command line (or the IOMMU off in BIOS) and check again",
+        ));
+    }
+    let ports = redirecting_ports(evidence, &gpus_of(pairs));
+    if !ports.is_empty() {
+        suspects.push(suspect(
+            format!("ACS redirects peer requests at {}", ports.join(", ")),
+            "switch ACS off in BIOS, or clear ACSCtl of these bridges with setpci until the next boot, and check again",
+        ));
+    }
+    if suspects.is_empty() && evidence.virtual_machine() {
+        suspects.push(suspect(
+            "IOMMU and ACS of the host, which cannot be seen from this virtual machine",
+            "ask whoever runs the host for ACSCtl of the bridges above the GPUs (lspci -vvv)",
+        ));
+    }
+    suspects
+}
+
+/// What could make the copies of these pairs slow.
+pub fn of_slow_copies(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Suspect> {
+    let mut suspects = Vec::new();
+    let busy = busy(evidence, pairs);
+    if !busy.is_empty() {
+        suspects.push(suspect(
+            format!("other work: processes hold memory on {}", words::gpus(&busy)),
+            "stop them (nvidia-smi lists them) and check again",
+        ));
+    }
+    let gpus = gpus_of(pairs);
+    for link in evidence.measurements.map_or(&[][..], |measurements| &measurements.links) {
+        let reasons: Vec<_> = link.throttle_reasons.iter().filter(|reason| is_throttling(reason)).cloned().collect();
+        if gpus.contains(&link.index) && !reasons.is_empty() {
+            suspects.push(suspect(
+                format!("the clocks of GPU {} are held back ({})", link.index, reasons.join(", ")),
+                "watch nvidia-smi -q -d PERFORMANCE while the check runs; look at power cables and cooling",
+            ));
+        }
+    }
+    if pairs.iter().any(|pair| over_pcie(evidence, *pair)) {
+        suspects.extend(of_pcie_settings(evidence, pairs));
+        suspects.push(suspect(
+            "slot, riser or cable",
+            "swap the GPU with another: a fault that stays with the slot is the slot's or the riser's",
+        ));
+    } else if pairs.iter().any(|pair| over_nvlink(evidence, *pair)) {
+        suspects.push(suspect(
+            "an NVLink that repeats what it sends",
+            "compare nvidia-smi nvlink -e before and after a check of these GPUs (--gpus)",
+        ));
+    }
+    suspects
+}
+
+/// Whether a reason of NVML's holds clocks back under load; an idle GPU, and clocks that someone set,
+/// are none.
+pub fn is_throttling(reason: &str) -> bool {
+    let reason = reason.to_ascii_lowercase().replace(['_', '-'], " ");
+    ["slowdown", "thermal", "power", "brake"].iter().any(|word| reason.contains(word))
+}
