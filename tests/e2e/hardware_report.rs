@@ -283,3 +283,21 @@ fn a_report_without_a_single_figure_never_passes() {
     assert_eq!(ran.code, Some(3));
     assert_eq!(codes(&report), ["nothing-measured"]);
 }
+
+/// Four H200 of which CUDA_VISIBLE_DEVICES named three, out of order.
+#[test]
+fn devices_that_were_masked_and_reordered_are_the_right_ones() {
+    let masked = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/h200x4-masked.json");
+    let ran = run(&["diagnose", masked, "--format", "json"]);
+    assert_eq!(ran.code, Some(3), "{ran:?}");
+    let report = ran.json();
+    assert_eq!(codes(&report), ["devices-hidden"], "what is hidden is told once");
+    let finding = &report["findings"][0];
+    assert_eq!(finding["evidence"]["cuda_order"], serde_json::json!(["GPU 2", "GPU 0", "GPU 1"]));
+    assert_eq!(finding["evidence"]["hidden_gpus"], serde_json::json!([3]));
+    let measured = peers(&report).iter().filter(|cell| cell["status"] == "measured");
+    for cell in measured {
+        assert!(cell["source"] != 3 && cell["destination"] != 3, "{cell}");
+        assert!((390.0..400.0).contains(&achieved(cell)), "{cell}");
+    }
+}
