@@ -141,8 +141,9 @@ pub fn missing<'a>(evidence: &Evidence<'a>) -> Missing<'a> {
     let seen = routes.iter().filter(|route| access(evidence, route).is_some()).map(|route| route.pair).collect();
     let mut missing = Missing { errored: Vec::new(), one_way: Vec::new(), odd: Vec::new(), usual: Vec::new(), seen };
     let farthest = farthest_with_access(evidence);
-    let like_pair_has_it =
-        |route: &PairRoute| farthest.get(&models(evidence, route.pair)).is_some_and(|far| *far >= distance(route.class));
+    let like_pair_has_it = |route: &PairRoute| {
+        farthest.get(&models(evidence, route.pair)).is_some_and(|far| *far >= distance(route.class))
+    };
     for route in routes.iter().filter(|route| access(evidence, route) == Some(false)) {
         let back = evidence.topology.route(route.pair.reversed());
         let kind = if errored(evidence, route.pair) {
