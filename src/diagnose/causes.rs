@@ -31,6 +31,8 @@ enum Reach {
     Fabric,
     /// A GPU that cannot be used: what was not tested because of it.
     Lost,
+    /// Copies that ended a worker: what of the same pairs was not tested after them.
+    Untested,
 }
 
 /// Rules whose findings explain those of others: their code, how far they reach, and what they
@@ -98,6 +100,8 @@ const CAUSES: &[(&str, Reach, &[&str])] = &[
             "staged-slow",
         ],
     ),
+    ("peer-copy-hung", Reach::Untested, &["not-tested"]),
+    ("peer-copy-failed", Reach::Untested, &["not-tested"]),
     (
         "acs-redirect",
         Reach::Pairs,
@@ -109,6 +113,8 @@ const CAUSES: &[(&str, Reach, &[&str])] = &[
         &["peer-bandwidth-low", "peer-bandwidth-outlier", "peer-bandwidth-asymmetric", "staged-slow"],
     ),
     ("direct-slower-than-staged", Reach::Pairs, &["peer-bandwidth-low", "peer-bandwidth-outlier"]),
+    // What slows direct copies over PCIe slows the staged ones of the same pairs on the same links.
+    ("peer-bandwidth-low", Reach::Pairs, &["staged-slow"]),
 ];
 
 /// Causes that are how a machine is built: what they slow is as slow as it has to be, and no fault.
@@ -117,9 +123,8 @@ const BY_DESIGN: &[&str] = &["pcie-upstream-bottleneck"];
 /// Lays effects to their causes. A cause is as bad as the worst of what is laid to it, but for those
 /// that are how a machine is built.
 pub fn fold(mut findings: Vec<Finding>, evidence: &Evidence<'_>) -> Vec<Finding> {
-    // In the order of the table, so that a cause which is itself an effect is folded with what was
-    // laid to it, and never two into each other.
-    let rank = |finding: &Finding| CAUSES.iter().position(|(code, ..)| *code == finding.code);
+    // Mere effects first, then from the end of the table to its head: a cause which is itself an
+    // effect is folded with what was laid to it.
     findings.sort_by_key(|finding| std::cmp::Reverse(rank(finding)));
     let mut at = 0;
     while at < findings.len() {
@@ -142,14 +147,21 @@ pub fn fold(mut findings: Vec<Finding>, evidence: &Evidence<'_>) -> Vec<Finding>
     findings
 }
 
+/// The place of a finding's rule among the causes, the strongest first; after all of them where it
+/// is none.
+fn rank(finding: &Finding) -> usize {
+    CAUSES.iter().position(|(code, ..)| *code == finding.code).unwrap_or(CAUSES.len())
+}
+
 /// The findings that explain this one together; none where a pair of it stays unexplained.
 fn causes_of(effect: &Finding, findings: &[Finding], evidence: &Evidence<'_>) -> Vec<usize> {
     let reach_of = |cause: &Finding| {
         let entry = CAUSES.iter().find(|(code, ..)| *code == cause.code);
         entry.filter(|(_, _, effects)| effects.contains(&effect.code.as_str())).map(|(_, reach, _)| *reach)
     };
-    let causes: Vec<_> =
+    let mut causes: Vec<_> =
         findings.iter().enumerate().filter_map(|(at, cause)| Some((at, cause, reach_of(cause)?))).collect();
+    causes.sort_by_key(|(_, cause, _)| rank(cause));
     let alone: Vec<_> = causes
         .iter()
         .filter(|(_, cause, reach)| explains_whole(*reach, cause, effect, evidence))
@@ -189,21 +201,27 @@ fn explains_whole(reach: Reach, cause: &Finding, effect: &Finding, evidence: &Ev
         (Reach::PcieLink, "pcie-errors-rose") => cause.subject == effect.subject,
         (Reach::Lost, "not-tested" | "nothing-measured") => {
             let lost = gpus_of(cause, evidence);
-            untested_only_for(&lost, evidence)
+            let touches = |pair: Pair| lost.contains(&pair.source) || lost.contains(&pair.destination);
+            untested_only_for(&touches, &lost, evidence)
+        }
+        (Reach::Untested, "not-tested") => {
+            let pairs = pairs_of(cause);
+            let of_pairs = |pair: Pair| pairs.contains(&pair) || pairs.contains(&pair.reversed());
+            untested_only_for(&of_pairs, &BTreeSet::new(), evidence)
         }
         _ => false,
     }
 }
 
-/// Whether everything that was not tested has one of these GPUs, and all figures are verified.
-fn untested_only_for(gpus: &BTreeSet<u32>, evidence: &Evidence<'_>) -> bool {
+/// Whether everything that was not tested is of these pairs, no GPUs but these could not be used, and
+/// all figures are verified.
+fn untested_only_for(pairs: &dyn Fn(Pair) -> bool, gpus: &BTreeSet<u32>, evidence: &Evidence<'_>) -> bool {
     let Some(measurements) = evidence.measurements else { return false };
     let summary = coverage(measurements);
-    let touches = |pair: Pair| gpus.contains(&pair.source) || gpus.contains(&pair.destination);
     summary.untested > 0
         && summary.unverified == 0
         && measurements.driver.failure.is_none()
-        && coverage::cells(measurements).filter(|cell| !cell.tested()).all(|cell| touches(cell.pair))
+        && coverage::cells(measurements).filter(|cell| !cell.tested()).all(|cell| pairs(cell.pair))
         && coverage::unusable(measurements).all(|(gpu, _)| gpus.contains(&gpu))
 }
 
@@ -236,9 +254,9 @@ fn explains(
             // A GPU that slows one of many partners only is not what slows it.
             ends > 0 && (partners.len() > 1 || evidence.topology.pairs.len() <= 2)
         }
-        Reach::Pairs => pairs_of(cause).contains(&pair),
+        Reach::Pairs => (!staged || over_pcie(evidence, pair)) && pairs_of(cause).contains(&pair),
         Reach::Fabric => ends > 0,
-        Reach::Lost => false,
+        Reach::Lost | Reach::Untested => false,
     }
 }
 
@@ -260,6 +278,8 @@ fn lay(effect: &Finding, cause: &mut Finding) {
     let effects = cause.evidence.entry("effects".into()).or_insert_with(|| json!([]));
     if let Some(effects) = effects.as_array_mut() {
         effects.push(json!(format!("{}: {}", effect.code, effect.message)));
+        let own = effect.evidence.get("effects").and_then(|own| own.as_array());
+        effects.extend(own.into_iter().flatten().cloned());
     }
 }
 

@@ -31,7 +31,7 @@ const CODES: [(&str, i32, i32); 24] = [
     ("pair-hangs", HEALTHY, FAULT),
     ("crash", HEALTHY, FAULT),
     ("gpu-lost", FAULT, FAULT),
-    ("fabric-down", FAULT, FAULT),
+    ("fabric-down", HEALTHY, UNTESTED),
     ("no-kernels", HEALTHY, UNTESTED),
     ("exclusive", HEALTHY, UNTESTED),
     ("memory-full", HEALTHY, UNTESTED),
@@ -39,7 +39,8 @@ const CODES: [(&str, i32, i32); 24] = [
 
 /// Machines with warnings and nothing worse, by the command that sees them: healthy by the default
 /// contract, a warning for Nagios.
-const WARNED: [(&str, &str); 0] = [];
+const WARNED: [(&str, &str); 5] =
+    [("rtx3090x4", "topo"), ("rtx3090x4", "check"), ("vm-flat", "topo"), ("vm-flat", "check"), ("fabric-down", "topo")];
 
 /// The same ending by `--exit-contract nagios`.
 fn for_nagios(machine: &str, command: &str, code: i32) -> i32 {
