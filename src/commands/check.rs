@@ -17,7 +17,7 @@ use crate::discover::Depth;
 use crate::hardware::{DRIVER_START_LIMIT, Machine, Telemetry};
 use crate::journal::{self, Entry, Header, Journal, place};
 use crate::measure::assemble::assemble;
-use crate::measure::watch::Watch;
+use crate::measure::watch::{self, Watch};
 use crate::measure::{Outcome, Selection};
 use crate::model::measurement::{CudaDevice, DriverFacts, Measurements, Status};
 use crate::model::report::{Timing, Tool};
@@ -213,7 +213,11 @@ impl Run<'_> {
             }
         };
         self.timing.driver_floor = floor;
-        let facts = DriverFacts { devices: with_unidentified(facts.devices, &self.snapshot), ..facts };
+        let facts = DriverFacts {
+            devices: with_unidentified(facts.devices, &self.snapshot),
+            start_seconds: Some(floor),
+            ..facts
+        };
         self.journal_driver(&facts, floor);
         let topology = topology::with_cuda(topology, &facts);
         let gpus: Vec<u32> = self.snapshot.gpus.iter().map(|gpu| gpu.index).collect();
@@ -258,6 +262,7 @@ impl Run<'_> {
             overlap: assembled.overlap,
             latency: assembled.latency,
             links: watch.map(|watch| watch.finish(&self.snapshot.gpus)).unwrap_or_default(),
+            aer_added: watched.map(|telemetry| watch::aer_added(telemetry, &self.snapshot.pci)).unwrap_or_default(),
             problems,
             left_out: plan::left_out(&gpus, &self.groups).into_iter().collect(),
             interrupted,

@@ -261,6 +261,7 @@ fn a_generation_counts_only_under_load() {
         nvlink_errors: None,
         throttle_reasons: Vec::new(),
         reason: None,
+        ..LinkUnderLoad::default()
     };
     for quiet in [link([1, 4], 40), link([1, 1], 2), link([0, 0], 40)] {
         measurements.links = vec![quiet];
@@ -457,6 +458,7 @@ fn a_generation_is_judged_only_where_copies_used_the_link() {
         nvlink_errors: None,
         throttle_reasons: Vec::new(),
         reason: None,
+        ..LinkUnderLoad::default()
     };
     measurements.links = (0..3).map(idle).collect();
     assert_eq!(findings(&machine, Some(&measurements)), [], "NVLink copies leave the PCIe link idle");

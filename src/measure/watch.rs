@@ -8,9 +8,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::hardware::{GpuGroup, LinkSample, Telemetry};
-use crate::model::measurement::{LinkUnderLoad, NvLinkErrorsAdded};
+use crate::model::measurement::{AerAdded, LinkState, LinkUnderLoad, NvLinkErrorsAdded};
 use crate::model::reading::Reading;
-use crate::model::snapshot::{Gpu, NvLink};
+use crate::model::snapshot::{Gpu, NvLink, PciFunction, PcieErrors};
+use crate::topology::capacity;
 
 /// Time between readings of one GPU. One reading takes 0.36 ms, and reading without a pause cost
 /// 0.04% of bandwidth on H200, so this costs nothing that could be seen.
@@ -147,18 +148,7 @@ fn errors_added(before: &[NvLink], after: &[NvLink]) -> Option<Vec<NvLinkErrorsA
 
 fn summary(index: u32, seen: &Mutex<Seen>) -> LinkUnderLoad {
     let Ok(seen) = seen.lock() else {
-        return LinkUnderLoad {
-            index,
-            readings: 0,
-            generation: None,
-            width: None,
-            replays_added: None,
-            pcie_errors_before: None,
-            pcie_errors_after: None,
-            nvlink_errors: None,
-            throttle_reasons: Vec::new(),
-            reason: Some("the watching thread failed".into()),
-        };
+        return LinkUnderLoad { index, reason: Some("the watching thread failed".into()), ..LinkUnderLoad::default() };
     };
     let range = |figure: fn(&LinkSample) -> Option<u8>| {
         let known = || seen.samples.iter().filter_map(figure);
@@ -177,6 +167,7 @@ fn summary(index: u32, seen: &Mutex<Seen>) -> LinkUnderLoad {
         readings: u32::try_from(seen.samples.len()).unwrap_or(u32::MAX),
         generation: range(|sample| sample.generation),
         width: range(|sample| sample.width),
+        states: states(&seen.samples),
         replays_added: first.map(|first| last.unwrap_or(first).saturating_sub(first)),
         pcie_errors_before,
         pcie_errors_after: pcie_errors.next_back().or(pcie_errors_before),
@@ -186,13 +177,55 @@ fn summary(index: u32, seen: &Mutex<Seen>) -> LinkUnderLoad {
     }
 }
 
+/// What AER counters rose by since the PCI tree was read before; nothing where it cannot be read
+/// again in time.
+pub fn aer_added(telemetry: &Arc<dyn Telemetry>, before: &[PciFunction]) -> Vec<AerAdded> {
+    let telemetry = Arc::clone(telemetry);
+    let (answer, inbox) = mpsc::channel();
+    std::thread::spawn(move || {
+        // Nobody listens any more when it took too long.
+        let _ = answer.send(telemetry.pci_tree().functions);
+    });
+    inbox.recv_timeout(PATIENCE).map(|after| rises(before, &after)).unwrap_or_default()
+}
+
+/// Functions whose counters are higher than before. A counter that fell was reset, and tells nothing.
+fn rises(before: &[PciFunction], after: &[PciFunction]) -> Vec<AerAdded> {
+    let rise = |after: &PciFunction| {
+        let before = before.iter().find(|before| before.address == after.address)?;
+        let by = |of: fn(&PciFunction) -> Option<u64>| {
+            of(after).zip(of(before)).map_or(0, |(after, before)| after.saturating_sub(before))
+        };
+        let added = PcieErrors {
+            correctable: by(|function| function.aer_correctable.get()),
+            non_fatal: by(|function| function.aer_nonfatal.get()),
+            fatal: by(|function| function.aer_fatal.get()),
+        };
+        (added != PcieErrors::default()).then_some(AerAdded { address: after.address, added })
+    };
+    after.iter().filter_map(rise).collect()
+}
+
+/// What the link was in turn. Readings of links that do not exist are left out.
+fn states(samples: &[LinkSample]) -> Vec<LinkState> {
+    let sound = |(reading, sample): (u32, &LinkSample)| {
+        let generation = capacity::sound_generation(sample.generation?)?;
+        Some(LinkState { reading, generation, width: capacity::sound_width(sample.width?)? })
+    };
+    let mut states: Vec<LinkState> = (0..).zip(samples).filter_map(sound).collect();
+    states.dedup_by_key(|state| (state.generation, state.width));
+    states.truncate(LinkUnderLoad::MOST_STATES);
+    states
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::hardware::sim;
     use crate::hardware::sim::spec::{LinkFault, NvLinkErrors, NvLinkFault};
     use crate::model::reading::Unknown;
-    use crate::model::snapshot::PcieErrors;
+    use crate::model::snapshot::PciKind;
+    use crate::model::testing::function;
     use crate::model::units::PcieLink;
 
     #[test]
@@ -226,5 +259,58 @@ mod tests {
         assert_eq!((links[1].width, links[1].replays_added), (Some([8, 16]), Some(17)));
         assert_eq!(links[1].pcie_errors_before, Some(PcieErrors::default()));
         assert_eq!(links[1].pcie_errors_after.map(|errors| errors.correctable), Some(9));
+    }
+
+    fn sample(generation: u8, width: u8, replays: u64, correctable: u64) -> LinkSample {
+        LinkSample {
+            generation: Some(generation),
+            width: Some(width),
+            replays: Some(replays),
+            pcie_errors: Some(PcieErrors { correctable, ..PcieErrors::default() }),
+            ..LinkSample::default()
+        }
+    }
+
+    #[test]
+    fn changes_are_kept_in_their_order_and_counters_before_and_after() {
+        let mut samples = vec![sample(1, 16, 7, 2), sample(4, 16, 7, 2), sample(4, 16, 9, 3), sample(3, 16, 12, 5)];
+        samples.insert(2, LinkSample { width: Some(63), ..sample(4, 16, 7, 2) });
+        let link = summary(2, &Mutex::new(Seen { samples, ended: true }));
+        let states: Vec<_> = link.states.iter().map(|state| (state.reading, state.generation, state.width)).collect();
+        assert_eq!(states, [(0, 1, 16), (1, 4, 16), (4, 3, 16)]);
+        assert_eq!((link.replays_added, link.generation, link.readings), (Some(5), Some([1, 4]), 5));
+        let counts = [link.pcie_errors_before, link.pcie_errors_after].map(|errors| errors.unwrap().correctable);
+        assert_eq!(counts, [2, 5]);
+
+        let flapping: Vec<_> = (0..500).map(|turn| sample(if turn % 2 == 0 { 1 } else { 4 }, 16, 0, 0)).collect();
+        assert_eq!(super::states(&flapping).len(), LinkUnderLoad::MOST_STATES);
+        let nothing = summary(0, &Mutex::new(Seen { samples: vec![LinkSample::default()], ended: true }));
+        assert_eq!((nothing.pcie_errors_after, nothing.replays_added, nothing.states.len()), (None, None, 0));
+    }
+
+    #[test]
+    fn counters_of_functions_are_told_where_they_rose() {
+        let with = |address: &str, correctable: Reading<u64>, fatal: u64| {
+            let mut function = function(address, None, PciKind::RootPort, (4, 16), (4, 16));
+            function.aer_correctable = correctable;
+            function.aer_fatal = Reading::Known(fatal);
+            function
+        };
+        let before = [
+            with("0000:00:01.0", Reading::Known(4), 0),
+            with("0000:00:02.0", Reading::Known(4), 1),
+            with("0000:00:03.0", Reading::unsupported(), 0),
+        ];
+        let after = [
+            with("0000:00:01.0", Reading::Known(9), 1),
+            with("0000:00:02.0", Reading::Known(0), 1),
+            with("0000:00:03.0", Reading::Known(7), 0),
+        ];
+        let rises = rises(&before, &after);
+        let [rise] = rises.as_slice() else { panic!("{rises:?}") };
+        assert_eq!(
+            (rise.address.to_string().as_str(), rise.added.correctable, rise.added.fatal),
+            ("0000:00:01.0", 5, 1)
+        );
     }
 }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::placement::{Direction, Engine, Pair, Path, Placement, Side};
 use super::snapshot::{P2pStatus, PcieErrors};
-use super::units::{Bytes, GbPerSecond};
+use super::units::{Bytes, GbPerSecond, PciAddress};
 
 /// Everything that was measured, and what was to be and was not.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -28,6 +28,9 @@ pub struct Measurements {
     pub load: Vec<serde_json::Value>,
     /// PCIe links and counters while copies ran.
     pub links: Vec<LinkUnderLoad>,
+    /// PCI functions on the way to the GPUs whose AER counters rose during the run.
+    #[serde(default)]
+    pub aer_added: Vec<AerAdded>,
     /// What went wrong beside single cells (a worker that had to be replaced, say), a sentence each.
     pub problems: Vec<String>,
     /// What of the profile was left out on purpose, a sentence each: with many GPUs not everything is
@@ -48,6 +51,9 @@ pub struct Measurements {
 pub struct DriverFacts {
     /// Why CUDA could not be used at all; null when it could.
     pub failure: Option<String>,
+    /// How long cuInit and the contexts took, seconds. Null where they did not come to be.
+    #[serde(default)]
+    pub start_seconds: Option<f64>,
     /// Why the GPU kernels could not be loaded; null when they could.
     pub kernels_failure: Option<String>,
     /// The GPUs asked for, as CUDA sees them.
@@ -229,7 +235,7 @@ pub struct Latency {
 }
 
 /// A GPU's PCIe link over the run: read before, while copies ran, and after.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LinkUnderLoad {
     /// NVML's index of the GPU.
@@ -240,6 +246,10 @@ pub struct LinkUnderLoad {
     pub generation: Option<[u8; 2]>,
     /// Fewest and most lanes seen.
     pub width: Option<[u8; 2]>,
+    /// What the link was in turn: one entry each time that it changed, the first included. Cut off
+    /// after [`LinkUnderLoad::MOST_STATES`].
+    #[serde(default)]
+    pub states: Vec<LinkState>,
     /// Replays that were added during the run.
     pub replays_added: Option<u64>,
     /// PCIe error counts when the copies began.
@@ -270,6 +280,34 @@ pub struct NvLinkErrorsAdded {
     pub replay: u64,
     /// Recoveries.
     pub recovery: u64,
+}
+
+impl LinkUnderLoad {
+    /// Changes of a link that are kept: one that changes more often is known for it by then.
+    pub const MOST_STATES: usize = 64;
+}
+
+/// What a PCIe link was from one reading on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct LinkState {
+    /// Number of the first reading that showed it, from 0.
+    pub reading: u32,
+    /// PCIe generation.
+    pub generation: u8,
+    /// Lanes.
+    pub width: u8,
+}
+
+/// What the AER counters of a PCI function rose by during the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct AerAdded {
+    /// The function.
+    pub address: PciAddress,
+    /// The counts.
+    #[serde(flatten)]
+    pub added: PcieErrors,
 }
 
 /// NVML's and CUDA's word on an ordered pair, side by side.

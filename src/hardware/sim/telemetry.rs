@@ -213,6 +213,7 @@ impl Telemetry for SimTelemetry {
         let host = &self.spec.host;
         let mut facts = Host::unread(&Unknown::Unsupported);
         facts.driver_version = Reading::Known(host.driver_version.clone());
+        facts.kernel_module_version = Reading::Known(host.driver_version.clone());
         let major = host.cuda_version.split('.').next().unwrap_or("13");
         facts.nvml_version = Reading::Known(format!("{major}.{}", host.driver_version));
         facts.cuda_version = Reading::Known(host.cuda_version.clone());

@@ -63,6 +63,8 @@ facts! {
         => readings {
             /// Version of the NVIDIA kernel driver.
             driver_version: String,
+            /// Version of the NVIDIA kernel module that is loaded.
+            kernel_module_version: String,
             /// Version of the NVML library.
             nvml_version: String,
             /// Newest CUDA version that the driver serves, such as `13.0`.

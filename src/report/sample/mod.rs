@@ -34,6 +34,7 @@ fn known(text: &str) -> Reading<String> {
 fn host() -> Host {
     Host {
         driver_version: known("580.159.03"),
+        kernel_module_version: Reading::unsupported(),
         nvml_version: known("13.580.159.03"),
         cuda_version: known("13.0"),
         kernel_version: known("6.8.0-60-generic"),

@@ -65,6 +65,7 @@ pub(in crate::report) fn healthy(gpus: u32) -> Report {
             nvlink_errors: None,
             throttle_reasons: Vec::new(),
             reason: None,
+            ..LinkUnderLoad::default()
         });
     }
     let mut report = report(snapshot, topology, measurements);

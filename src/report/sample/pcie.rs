@@ -249,6 +249,7 @@ pub(in crate::report) fn hostile() -> Report {
         nvlink_errors: None,
         throttle_reasons: vec![evil.into()],
         reason: Some(evil.into()),
+        ..LinkUnderLoad::default()
     });
     report
 }

@@ -100,10 +100,22 @@ impl Sysfs {
         unread.map_or(Reading::Known(false), Reading::Unknown)
     }
 
+    /// Version of the NVIDIA kernel module that is loaded; unsupported where none is.
+    pub fn kernel_module_version(&self) -> Reading<String> {
+        let version = text(&self.sys.join("module/nvidia/version")).or_else(|_| {
+            let line = text(&self.proc.join("driver/nvidia/version"))?;
+            let mut words = line.split_whitespace();
+            let is_version = |word: &&str| word.contains('.') && word.chars().all(|c| c.is_ascii_digit() || c == '.');
+            words.find(is_version).map(str::to_owned).ok_or_else(|| odd(&line))
+        });
+        version.into()
+    }
+
     /// What the kernel tells of the host; the rest is unknown for this reason.
     pub fn host(&self, rest: &Unknown) -> Host {
         let mut host = Host::unread(rest);
         host.kernel_version = self.kernel_version();
+        host.kernel_module_version = self.kernel_module_version();
         host.hostname = self.hostname();
         host.cpu = self.cpu();
         host.virtual_machine = self.virtual_machine();
@@ -239,6 +251,19 @@ mod tests {
         assert_eq!(sysfs.iommu_translating(), Reading::unsupported(), "a group that does not tell");
         machine.sys("kernel/iommu_groups/9/type", "DMA-FQ\n");
         assert_eq!(sysfs.iommu_translating(), Reading::Known(true));
+    }
+
+    #[test]
+    fn the_kernel_module_tells_its_version_in_two_places() {
+        let machine = Fixture::new();
+        assert_eq!(machine.sysfs().kernel_module_version(), Reading::unsupported(), "not loaded");
+        machine.proc(
+            "driver/nvidia/version",
+            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build  (dvs)\nGCC version: 13.3.0\n",
+        );
+        assert_eq!(machine.sysfs().kernel_module_version(), Reading::Known("580.95.05".into()));
+        machine.sys("module/nvidia/version", "580.159.04\n");
+        assert_eq!(machine.sysfs().kernel_module_version(), Reading::Known("580.159.04".into()));
     }
 
     #[test]
