@@ -86,12 +86,26 @@ const CAUSES: &[(&str, Reach, &[&str])] = &[
     ),
     ("peer-copy-hung", Reach::Untested, &["not-tested"]),
     ("peer-copy-failed", Reach::Untested, &["not-tested"]),
+    (
+        "acs-redirect",
+        Reach::Pairs,
+        &["peer-bandwidth-low", "peer-bandwidth-outlier", "peer-bandwidth-asymmetric", "unstable-measurement"],
+    ),
+    (
+        "pcie-upstream-bottleneck",
+        Reach::Pairs,
+        &["peer-bandwidth-low", "peer-bandwidth-outlier", "peer-bandwidth-asymmetric", "staged-slow"],
+    ),
     ("direct-slower-than-staged", Reach::Pairs, &["peer-bandwidth-low", "peer-bandwidth-outlier"]),
     // What slows direct copies over PCIe slows the staged ones of the same pairs on the same links.
     ("peer-bandwidth-low", Reach::Pairs, &["staged-slow"]),
 ];
 
-/// Lays effects to their causes. A cause is as bad as the worst of what is laid to it.
+/// Causes that are how a machine is built: what they slow is as slow as it has to be, and no fault.
+const BY_DESIGN: &[&str] = &["pcie-upstream-bottleneck"];
+
+/// Lays effects to their causes. A cause is as bad as the worst of what is laid to it, but for those
+/// that are how a machine is built.
 pub fn fold(mut findings: Vec<Finding>, evidence: &Evidence<'_>) -> Vec<Finding> {
     // Mere effects first, then from the end of the table to its head: a cause which is itself an
     // effect is folded with what was laid to it.
@@ -240,7 +254,9 @@ fn rate_fits(cause: &Finding, pair: Pair, staged: bool, evidence: &Evidence<'_>)
 
 /// Makes an effect evidence of its cause.
 fn lay(effect: &Finding, cause: &mut Finding) {
-    cause.severity = cause.severity.max(effect.severity);
+    if !BY_DESIGN.contains(&cause.code.as_str()) {
+        cause.severity = cause.severity.max(effect.severity);
+    }
     let effects = cause.evidence.entry("effects".into()).or_insert_with(|| json!([]));
     if let Some(effects) = effects.as_array_mut() {
         effects.push(json!(format!("{}: {}", effect.code, effect.message)));

@@ -16,18 +16,7 @@ fn set(measurements: &mut Measurements, gbps: f64, which: impl Fn(&crate::model:
 }
 
 fn at_gen1(index: u32) -> LinkUnderLoad {
-    LinkUnderLoad {
-        index,
-        readings: 40,
-        generation: Some([1, 1]),
-        width: Some([16, 16]),
-        replays_added: None,
-        pcie_errors_before: None,
-        pcie_errors_after: None,
-        nvlink_errors: None,
-        throttle_reasons: Vec::new(),
-        reason: None,
-    }
+    LinkUnderLoad { index, readings: 40, generation: Some([1, 1]), width: Some([16, 16]), ..LinkUnderLoad::default() }
 }
 
 #[test]

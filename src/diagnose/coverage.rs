@@ -75,6 +75,19 @@ pub fn unusable(measurements: &Measurements) -> impl Iterator<Item = (u32, &str)
     measurements.driver.devices.iter().filter_map(|device| Some((device.index, device.failure.as_deref()?)))
 }
 
+/// Of those, the GPUs that CUDA does not show while it shows others, with the reason.
+pub fn hidden(measurements: &Measurements) -> impl Iterator<Item = (u32, &str)> {
+    let devices = &measurements.driver.devices;
+    let shows_some = devices.iter().any(|device| device.ordinal.is_some());
+    let hidden = devices.iter().filter(move |device| shows_some && device.ordinal.is_none());
+    let hidden = hidden.filter_map(|device| Some((device.index, device.failure.as_deref()?)));
+    // What NVML could not identify, CUDA was not asked for.
+    hidden.filter(|(_, why)| why.contains(HIDDEN_BY_CUDA))
+}
+
+/// What a worker says of a GPU that is not among CUDA's.
+const HIDDEN_BY_CUDA: &str = "CUDA does not show";
+
 /// Counts of what was tested and what was not.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Coverage {
@@ -85,7 +98,10 @@ pub struct Coverage {
     /// Of those with an answer, how many have a figure of which it could not be told whether the
     /// bytes arrived.
     pub unverified: u32,
-    /// Why those without a fault of their own (skipped) have none, with counts.
+    /// Of those without, how many are lost with GPUs that CUDA does not show.
+    pub hidden: u32,
+    /// Why those without a fault of their own (skipped) have none, with counts; without those of
+    /// hidden GPUs.
     pub reasons: BTreeMap<String, u32>,
 }
 
@@ -119,6 +135,10 @@ pub fn coverage(measurements: &Measurements) -> Coverage {
         pairs.retain(|pair| !of_gpu(pair));
         let lost = u32::try_from(lost).unwrap_or(u32::MAX).max(1);
         coverage.untested += lost;
+        if hidden(measurements).any(|(index, _)| index == gpu) {
+            coverage.hidden += lost;
+            continue;
+        }
         *coverage.reasons.entry(format!("GPU {gpu} and its pairs: {reason}")).or_default() += lost;
     }
     coverage

@@ -8,6 +8,7 @@ pub mod compare;
 mod coverage;
 pub mod expectations;
 pub mod expected;
+mod links;
 pub mod manual;
 mod rule;
 mod rules;

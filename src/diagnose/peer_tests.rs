@@ -1,6 +1,6 @@
 //! Rules on what passes between GPUs: what they must find, and what they must not.
 
-use super::testing::{cell, exit, findings, is, measured, only, touches};
+use super::testing::{cell, exit, findings, is, measured, only, touches, without};
 use super::tests::{deny, with_links_down};
 use crate::model::finding::{Finding, Severity, Subject};
 use crate::model::measurement::{DriverFacts, Measurements, PeerBandwidth, Status, Verified};
@@ -187,7 +187,7 @@ fn remove_links(machine: &mut Snapshot, gpu: usize, left: usize) {
 fn links_that_are_not_there_are_told_by_siblings_and_remote_ends() {
     let mut machine = h200_vm(4);
     remove_links(&mut machine, 3, 16);
-    let found = only(&findings(&machine, None), "nvlink-fewer-than-siblings", Severity::Error);
+    let found = only(&without("gpus-mixed", findings(&machine, None)), "nvlink-fewer-than-siblings", Severity::Error);
     assert_eq!(found.subject, GPU_3);
     assert!(found.message.contains("16 active NVLinks") && found.message.contains("has 18"), "{}", found.message);
     // With inactive ones in the list it is the other rule's, and never both.
@@ -208,7 +208,7 @@ fn links_that_are_not_there_are_told_by_siblings_and_remote_ends() {
     let mut machine = nvlink_bridge();
     machine.gpus[1].name = Reading::Known("NVIDIA A40-other".into());
     remove_links(&mut machine, 1, 3);
-    let found = only(&findings(&machine, None), "nvlink-fewer-than-siblings", Severity::Warning);
+    let found = only(&without("gpus-mixed", findings(&machine, None)), "nvlink-fewer-than-siblings", Severity::Warning);
     assert_eq!(found.subject, Subject::Gpu { index: 1 });
 }
 
@@ -324,20 +324,24 @@ fn the_cause_of_missing_access_is_worked_out() {
         machine.host.virtual_machine = Reading::Known(virtual_machine);
         let mut measurements = measured(&machine, 0.85);
         deny(&mut measurements, |_| true);
-        let found = only(&findings(&machine, Some(&measurements)), "peer-access-missing", severity);
+        let found = only(
+            &without("iommu-translating", findings(&machine, Some(&measurements))),
+            "peer-access-missing",
+            severity,
+        );
         assert!(found.message.contains(word), "{name} {nvml}: {}", found.message);
         assert_eq!(exit(&[found], Some(&measurements)), 0);
     }
     // The architecture outranks the name.
     let mut machine = two_boards(geforce, P2pStatus::ChipsetNotSupported);
     machine.gpus.iter_mut().for_each(|gpu| gpu.architecture = Reading::Known("Pascal".into()));
-    let found = only(&findings(&machine, None), "peer-access-missing", Severity::Warning);
+    let found = only(&without("iommu-translating", findings(&machine, None)), "peer-access-missing", Severity::Warning);
     assert!(found.message.contains("this chipset"), "{}", found.message);
 
     // What the facts show of IOMMU and ACS is suspected where the words leave it open.
     let mut machine = two_boards(board, P2pStatus::NotSupported);
     machine.host.iommu_translating = Reading::Known(true);
-    let found = only(&findings(&machine, None), "peer-access-missing", Severity::Warning);
+    let found = only(&without("iommu-translating", findings(&machine, None)), "peer-access-missing", Severity::Warning);
     assert!(found.suspects.iter().any(|suspect| suspect.cause.contains("IOMMU")), "{found:#?}");
 }
 
@@ -399,7 +403,11 @@ fn dropped_bytes_everywhere_are_the_machines_setting() {
         // Most, and corrupt where a setting is known.
         spoil(&mut measurements, Verified::Dropped, |cell| !is(cell, 0, 1) && !is(cell, 1, 0));
         spoil(&mut measurements, Verified::Corrupt, |cell| is(cell, 0, 3));
-        let found = only(&findings(&machine, Some(&measurements)), "peer-access-broken", Severity::Error);
+        let found = only(
+            &without("iommu-translating", findings(&machine, Some(&measurements))),
+            "peer-access-broken",
+            Severity::Error,
+        );
         assert_eq!(found.subject, Subject::Machine);
         assert!(found.message.contains(word) && found.message.contains("10 of 12"), "{}", found.message);
     }
@@ -407,16 +415,20 @@ fn dropped_bytes_everywhere_are_the_machines_setting() {
     let machine = two_sockets();
     let mut measurements = measured(&machine, 0.85);
     spoil(&mut measurements, Verified::Dropped, |_| true);
-    let found = only(&findings(&machine, Some(&measurements)), "peer-access-broken", Severity::Error);
+    let found = only(
+        &without("iommu-translating", findings(&machine, Some(&measurements))),
+        "peer-access-broken",
+        Severity::Error,
+    );
     assert!(!found.suspects.is_empty());
     spoil(&mut measurements, Verified::Corrupt, |_| true);
-    only(&findings(&machine, Some(&measurements)), "peer-data-wrong", Severity::Error);
+    only(&without("iommu-translating", findings(&machine, Some(&measurements))), "peer-data-wrong", Severity::Error);
     // NVLink pairs have nothing to do with either setting.
     let mut machine = h200_vm(4);
     machine.host.iommu_translating = Reading::Known(true);
     let mut measurements = measured(&machine, 0.88);
     spoil(&mut measurements, Verified::Dropped, |_| true);
-    only(&findings(&machine, Some(&measurements)), "peer-data-wrong", Severity::Error);
+    only(&without("iommu-translating", findings(&machine, Some(&measurements))), "peer-data-wrong", Severity::Error);
 }
 
 #[test]
@@ -430,7 +442,11 @@ fn an_engine_that_alone_loses_bytes_is_named() {
         let mut measurements = measured(&machine, 0.85);
         with_kernels(&mut measurements);
         spoil(&mut measurements, Verified::Dropped, |cell| cell.engine == engine);
-        let found = only(&findings(&machine, Some(&measurements)), "peer-data-wrong", Severity::Error);
+        let found = only(
+            &without("iommu-translating", findings(&machine, Some(&measurements))),
+            "peer-data-wrong",
+            Severity::Error,
+        );
         assert!(found.message.contains(word), "{}", found.message);
     }
 }

@@ -72,6 +72,12 @@ pub fn findings(machine: &Snapshot, measurements: Option<&Measurements>) -> Vec<
     findings
 }
 
+/// The findings but those of this rule, which tells the same machine's setting by itself.
+pub fn without(code: &str, mut findings: Vec<Finding>) -> Vec<Finding> {
+    findings.retain(|finding| finding.code != code);
+    findings
+}
+
 /// The only finding, which has this code and severity.
 pub fn only(findings: &[Finding], code: &str, severity: Severity) -> Finding {
     let [finding] = findings else { panic!("not one finding: {findings:#?}") };

@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 
 use super::coverage::coverage;
-use super::rules::{BASELINE_NOT_COMPARED, EXPECTATION_UNCHECKED, NOT_TESTED, NOTHING_MEASURED};
+use super::rules::{BASELINE_NOT_COMPARED, DEVICES_HIDDEN, EXPECTATION_UNCHECKED, NOT_TESTED, NOTHING_MEASURED};
 use crate::model::finding::{Finding, Severity};
 use crate::model::measurement::Measurements;
 use crate::model::report::{Conclusion, Report, Verdict};
@@ -113,7 +113,7 @@ impl From<Severity> for Terms {
 /// Whether findings of this code say that something was not tested. That has an exit code of its own
 /// and is no fault of the machine, whatever severity it is shown with.
 pub fn is_gap(code: &str) -> bool {
-    [NOT_TESTED, NOTHING_MEASURED, EXPECTATION_UNCHECKED, BASELINE_NOT_COMPARED].contains(&code)
+    [NOT_TESTED, NOTHING_MEASURED, DEVICES_HIDDEN, EXPECTATION_UNCHECKED, BASELINE_NOT_COMPARED].contains(&code)
 }
 
 /// Concludes from what the rules found and how much was tested.

@@ -1,20 +1,35 @@
 //! The rules, one file each.
 
+mod acs_redirect;
 mod bandwidth;
 mod baseline_not_compared;
 mod changed_since_baseline;
+mod compute_mode_restricted;
+mod devices_hidden;
 mod direct_slower_than_staged;
+mod driver_mismatch;
 mod expectation_unchecked;
 mod expectation_unmet;
 mod fabric_not_ready;
 mod fell_since_baseline;
+mod firmware_mixed;
+mod gpu_busy;
+mod gpu_memory_errors;
+mod gpu_throttled;
 mod gpu_unreachable;
+mod gpus_mixed;
+mod iommu_translating;
+mod mig_enabled;
 mod not_tested;
 mod nothing_measured;
 mod nvlink_errors_rose;
 mod nvlink_fewer_than_siblings;
 mod nvlink_inactive;
+mod pcie_errors_rose;
+mod pcie_link_changed;
 mod pcie_narrow;
+mod pcie_narrow_by_design;
+mod pcie_upstream_bottleneck;
 mod peer_access;
 mod peer_access_broken;
 mod peer_access_missing;
@@ -27,12 +42,14 @@ mod peer_copy_failed;
 mod peer_copy_hung;
 mod peer_copy_uneven;
 mod peer_data_wrong;
+mod persistence_off;
 mod placement_serialises;
 mod staged_slow;
 mod unstable_measurement;
 mod wrong_bytes;
 
 pub use baseline_not_compared::CODE as BASELINE_NOT_COMPARED;
+pub use devices_hidden::CODE as DEVICES_HIDDEN;
 pub use expectation_unchecked::CODE as EXPECTATION_UNCHECKED;
 pub use not_tested::CODE as NOT_TESTED;
 pub use nothing_measured::CODE as NOTHING_MEASURED;
@@ -68,4 +85,20 @@ pub const ALL: &[&dyn Rule] = &[
     &peer_access_one_way::PeerAccessOneWay,
     &peer_access_broken::PeerAccessBroken,
     &nvlink_errors_rose::NvlinkErrorsRose,
+    &pcie_narrow_by_design::PcieNarrowByDesign,
+    &pcie_upstream_bottleneck::PcieUpstreamBottleneck,
+    &pcie_link_changed::PcieLinkChanged,
+    &pcie_errors_rose::PcieErrorsRose,
+    &iommu_translating::IommuTranslating,
+    &acs_redirect::AcsRedirect,
+    &gpu_throttled::GpuThrottled,
+    &gpu_busy::GpuBusy,
+    &gpu_memory_errors::GpuMemoryErrors,
+    &persistence_off::PersistenceOff,
+    &mig_enabled::MigEnabled,
+    &compute_mode_restricted::ComputeModeRestricted,
+    &gpus_mixed::GpusMixed,
+    &firmware_mixed::FirmwareMixed,
+    &driver_mismatch::DriverMismatch,
+    &devices_hidden::DevicesHidden,
 ];

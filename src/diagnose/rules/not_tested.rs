@@ -5,8 +5,9 @@
 //! # How it is detected
 //!
 //! Measurements were skipped, or have a figure but it could not be told whether their bytes
-//! arrived, or a GPU that was asked for could not be used: hidden by CUDA_VISIBLE_DEVICES, in exclusive or prohibited
-//! compute mode, in MIG mode, out of memory. Or the run was cut off, and its report recovered. Copies that failed or hung have findings of their own.
+//! arrived, or a GPU that was asked for could not be used: in exclusive or prohibited compute mode, in
+//! MIG mode, out of memory. GPUs that CUDA does not show are `devices-hidden`. Or the run was cut off,
+//! and its report recovered. Copies that failed or hung have findings of their own.
 //! A pair that CUDA denies peer access is tested by its staged copies.
 //!
 //! # Why it matters

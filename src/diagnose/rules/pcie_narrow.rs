@@ -10,9 +10,11 @@
 //! each is reported once, however many GPUs share it. An idle GPU lowers its generation and not its
 //! lanes, so the generation of a GPU's link is judged only by the highest one that was seen while
 //! copies ran over PCIe (copies over NVLink leave the link idle), and the lanes too where they were
-//! read then. A link that is narrow because one end
-//! can do no more (a x8 board, a x4 slot) is no fault. In a virtual machine that does not show the
-//! port, it is a warning.
+//! read then. The pairs whose copies passed the link stand in the evidence with what they reached;
+//! that they are slow is no finding of its own. A link that is narrow because one end can do no
+//! more (a x8 board, a x4 slot) is no fault (`pcie-narrow-by-design`); one that was wide and lost
+//! lanes while copies ran is another fault (`pcie-link-changed`). In a virtual machine that does not
+//! show the port, it is a warning.
 //!
 //! # Why it matters
 //!
@@ -35,12 +37,11 @@
 use serde_json::json;
 
 use crate::diagnose::coverage;
+use crate::diagnose::links::{self, one_place};
 use crate::diagnose::rule::{Evidence, Rule, finding};
 use crate::diagnose::words;
-use crate::model::finding::{Finding, Severity, Subject};
+use crate::model::finding::{Finding, Severity, Subject, Suspect};
 use crate::model::measurement::LinkUnderLoad;
-use crate::model::placement::Path;
-use crate::model::topology::LinkClass;
 use crate::model::units::PcieLink;
 use crate::topology::capacity;
 use crate::topology::pcie::{self, Connection};
@@ -76,7 +77,7 @@ impl PcieNarrow {
         let load = link.gpu.and_then(|gpu| under_load(evidence, gpu));
         // What was seen under load outranks what an idle link showed.
         let width = load.and_then(|load| capacity::sound_width(load.width?[1])).or(link.now.width);
-        let over_pcie = load.filter(|load| used_pcie(evidence, load.index));
+        let over_pcie = load.filter(|load| links::used_pcie(evidence, load.index));
         let loaded_generation = over_pcie.and_then(|load| capacity::sound_generation(load.generation?[1]));
         let below = |is: Option<u8>, could: Option<u8>, known: bool| {
             known && is.zip(could).is_some_and(|(is, could)| is < could)
@@ -133,6 +134,9 @@ impl PcieNarrow {
             ],
             next_step(few_lanes, link, gpus),
         );
+        if few_lanes {
+            found.suspects = suspects(link, gpus);
+        }
         if evidence.virtual_machine() && link.port.is_none() {
             found.severity = Severity::Warning;
             found.next_step = format!(
@@ -145,27 +149,12 @@ impl PcieNarrow {
     }
 }
 
-fn one_place(rate: f64) -> f64 {
-    (rate * 10.0).round() / 10.0
-}
-
 /// Readings of this GPU's link that tell something: enough of them, of a GPU that had work to do.
 fn under_load<'a>(evidence: &Evidence<'a>, gpu: u32) -> Option<&'a LinkUnderLoad> {
     let measurements = evidence.measurements?;
     let worked = coverage::cells(measurements)
         .any(|cell| cell.tested() && (cell.pair.source == gpu || cell.pair.destination == gpu));
     measurements.links.iter().find(|link| worked && link.index == gpu && link.readings >= READINGS_TO_BELIEVE)
-}
-
-/// Whether something was copied over the PCIe link of this GPU: copies over NVLink leave it idle,
-/// and an idle link may lower its generation.
-fn used_pcie(evidence: &Evidence<'_>, gpu: u32) -> bool {
-    let nvlink = |pair| matches!(evidence.topology.route(pair).map(|route| route.class), Some(LinkClass::NvLink(_)));
-    evidence.measurements.is_some_and(|measurements| {
-        coverage::cells(measurements)
-            .filter(|cell| cell.tested() && (cell.pair.source == gpu || cell.pair.destination == gpu))
-            .any(|cell| cell.path == Some(Path::Staged) || !nvlink(cell.pair))
-    })
 }
 
 /// What the finding is about, its name, and the name of the two ends.
@@ -184,11 +173,34 @@ fn name(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> (Subject, S
         words::gpus(gpus),
         if gpus.len() == 1 { "depends on" } else { "share" },
     );
-    let subject = match gpus {
-        [index] => Subject::Gpu { index: *index },
+    let subject = match (gpus, link.below) {
+        ([index], _) => Subject::Gpu { index: *index },
+        (_, Some(address)) => Subject::PcieLink { address },
         _ => Subject::Machine,
     };
     (subject, name, "both ends")
+}
+
+/// Lanes are lost at either end or between them, and no register tells where.
+fn suspects(link: &Connection, gpus: &[u32]) -> Vec<Suspect> {
+    let suspect = |cause: &str, test: String| Suspect { cause: cause.into(), test };
+    let board = match (link.gpu, gpus) {
+        (Some(index), _) => suspect(
+            "the GPU, its contacts or its lanes",
+            format!("swap GPU {index} with another GPU: the narrow link moves with it"),
+        ),
+        (None, _) => {
+            suspect("the switch board or its cable", "swap it with a like one: the narrow link moves with it".into())
+        }
+    };
+    vec![
+        board,
+        suspect("the slot, riser or processor socket", "after the swap the narrow link stays at the slot".into()),
+        suspect(
+            "a BIOS setting that splits the slot (bifurcation)",
+            "compare the setting with that of a slot that is wide".into(),
+        ),
+    ]
 }
 
 fn next_step(few_lanes: bool, link: &Connection, gpus: &[u32]) -> String {

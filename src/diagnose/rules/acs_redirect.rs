@@ -1,0 +1,207 @@
+//! # What it means
+//!
+//! Access control (ACS) on bridges sends what GPUs write to each other up to the root complex,
+//! although they hang on the same PCIe switch.
+//!
+//! # How it is detected
+//!
+//! Request redirect is on in the ACS control register of a downstream port of a switch (readable by
+//! root) that stands on the route between two GPUs which meet in that switch or one above it. It is
+//! an error where the copies between them are slow, a warning where they are not, and information
+//! where such GPUs copy over NVLink. Root ports are not judged: what passes them goes through the
+//! root complex anyway. Not judged in virtual machines, where the host decides.
+//!
+//! # Why it matters
+//!
+//! Copies that could stay within the switch take the switch's uplink twice and the root complex, at
+//! a fraction of the rate, and together with a translating IOMMU they may be dropped.
+//!
+//! # What to do
+//!
+//! Switch ACS off in BIOS, or at every boot with `setpci -s ADDRESS ECAP_ACS+0x6.w=0000` for the
+//! bridges named. Linux switches it on where an IOMMU is in use, so look at `iommu-translating` as
+//! well. Virtual machines that share a switch need it: leave it on there.
+//!
+//! # Sources
+//!
+//! PCI Express Base Specification, Access Control Services (P2P Request Redirect); NCCL user guide,
+//! troubleshooting, PCI Access Control Services.
+
+use std::collections::BTreeSet;
+
+use serde_json::json;
+
+use crate::diagnose::links;
+use crate::diagnose::rule::{Evidence, Rule, finding};
+use crate::diagnose::words;
+use crate::model::finding::{Finding, Severity, Subject};
+use crate::model::placement::{Pair, Path};
+use crate::model::snapshot::{PciFunction, PciKind};
+use crate::model::units::PciAddress;
+use crate::topology::pcie;
+
+/// See the module's documentation.
+pub struct AcsRedirect;
+
+impl Rule for AcsRedirect {
+    fn code(&self) -> &'static str {
+        "acs-redirect"
+    }
+
+    fn severity(&self) -> Severity {
+        Severity::Warning
+    }
+
+    fn source(&self) -> &'static str {
+        include_str!("acs_redirect.rs")
+    }
+
+    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        if evidence.snapshot.host.virtual_machine.get() != Some(false) {
+            return Vec::new();
+        }
+        let mut ports = BTreeSet::new();
+        let (mut over_pcie, mut over_nvlink): (Vec<Pair>, Vec<Pair>) = (Vec::new(), Vec::new());
+        for route in &evidence.topology.pairs {
+            let redirecting = redirecting(evidence, route.pair);
+            if redirecting.is_empty() {
+                continue;
+            }
+            ports.extend(redirecting);
+            let pairs = if links::over_nvlink(evidence, route.pair) { &mut over_nvlink } else { &mut over_pcie };
+            pairs.push(route.pair);
+        }
+        if ports.is_empty() {
+            return Vec::new();
+        }
+        let cells = evidence.reference(Path::Direct);
+        let cells: Vec<_> = cells.into_values().filter(|cell| over_pcie.contains(&cell.pair)).collect();
+        let slow = links::slow(evidence, &cells);
+        let names: Vec<_> = ports.iter().map(ToString::to_string).collect();
+        let bridges = if names.len() == 1 { "the bridge" } else { "the bridges" };
+        let effect = match (over_pcie.is_empty(), slow.is_empty()) {
+            (true, _) => {
+                "; the GPUs below copy over NVLink, so this changes nothing for copies between them".to_owned()
+            }
+            (false, true) => format!(
+                ", which takes copies between GPUs of one switch ({}) through the root complex",
+                words::pairs(&over_pcie)
+            ),
+            (false, false) => format!(
+                ", which takes copies between GPUs of one switch through the root complex: {} slow",
+                match slow.len() {
+                    1 => "1 pair is".to_owned(),
+                    number => format!("{number} pairs are"),
+                }
+            ),
+        };
+        let [slowed_pairs, lowest, highest] = links::rates(&slow);
+        let mut found = finding(
+            self,
+            match ports.first() {
+                Some(address) if ports.len() == 1 => Subject::PcieLink { address: *address },
+                _ => Subject::Machine,
+            },
+            format!("ACS redirects peer requests on {bridges} {}{effect}", shortened(&names)),
+            [
+                ("bridges", json!(names)),
+                ("pairs", slowed_pairs),
+                ("lowest_achieved_gbps", lowest),
+                ("highest_achieved_gbps", highest),
+            ],
+            format!(
+                "Switch ACS off in BIOS, or as root: {}; then check again",
+                ports
+                    .iter()
+                    .take(4)
+                    .map(|port| format!("setpci -s {port} ECAP_ACS+0x6.w=0000"))
+                    .collect::<Vec<_>>()
+                    .join("; ")
+            ),
+        );
+        if over_pcie.is_empty() {
+            found.severity = Severity::Info;
+            found.next_step =
+                "Nothing to do for copies between these GPUs; network adapters that write into GPUs below \
+                 the same switch (GPUDirect RDMA) gain from ACS switched off in BIOS"
+                    .into();
+        } else if !slow.is_empty() {
+            found.severity = Severity::Error;
+        }
+        vec![found]
+    }
+}
+
+/// The downstream ports with redirection between two GPUs that meet in a switch.
+fn redirecting(evidence: &Evidence<'_>, pair: Pair) -> Vec<PciAddress> {
+    let way = |index: u32| -> Vec<&PciFunction> {
+        let address = evidence.snapshot.gpu(index).and_then(|gpu| gpu.pci.get());
+        address.map(|address| pcie::chain(evidence.snapshot, address)).unwrap_or_default()
+    };
+    let (up, down) = (way(pair.source), way(pair.destination));
+    let meets = |function: &&&PciFunction| {
+        function.kind == PciKind::SwitchUpstream && down.iter().any(|other| other.address == function.address)
+    };
+    let Some(meeting) = up.iter().find(meets) else { return Vec::new() };
+    let below = |way: &[&PciFunction]| -> Vec<PciAddress> {
+        way.iter()
+            .take_while(|function| function.address != meeting.address)
+            .filter(|function| function.kind == PciKind::SwitchDownstream && function.acs_redirect.get() == Some(true))
+            .map(|function| function.address)
+            .collect()
+    };
+    let mut found = below(&up);
+    found.extend(below(&down));
+    found
+}
+
+fn shortened(names: &[String]) -> String {
+    const SHOWN: usize = 4;
+    let shown = names.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::testing::{findings, is, measured, only};
+    use crate::model::reading::Reading;
+    use crate::model::testing::{function_mut, nvlink_bridge, pci, two_sockets};
+    use crate::model::units::GbPerSecond;
+
+    #[test]
+    fn a_redirecting_port_between_two_gpus_is_named_and_explains_slow_copies() {
+        let mut machine = two_sockets();
+        function_mut(&mut machine, "0000:82:01.0").acs_redirect = Reading::Known(true);
+        let mut measurements = measured(&machine, 0.84);
+        let found = only(&findings(&machine, Some(&measurements)), "acs-redirect", Severity::Warning);
+        assert_eq!(found.subject, Subject::PcieLink { address: pci("0000:82:01.0") });
+        assert!(found.next_step.contains("setpci -s 0000:82:01.0"), "{}", found.next_step);
+
+        for cell in measurements.peer.iter_mut().filter(|cell| is(cell, 2, 3) || is(cell, 3, 2)) {
+            cell.achieved_gbps = Some(GbPerSecond(9.0));
+        }
+        let found = only(&findings(&machine, Some(&measurements)), "acs-redirect", Severity::Error);
+        assert!(found.message.contains("2 pairs are slow"), "{}", found.message);
+        assert!(found.evidence.contains_key("effects"), "{found:#?}");
+    }
+
+    #[test]
+    fn root_ports_guests_and_what_root_alone_may_read_are_left_alone() {
+        let mut machine = two_sockets();
+        function_mut(&mut machine, "0000:80:01.0").acs_redirect = Reading::Known(true);
+        function_mut(&mut machine, "0000:82:01.0").acs_redirect = Reading::failed("needs root");
+        assert_eq!(findings(&machine, None), []);
+        function_mut(&mut machine, "0000:82:01.0").acs_redirect = Reading::Known(true);
+        machine.host.virtual_machine = Reading::Known(true);
+        assert_eq!(findings(&machine, None), []);
+
+        let mut bridged = nvlink_bridge();
+        function_mut(&mut bridged, "0000:02:00.0").acs_redirect = Reading::Known(true);
+        let measurements = measured(&bridged, 0.9);
+        only(&findings(&bridged, Some(&measurements)), "acs-redirect", Severity::Info);
+    }
+}

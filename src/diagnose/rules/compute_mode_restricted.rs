@@ -1,0 +1,113 @@
+//! # What it means
+//!
+//! A GPU's compute mode keeps programs out: one process at a time, or none.
+//!
+//! # How it is detected
+//!
+//! NVML's compute mode. Prohibited is a warning; exclusive is information. Where this run
+//! was kept out by it, the finding on what was not tested says so, and this one is not given.
+//!
+//! # Why it matters
+//!
+//! In prohibited mode no CUDA program starts on the GPU. In exclusive mode a second one, a monitor
+//! with a context for instance, makes the next one fail.
+//!
+//! # What to do
+//!
+//! `nvidia-smi -i GPU -c DEFAULT`, unless a scheduler set the mode on purpose.
+//!
+//! # Sources
+//!
+//! NVML, `nvmlComputeMode_t`; CUDA Programming Guide, compute modes.
+
+use serde_json::json;
+
+use crate::diagnose::rule::{Evidence, Rule, finding};
+use crate::diagnose::words;
+use crate::model::finding::{Finding, Severity, Subject};
+use crate::model::snapshot::ComputeMode;
+
+/// See the module's documentation.
+pub struct ComputeModeRestricted;
+
+impl Rule for ComputeModeRestricted {
+    fn code(&self) -> &'static str {
+        "compute-mode-restricted"
+    }
+
+    fn severity(&self) -> Severity {
+        Severity::Info
+    }
+
+    fn source(&self) -> &'static str {
+        include_str!("compute_mode_restricted.rs")
+    }
+
+    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        let told = |index: u32| {
+            evidence.measurements.is_some_and(|measurements| {
+                let failed = |device: &crate::model::measurement::CudaDevice| device.failure.is_some();
+                measurements.driver.failure.is_some()
+                    || measurements.driver.devices.iter().any(|device| device.index == index && failed(device))
+            })
+        };
+        let in_mode = |modes: &[ComputeMode]| -> Vec<u32> {
+            let gpus = evidence.snapshot.gpus.iter().filter(|gpu| !told(gpu.index));
+            gpus.filter(|gpu| gpu.compute_mode.get().is_some_and(|mode| modes.contains(&mode)))
+                .map(|gpu| gpu.index)
+                .collect()
+        };
+        let prohibited = in_mode(&[ComputeMode::Prohibited]);
+        let exclusive = in_mode(&[ComputeMode::ExclusiveProcess, ComputeMode::ExclusiveThread]);
+        let of = |gpus: &[u32], severity, what: &str| {
+            let list = gpus.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+            let mut found = finding(
+                self,
+                match gpus {
+                    [index] => Subject::Gpu { index: *index },
+                    _ => Subject::Machine,
+                },
+                format!("{} {what}", words::gpus(gpus)),
+                [("gpus", json!(gpus))],
+                format!("Unless a scheduler set it on purpose: nvidia-smi -i {list} -c DEFAULT"),
+            );
+            found.severity = severity;
+            found
+        };
+        let mut findings = Vec::new();
+        if !prohibited.is_empty() {
+            let what = "may not be used by any CUDA program: the compute mode is prohibited";
+            findings.push(of(&prohibited, Severity::Warning, what));
+        }
+        if !exclusive.is_empty() {
+            let what = "may be used by one process at a time: the compute mode is exclusive";
+            findings.push(of(&exclusive, Severity::Info, what));
+        }
+        findings
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::testing::{findings, measured, only};
+    use crate::model::measurement::CudaDevice;
+    use crate::model::reading::Reading;
+    use crate::model::testing::h200_vm;
+
+    #[test]
+    fn it_is_told_unless_the_run_failed_for_it() {
+        let mut machine = h200_vm(3);
+        machine.gpus[2].compute_mode = Reading::Known(ComputeMode::Default);
+        assert_eq!(findings(&machine, None), []);
+        machine.gpus[2].compute_mode = Reading::Known(ComputeMode::ExclusiveProcess);
+        only(&findings(&machine, None), "compute-mode-restricted", Severity::Info);
+        machine.gpus[2].compute_mode = Reading::Known(ComputeMode::Prohibited);
+        only(&findings(&machine, None), "compute-mode-restricted", Severity::Warning);
+        let mut measurements = measured(&machine, 0.88);
+        let failure = Some("the compute mode is prohibited".into());
+        measurements.driver.devices = vec![CudaDevice { index: 2, ordinal: Some(2), failure, budget_bytes: None }];
+        let found = findings(&machine, Some(&measurements));
+        assert!(found.iter().all(|finding| finding.code != "compute-mode-restricted"), "{found:#?}");
+    }
+}

@@ -1,0 +1,112 @@
+//! # What it means
+//!
+//! The NVIDIA kernel module that is loaded and the NVIDIA libraries are of different versions.
+//!
+//! # How it is detected
+//!
+//! The version of the loaded kernel module (/sys/module/nvidia/version) is compared with what NVML
+//! says of the driver and of itself; or NVML does not start for this reason (error 18).
+//!
+//! # Why it matters
+//!
+//! Libraries and kernel module work together in the same version only: NVML and CUDA refuse to start,
+//! or programs that began before an update go on and new ones fail.
+//!
+//! # What to do
+//!
+//! Mostly a package update changed the libraries while the old module stayed loaded: reboot, or end
+//! all programs and reload the module (`rmmod nvidia_uvm nvidia_drm nvidia_modeset nvidia && modprobe
+//! nvidia`). If it stays, DKMS did not build the new module (`dkms status`). In a container: the
+//! image must not bring libraries of its own.
+//!
+//! # Sources
+//!
+//! NVML, NVML_ERROR_LIB_RM_VERSION_MISMATCH (18); the kernel's message "NVRM: API mismatch".
+
+use serde_json::json;
+
+use crate::diagnose::rule::{Evidence, Rule, finding};
+use crate::model::finding::{Finding, Severity, Subject};
+
+/// NVML's error for this, as discovery writes it.
+const MISMATCH: &str = "library disagree (18)";
+
+/// See the module's documentation.
+pub struct DriverMismatch;
+
+impl Rule for DriverMismatch {
+    fn code(&self) -> &'static str {
+        "driver-mismatch"
+    }
+
+    fn severity(&self) -> Severity {
+        Severity::Warning
+    }
+
+    fn source(&self) -> &'static str {
+        include_str!("driver_mismatch.rs")
+    }
+
+    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        let host = &evidence.snapshot.host;
+        let module = host.kernel_module_version.known().map(|version| version.trim());
+        let driver = host.driver_version.known().map(|version| version.trim());
+        // NVML puts the CUDA major version before the driver's.
+        let library = host.nvml_version.known().and_then(|version| Some(version.trim().split_once('.')?.1));
+        let refused = evidence.snapshot.problems.iter().any(|problem| problem.contains(MISMATCH));
+        let differs = |other: Option<&str>| module.zip(other).is_some_and(|(module, other)| module != other);
+        if !refused && !differs(driver) && !differs(library) {
+            return Vec::new();
+        }
+        let loaded = module.map(|version| format!(" {version}")).unwrap_or_default();
+        let others = match library.or(driver) {
+            Some(version) => format!("the libraries are {version}"),
+            None => "NVML does not start with it (error 18)".to_owned(),
+        };
+        vec![finding(
+            self,
+            Subject::Machine,
+            format!("The loaded kernel module{loaded} and the NVIDIA libraries differ: {others}"),
+            [
+                ("kernel_module_version", json!(module)),
+                ("driver_version", json!(driver)),
+                ("nvml_version", json!(host.nvml_version.known())),
+                ("nvml_refused", json!(refused)),
+            ],
+            "Reboot, or end all programs and reload the kernel module; if it stays, see whether DKMS built the module \
+             (dkms status), and in a container whether the image brings NVIDIA libraries of its own",
+        )]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::testing::{findings, only};
+    use crate::model::reading::Reading;
+    use crate::model::testing::{empty, h200_vm};
+
+    #[test]
+    fn versions_that_differ_are_told_and_unknown_ones_are_not() {
+        let mut machine = h200_vm(2);
+        let known = |text: &str| Reading::Known(text.to_owned());
+        machine.host.driver_version = known("580.159.04");
+        machine.host.nvml_version = known("13.580.159.04");
+        assert_eq!(findings(&machine, None), []);
+        machine.host.kernel_module_version = known("580.159.04");
+        assert_eq!(findings(&machine, None), []);
+        machine.host.kernel_module_version = known("580.95.05");
+        let found = only(&findings(&machine, None), "driver-mismatch", Severity::Warning);
+        assert!(found.message.contains("580.95.05 and") && found.message.contains("580.159.04"), "{}", found.message);
+    }
+
+    #[test]
+    fn a_refusal_of_nvml_is_told_with_the_version_that_is_loaded() {
+        let mut machine = empty();
+        machine.problems.push("kernel module and NVML library disagree (18): reboot or reload the driver".into());
+        machine.host.kernel_module_version = Reading::Known("580.95.05".into());
+        let found = findings(&machine, None);
+        let finding = found.iter().find(|finding| finding.code == "driver-mismatch").unwrap();
+        assert!(finding.message.contains("580.95.05") && finding.message.contains("18"), "{}", finding.message);
+    }
+}

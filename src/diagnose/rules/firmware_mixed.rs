@@ -1,0 +1,106 @@
+//! # What it means
+//!
+//! GPUs of one model have different versions of the video BIOS.
+//!
+//! # How it is detected
+//!
+//! NVML's version of the video BIOS of GPUs with the same name. It is a warning where the GPUs belong
+//! to an NVSwitch fabric, whose boards have their firmware as one bundle, and information elsewhere:
+//! boards of one model from different makers have different versions always.
+//!
+//! # Why it matters
+//!
+//! Power limits, clocks and link settings may differ, so that pairs that should be alike are not; and
+//! the maker supports a board with one bundle only.
+//!
+//! # What to do
+//!
+//! Ask the maker of the machine for the firmware bundle and bring all GPUs to one version. A GPU that
+//! was replaced is mostly the one that differs.
+//!
+//! # Sources
+//!
+//! NVML, `nvmlDeviceGetVbiosVersion`; NVIDIA HGX firmware release notes (one bundle for a baseboard).
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+
+use crate::diagnose::rule::{Evidence, Rule, finding};
+use crate::diagnose::words;
+use crate::model::finding::{Finding, Severity, Subject};
+use crate::model::snapshot::{FabricState, Gpu};
+
+/// See the module's documentation.
+pub struct FirmwareMixed;
+
+impl Rule for FirmwareMixed {
+    fn code(&self) -> &'static str {
+        "firmware-mixed"
+    }
+
+    fn severity(&self) -> Severity {
+        Severity::Info
+    }
+
+    fn source(&self) -> &'static str {
+        include_str!("firmware_mixed.rs")
+    }
+
+    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        let mut models: BTreeMap<&str, Vec<&Gpu>> = BTreeMap::new();
+        for gpu in &evidence.snapshot.gpus {
+            if let (Some(name), Some(_)) = (gpu.name.known(), gpu.vbios.known()) {
+                models.entry(name).or_default().push(gpu);
+            }
+        }
+        models.iter().filter_map(|(model, gpus)| self.finding(model, gpus)).collect()
+    }
+}
+
+impl FirmwareMixed {
+    fn finding(&self, model: &str, gpus: &[&Gpu]) -> Option<Finding> {
+        let mut versions: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
+        for gpu in gpus {
+            versions.entry(gpu.vbios.known()?.trim()).or_default().push(gpu.index);
+        }
+        if versions.len() < 2 {
+            return None;
+        }
+        let text: Vec<_> =
+            versions.iter().map(|(version, gpus)| format!("{version} ({})", words::gpus(gpus))).collect();
+        let mut found = finding(
+            self,
+            Subject::Machine,
+            format!("GPUs of one model ({model}) have different video BIOS versions: {}", text.join("; ")),
+            [("gpus_by_version", json!(versions))],
+            "Ask the maker of the machine for the firmware bundle, and bring all GPUs of the model to one version",
+        );
+        let in_fabric = |gpu: &&Gpu| gpu.fabric.known().is_some_and(|fabric| fabric.state != FabricState::NotSupported);
+        if gpus.iter().any(in_fabric) {
+            found.severity = Severity::Warning;
+        }
+        Some(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::testing::{findings, only};
+    use crate::model::reading::Reading;
+    use crate::model::testing::{h200_vm, two_sockets};
+
+    #[test]
+    fn versions_are_compared_within_a_model() {
+        for (mut machine, severity) in [(h200_vm(4), Severity::Warning), (two_sockets(), Severity::Info)] {
+            machine.gpus.iter_mut().for_each(|gpu| gpu.vbios = Reading::Known("96.00.D9.00.02".into()));
+            assert_eq!(findings(&machine, None), []);
+            machine.gpus[2].vbios = Reading::Known("96.00.A5.00.01".into());
+            let found = only(&findings(&machine, None), "firmware-mixed", severity);
+            assert!(found.message.contains("96.00.A5.00.01 (GPU 2)"), "{}", found.message);
+            machine.gpus[2].name = Reading::Known("another".into());
+            assert!(findings(&machine, None).iter().all(|finding| finding.code != "firmware-mixed"));
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! # What it means
+//!
+//! Other programs used GPUs that were tested.
+//!
+//! # How it is detected
+//!
+//! NVML's list of processes with a context on a GPU, without peerscope's own. It is information, and
+//! a warning where a copy with such a GPU stayed below what is healthy: then the other program may
+//! be the reason, and the figure is no verdict on the machine. In a container with a numbering of
+//! processes of its own, peerscope's worker cannot be told from others and may be listed.
+//!
+//! # Why it matters
+//!
+//! A program that copies or computes takes its share of links and memory, and slows the figures
+//! that a machine is judged by.
+//!
+//! # What to do
+//!
+//! Drain the machine (`nvidia-smi` lists the processes), and check again.
+//!
+//! # Sources
+//!
+//! NVML, `nvmlDeviceGetComputeRunningProcesses`.
+
+use serde_json::json;
+
+use crate::diagnose::links;
+use crate::diagnose::rule::{Evidence, Rule, finding};
+use crate::diagnose::words;
+use crate::model::finding::{Finding, Severity, Subject};
+use crate::model::units::Bytes;
+
+/// See the module's documentation.
+pub struct GpuBusy;
+
+impl Rule for GpuBusy {
+    fn code(&self) -> &'static str {
+        "gpu-busy"
+    }
+
+    fn severity(&self) -> Severity {
+        Severity::Info
+    }
+
+    fn source(&self) -> &'static str {
+        include_str!("gpu_busy.rs")
+    }
+
+    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        // Without figures there is nothing that a program could have changed.
+        if evidence.measurements.is_none() {
+            return Vec::new();
+        }
+        let (mut gpus, mut pids, mut held) = (Vec::new(), Vec::new(), 0_u64);
+        for gpu in &evidence.snapshot.gpus {
+            let processes = gpu.processes.known().into_iter().flatten();
+            let before = pids.len();
+            for process in processes {
+                pids.push(process.pid);
+                held = held.saturating_add(process.memory_bytes.map_or(0, |bytes| bytes.0));
+            }
+            if pids.len() > before {
+                gpus.push(gpu.index);
+            }
+        }
+        if gpus.is_empty() {
+            return Vec::new();
+        }
+        pids.sort_unstable();
+        pids.dedup();
+        let slow: Vec<_> = gpus.iter().flat_map(|gpu| links::slow_with(evidence, *gpu)).collect();
+        let effect = if slow.is_empty() { "" } else { ", and copies with them were slower than expected" };
+        let [slowed_pairs, lowest, highest] = links::rates(&slow);
+        let mut found = finding(
+            self,
+            match gpus.as_slice() {
+                [index] => Subject::Gpu { index: *index },
+                _ => Subject::Machine,
+            },
+            format!(
+                "{} had contexts on {} during the run{effect}",
+                if pids.len() == 1 { "Another process".to_owned() } else { format!("{} other processes", pids.len()) },
+                words::gpus(&gpus)
+            ),
+            [
+                ("pids", json!(pids)),
+                ("memory_held_bytes", json!(Bytes(held))),
+                ("slowed_pairs", slowed_pairs),
+                ("lowest_achieved_gbps", lowest),
+                ("highest_achieved_gbps", highest),
+            ],
+            "For figures to judge the machine by, end the processes (nvidia-smi lists them) and check again",
+        );
+        if !slow.is_empty() {
+            found.severity = Severity::Warning;
+        }
+        vec![found]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::testing::{findings, measured, only, touches};
+    use crate::model::reading::Reading;
+    use crate::model::snapshot::GpuProcess;
+    use crate::model::testing::h200_vm;
+    use crate::model::units::GbPerSecond;
+
+    #[test]
+    fn other_programs_are_told_and_doubted_where_copies_were_slow() {
+        let mut machine = h200_vm(4);
+        machine.gpus[1].processes = Reading::Known(Vec::new());
+        let mut measurements = measured(&machine, 0.88);
+        assert_eq!(findings(&machine, Some(&measurements)), []);
+        machine.gpus[1].processes = Reading::Known(vec![GpuProcess { pid: 4711, memory_bytes: None }]);
+        assert_eq!(findings(&machine, None), [], "nothing was measured");
+        let found = only(&findings(&machine, Some(&measurements)), "gpu-busy", Severity::Info);
+        assert_eq!(found.subject, Subject::Gpu { index: 1 });
+        for cell in measurements.peer.iter_mut().filter(|cell| touches(cell, 1)) {
+            cell.achieved_gbps = Some(GbPerSecond(100.0));
+        }
+        let found = findings(&machine, Some(&measurements));
+        assert!(
+            found.iter().any(|finding| finding.code == "gpu-busy" && finding.severity == Severity::Warning),
+            "{found:#?}"
+        );
+    }
+}

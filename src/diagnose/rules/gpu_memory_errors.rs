@@ -1,0 +1,135 @@
+//! # What it means
+//!
+//! The memory of a GPU had errors that ECC could not correct, or rows of it wait to be replaced.
+//!
+//! # How it is detected
+//!
+//! NVML's count of uncorrected errors since the last reboot, and the state of row remapping. A
+//! remapping that failed, and uncorrected errors, are an error; a remapping that waits for a reset is
+//! a warning. Rows that were replaced before are no finding: that is what spare rows are for.
+//!
+//! # Why it matters
+//!
+//! An uncorrected error ends the program that meets it. With no spare row left the memory stays
+//! broken.
+//!
+//! # What to do
+//!
+//! Pending: end all programs and reset the GPU (`nvidia-smi --gpu-reset`) or reboot. Failed, or
+//! errors that come back after a reset: run `dcgmi diag -r 3` and replace the GPU.
+//!
+//! # Sources
+//!
+//! NVIDIA GPU Memory Error Management (row remapping; Xid 48, 63, 64, 94, 95); NVML,
+//! `nvmlDeviceGetRemappedRows`, `nvmlDeviceGetTotalEccErrors`.
+
+use serde_json::json;
+
+use crate::diagnose::rule::{Evidence, Rule, finding};
+use crate::diagnose::words;
+use crate::model::finding::{Finding, Severity, Subject};
+use crate::model::snapshot::Gpu;
+
+/// See the module's documentation.
+pub struct GpuMemoryErrors;
+
+impl Rule for GpuMemoryErrors {
+    fn code(&self) -> &'static str {
+        "gpu-memory-errors"
+    }
+
+    fn severity(&self) -> Severity {
+        Severity::Error
+    }
+
+    fn source(&self) -> &'static str {
+        include_str!("gpu_memory_errors.rs")
+    }
+
+    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        evidence.snapshot.gpus.iter().filter_map(|gpu| self.finding(evidence, gpu)).collect()
+    }
+}
+
+impl GpuMemoryErrors {
+    fn finding(&self, evidence: &Evidence<'_>, gpu: &Gpu) -> Option<Finding> {
+        let uncorrected = gpu.ecc_uncorrected.get().unwrap_or(0);
+        let rows = gpu.remapped_rows.get();
+        let pending = rows.is_some_and(|rows| rows.pending);
+        let failed = rows.is_some_and(|rows| rows.failed);
+        let parts: Vec<_> = [
+            (uncorrected > 0).then(|| {
+                format!(
+                    "{} since the last reboot",
+                    words::count(uncorrected.try_into().unwrap_or(usize::MAX), "uncorrected memory error")
+                )
+            }),
+            failed.then(|| "a row of memory could not be replaced".to_owned()),
+            pending.then(|| "a row of memory waits for a reset to be replaced".to_owned()),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        if parts.is_empty() {
+            return None;
+        }
+        let index = gpu.index;
+        let next_step = if failed {
+            format!("Take GPU {index} out of use and replace it; its serial number is in the report")
+        } else if pending {
+            format!(
+                "End all programs on GPU {index} and reset it (nvidia-smi --gpu-reset -i {index}) or reboot; then \
+                 check again"
+            )
+        } else {
+            format!(
+                "Look for Xid 48, 63, 64, 94 and 95 (dmesg | grep -i xid); reboot and run dcgmi diag -r 3; replace GPU \
+                 {index} if errors come back"
+            )
+        };
+        let mut found = finding(
+            self,
+            Subject::Gpu { index },
+            format!("{}: {}", words::gpu(evidence.snapshot, index), parts.join("; ")),
+            [
+                ("uncorrected_errors", json!(gpu.ecc_uncorrected.get())),
+                ("remapping_pending", json!(rows.map(|rows| rows.pending))),
+                ("remapping_failed", json!(rows.map(|rows| rows.failed))),
+                ("rows_remapped", json!(rows.map(|rows| u64::from(rows.corrected) + u64::from(rows.uncorrected)))),
+                ("serial", json!(gpu.serial.known())),
+            ],
+            next_step,
+        );
+        if uncorrected == 0 && !failed {
+            found.severity = Severity::Warning;
+        }
+        Some(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::testing::{findings, only};
+    use crate::model::reading::Reading;
+    use crate::model::snapshot::RemappedRows;
+    use crate::model::testing::h200_vm;
+
+    #[test]
+    fn what_is_broken_is_an_error_what_waits_a_warning_what_was_mended_nothing() {
+        let mut machine = h200_vm(4);
+        let rows = |pending, failed| Reading::Known(RemappedRows { corrected: 2, uncorrected: 1, pending, failed });
+        machine.gpus[3].ecc_uncorrected = Reading::Known(0);
+        machine.gpus[3].remapped_rows = rows(false, false);
+        assert_eq!(findings(&machine, None), []);
+        machine.gpus[3].remapped_rows = rows(true, false);
+        let found = only(&findings(&machine, None), "gpu-memory-errors", Severity::Warning);
+        assert!(found.next_step.contains("--gpu-reset -i 3"), "{}", found.next_step);
+        machine.gpus[3].remapped_rows = rows(false, true);
+        only(&findings(&machine, None), "gpu-memory-errors", Severity::Error);
+        machine.gpus[3].remapped_rows = Reading::unsupported();
+        machine.gpus[3].ecc_uncorrected = Reading::Known(2);
+        let found = only(&findings(&machine, None), "gpu-memory-errors", Severity::Error);
+        assert!(found.message.contains("2 uncorrected memory errors since"), "{}", found.message);
+    }
+}

@@ -1,0 +1,170 @@
+//! # What it means
+//!
+//! A GPU's clocks were held back by its hardware: too hot, or too little power.
+//!
+//! # How it is detected
+//!
+//! NVML's reasons for lower clocks, read before and while copies run. Hardware slowdown, thermal
+//! slowdown and power brake are a warning, and an error where a copy with this GPU stayed below what
+//! is healthy. A hardware slowdown that shows only while the GPU is at rest is left out. The
+//! software power cap, clocks set by the user, synchronised boost and idling are how a GPU works and
+//! are not told.
+//!
+//! # Why it matters
+//!
+//! A GPU that is held back slows every job that it takes part in, and heat shortens its life. The
+//! figures of this run are of a GPU that was not at its best.
+//!
+//! # What to do
+//!
+//! Thermal: look at temperature and fans (`nvidia-smi -q -d TEMPERATURE,PERFORMANCE`), air filters,
+//! blanking plates, and the room. Power brake: the power supply asks for less, so look at its
+//! redundancy and cables (`ipmitool sdr type "Power Supply"`).
+//!
+//! # Sources
+//!
+//! NVML, `nvmlClocksThrottleReasons`; NVIDIA, `nvidia-smi -q -d PERFORMANCE`.
+
+use std::collections::BTreeSet;
+
+use serde_json::json;
+
+use crate::diagnose::links;
+use crate::diagnose::rule::{Evidence, Rule, finding};
+use crate::diagnose::words;
+use crate::model::finding::{Finding, Severity, Subject};
+use crate::model::snapshot::Gpu;
+
+/// Hardware slowdown, which some GPUs at rest show as well.
+const SLOWDOWN: &str = "hw-slowdown";
+
+/// The reasons that something is wrong, in our short names of them, with words.
+const REASONS: [(&str, &str); 4] = [
+    ("hw-thermal", "too hot (hardware)"),
+    ("sw-thermal", "too hot (driver)"),
+    ("hw-power-brake", "the power supply asked for less (power brake)"),
+    (SLOWDOWN, "hardware slowdown"),
+];
+
+/// From this performance state on a GPU is at rest. Source: NVML, performance states, 0 is the
+/// highest; idle data-centre GPUs show 8.
+const AT_REST: u8 = 8;
+
+/// See the module's documentation.
+pub struct GpuThrottled;
+
+impl Rule for GpuThrottled {
+    fn code(&self) -> &'static str {
+        "gpu-throttled"
+    }
+
+    fn severity(&self) -> Severity {
+        Severity::Warning
+    }
+
+    fn source(&self) -> &'static str {
+        include_str!("gpu_throttled.rs")
+    }
+
+    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        evidence.snapshot.gpus.iter().filter_map(|gpu| self.finding(evidence, gpu)).collect()
+    }
+}
+
+impl GpuThrottled {
+    fn finding(&self, evidence: &Evidence<'_>, gpu: &Gpu) -> Option<Finding> {
+        let under_load: BTreeSet<&str> = links::watched(evidence, gpu.index)
+            .map(|load| load.throttle_reasons.iter().map(String::as_str).collect())
+            .unwrap_or_default();
+        let rests = gpu.power_state.get().is_some_and(|state| state >= AT_REST);
+        let before = gpu.throttle_reasons.known().into_iter().flatten().map(String::as_str);
+        let before: BTreeSet<&str> = before.filter(|reason| !(rests && *reason == SLOWDOWN)).collect();
+        let seen: Vec<_> =
+            REASONS.iter().filter(|(name, _)| under_load.contains(name) || before.contains(name)).collect();
+        if seen.is_empty() {
+            return None;
+        }
+        let slow = links::slow_with(evidence, gpu.index);
+        let words: Vec<_> = seen.iter().map(|(_, words)| *words).collect();
+        let when = if seen.iter().any(|(name, _)| under_load.contains(name)) {
+            "while copies ran"
+        } else {
+            "when it was read, before copies ran"
+        };
+        let [slowed_pairs, lowest, highest] = links::rates(&slow);
+        let hot = seen.iter().any(|(name, _)| name.ends_with("thermal"));
+        let next_step = if hot {
+            "Look at temperatures and fans (nvidia-smi -q -d TEMPERATURE,PERFORMANCE), air filters, blanking plates and \
+             the room's temperature; check again when the GPU has cooled down"
+        } else {
+            "Look at the power supplies (ipmitool sdr type \"Power Supply\"), the GPU's power cables and its power draw \
+             (nvidia-smi -q -d POWER,PERFORMANCE), and check again"
+        };
+        let mut found = finding(
+            self,
+            Subject::Gpu { index: gpu.index },
+            format!(
+                "The clocks of {} were held back {when}: {}{}",
+                words::gpu(evidence.snapshot, gpu.index),
+                words.join(", "),
+                if slow.is_empty() { "" } else { "; copies with it were slower than expected" }
+            ),
+            [
+                ("reasons", json!(seen.iter().map(|(name, _)| *name).collect::<Vec<_>>())),
+                ("sm_clock_mhz", json!(gpu.sm_clock_mhz.get())),
+                ("slowed_pairs", slowed_pairs),
+                ("lowest_achieved_gbps", lowest),
+                ("highest_achieved_gbps", highest),
+            ],
+            next_step,
+        );
+        if !slow.is_empty() {
+            found.severity = Severity::Error;
+        }
+        Some(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::testing::{findings, measured, only, touches};
+    use crate::model::measurement::LinkUnderLoad;
+    use crate::model::reading::Reading;
+    use crate::model::testing::{gpu, h200_vm, two_sockets};
+    use crate::model::units::GbPerSecond;
+
+    #[test]
+    fn heat_and_power_brake_are_told_and_what_is_usual_is_not() {
+        let machine = h200_vm(4);
+        let mut measurements = measured(&machine, 0.88);
+        let load = |reasons: &[&str]| LinkUnderLoad {
+            index: 3,
+            throttle_reasons: reasons.iter().map(|&reason| reason.to_owned()).collect(),
+            ..LinkUnderLoad::default()
+        };
+        measurements.links = vec![load(&["sw-power-cap", "applications-clocks", "sync-boost", "display-clocks"])];
+        assert_eq!(findings(&machine, Some(&measurements)), []);
+        measurements.links = vec![load(&["hw-slowdown", "hw-thermal"])];
+        let found = only(&findings(&machine, Some(&measurements)), "gpu-throttled", Severity::Warning);
+        assert!(found.message.contains("GPU 3") && found.message.contains("too hot"), "{}", found.message);
+        for cell in measurements.peer.iter_mut().filter(|cell| touches(cell, 3)) {
+            cell.achieved_gbps = Some(GbPerSecond(200.0));
+        }
+        let found = only(&findings(&machine, Some(&measurements)), "gpu-throttled", Severity::Error);
+        assert!(found.evidence.contains_key("effects"), "{found:#?}");
+    }
+
+    #[test]
+    fn a_slowdown_at_rest_is_none() {
+        let mut machine = two_sockets();
+        machine.gpus[0].throttle_reasons = Reading::Known(vec![SLOWDOWN.into()]);
+        assert_eq!(machine.gpus[0].power_state, gpu(0, "0000:03:00.0").power_state);
+        assert_eq!(findings(&machine, None), []);
+        machine.gpus[0].power_state = Reading::Known(0);
+        only(&findings(&machine, None), "gpu-throttled", Severity::Warning);
+        machine.gpus[0].power_state = Reading::Known(8);
+        machine.gpus[0].throttle_reasons = Reading::Known(vec!["hw-power-brake".into()]);
+        only(&findings(&machine, None), "gpu-throttled", Severity::Warning);
+    }
+}

@@ -1,0 +1,86 @@
+//! # What it means
+//!
+//! The GPUs of this machine are not all of one model.
+//!
+//! # How it is detected
+//!
+//! NVML's product names. It is information: many machines are built so.
+//!
+//! # Why it matters
+//!
+//! Programs that share work evenly run at the speed of the slowest GPU, peer access between
+//! different models may be refused, and figures of different pairs are not to be compared. In a
+//! machine that should have one model it is a wrong part.
+//!
+//! # What to do
+//!
+//! Compare with what was ordered. Let programs choose GPUs of one model (`CUDA_VISIBLE_DEVICES` with
+//! UUIDs).
+//!
+//! # Sources
+//!
+//! CUDA orders devices fastest first unless `CUDA_DEVICE_ORDER=PCI_BUS_ID`, so with mixed models its
+//! numbers differ from those of nvidia-smi (CUDA Programming Guide, environment variables).
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+
+use crate::diagnose::rule::{Evidence, Rule, finding};
+use crate::diagnose::words;
+use crate::model::finding::{Finding, Severity, Subject};
+
+/// See the module's documentation.
+pub struct GpusMixed;
+
+impl Rule for GpusMixed {
+    fn code(&self) -> &'static str {
+        "gpus-mixed"
+    }
+
+    fn severity(&self) -> Severity {
+        Severity::Info
+    }
+
+    fn source(&self) -> &'static str {
+        include_str!("gpus_mixed.rs")
+    }
+
+    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        let mut models: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
+        for gpu in &evidence.snapshot.gpus {
+            if let Some(name) = gpu.name.known() {
+                models.entry(name.trim()).or_default().push(gpu.index);
+            }
+        }
+        if models.len() < 2 {
+            return Vec::new();
+        }
+        let text: Vec<_> = models.iter().map(|(name, gpus)| format!("{name} ({})", words::gpus(gpus))).collect();
+        vec![finding(
+            self,
+            Subject::Machine,
+            format!("The GPUs are of {} models: {}", models.len(), text.join("; ")),
+            [("models", json!(models.len())), ("gpus_by_model", json!(models))],
+            "Compare with what was ordered; set CUDA_DEVICE_ORDER=PCI_BUS_ID so that CUDA counts as nvidia-smi does",
+        )]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::testing::{findings, only};
+    use crate::model::reading::Reading;
+    use crate::model::testing::h200_vm;
+
+    #[test]
+    fn different_models_are_told_once() {
+        let mut machine = h200_vm(3);
+        machine.gpus[1].name = Reading::failed("no answer");
+        assert!(findings(&machine, None).iter().all(|finding| finding.code != "gpus-mixed"));
+        machine.gpus[1].name = Reading::Known("NVIDIA H100 80GB HBM3".into());
+        let found = only(&findings(&machine, None), "gpus-mixed", Severity::Info);
+        assert!(found.message.contains("NVIDIA H200 (GPU 0 and GPU 2)"), "{}", found.message);
+    }
+}

@@ -1,0 +1,197 @@
+//! # What it means
+//!
+//! On this machine, which is no virtual one, the IOMMU translates the addresses that GPUs use.
+//!
+//! # How it is detected
+//!
+//! The kernel names the kind of every IOMMU group: `DMA` and `DMA-FQ` translate, `identity` does
+//! not. The groups of the GPUs count where the kernel tells them, otherwise those of the whole
+//! machine. It is a warning where GPUs copy to each other directly over PCIe, which is what
+//! translation breaks, and information otherwise. Virtual machines need translation in their host
+//! and are not judged.
+//!
+//! # Why it matters
+//!
+//! Peer copies over PCIe may be dropped or corrupted, hang, or take the way through the root complex
+//! at a fraction of the rate; CUDA does not support peer copies over PCIe on bare metal with the
+//! IOMMU on. Copies over NVLink and through the host's memory are not touched.
+//!
+//! # What to do
+//!
+//! Boot with `iommu=pt` (Intel: with `intel_iommu=on iommu=pt`, or `intel_iommu=off`; AMD: with
+//! `amd_iommu=on iommu=pt`), or switch VT-d or AMD-Vi off in BIOS where nothing needs it. Afterwards
+//! the type of the GPUs' groups is `identity` (`cat /sys/kernel/iommu_groups/*/type`).
+//!
+//! # Sources
+//!
+//! CUDA Programming Guide, 3.4.2.5 (IOMMU on Linux); pytorch issue 84803 and FIDESlib issue 28, copies
+//! that lost their bytes; Linux, Documentation/ABI/testing/sysfs-kernel-iommu_groups.
+
+use serde_json::json;
+
+use crate::diagnose::links;
+use crate::diagnose::rule::{Evidence, Rule, finding};
+use crate::diagnose::words;
+use crate::model::finding::{Finding, Severity, Subject};
+use crate::model::measurement::{Status, Verified};
+use crate::model::placement::{Pair, Path};
+use crate::model::snapshot::P2pStatus;
+
+/// See the module's documentation.
+pub struct IommuTranslating;
+
+impl Rule for IommuTranslating {
+    fn code(&self) -> &'static str {
+        "iommu-translating"
+    }
+
+    fn severity(&self) -> Severity {
+        Severity::Warning
+    }
+
+    fn source(&self) -> &'static str {
+        include_str!("iommu_translating.rs")
+    }
+
+    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        let bare_metal = evidence.snapshot.host.virtual_machine.get() == Some(false);
+        let Some(gpus) = translated(evidence).filter(|_| bare_metal && evidence.snapshot.gpus.len() > 1) else {
+            return Vec::new();
+        };
+        let pairs = pcie_peers(evidence);
+        let broken = broken(evidence, &pairs);
+        let mut found = finding(
+            self,
+            Subject::Machine,
+            format!(
+                "The IOMMU translates addresses of {}{}",
+                if gpus.len() == evidence.snapshot.gpus.len() { "all GPUs".into() } else { words::gpus(&gpus) },
+                match (pairs.is_empty(), broken.is_empty()) {
+                    (true, _) => ". No direct copies over PCIe are made here, so this changes nothing now".into(),
+                    (false, true) => {
+                        ", and GPUs copy to each other directly over PCIe: such copies may be dropped, corrupted or \
+                         slow. They arrived whole here"
+                            .into()
+                    }
+                    (false, false) => format!(
+                        ", and direct copies over PCIe went wrong ({}): this is the first thing to change",
+                        words::pairs(&broken)
+                    ),
+                },
+            ),
+            [
+                ("gpus", json!(gpus)),
+                ("pairs_over_pcie", json!(pairs.len())),
+                ("broken_pairs", json!(broken.iter().map(ToString::to_string).collect::<Vec<_>>())),
+            ],
+            "Boot with iommu=pt on the kernel's command line, or switch VT-d / AMD-Vi off in BIOS, and check again",
+        );
+        if pairs.is_empty() {
+            found.severity = Severity::Info;
+            found.next_step = "Nothing to do while GPUs copy over NVLink or through the host; before peer copies over \
+                 PCIe are used, boot with iommu=pt"
+                .into();
+        } else if broken.is_empty() && evidence.measurements.is_none() {
+            found.message = found.message.replace(". They arrived whole here", "");
+        }
+        vec![found]
+    }
+}
+
+/// The GPUs whose addresses are translated; all of them where only the machine as a whole tells.
+fn translated(evidence: &Evidence<'_>) -> Option<Vec<u32>> {
+    let snapshot = evidence.snapshot;
+    let mut known = false;
+    let mut found = Vec::new();
+    for gpu in &snapshot.gpus {
+        let function = gpu.pci.get().and_then(|address| snapshot.function(address));
+        if let Some(kind) = function.and_then(|function| function.iommu_type.known()) {
+            known = true;
+            if kind.starts_with("DMA") {
+                found.push(gpu.index);
+            }
+        }
+    }
+    if !known && snapshot.host.iommu_translating.get() == Some(true) {
+        found = snapshot.gpus.iter().map(|gpu| gpu.index).collect();
+    }
+    (!found.is_empty()).then_some(found)
+}
+
+/// The pairs whose direct copies go over PCIe: those that were tried, or where nothing was, those
+/// that NVML allows.
+fn pcie_peers(evidence: &Evidence<'_>) -> Vec<Pair> {
+    let pairs: Vec<Pair> = match evidence.measurements {
+        Some(measurements) => {
+            let tried = measurements.peer.iter().filter(|cell| cell.path == Path::Direct);
+            tried.filter(|cell| cell.status != Status::Skipped).map(|cell| cell.pair).collect()
+        }
+        None => {
+            let routes = evidence.topology.pairs.iter();
+            routes.filter(|route| route.peer_access.nvml_write == Some(P2pStatus::Ok)).map(|route| route.pair).collect()
+        }
+    };
+    words::unique(pairs.into_iter().filter(|pair| !links::over_nvlink(evidence, *pair)).collect())
+}
+
+/// Those of these pairs whose bytes did not arrive, or whose copies failed or hung.
+fn broken(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Pair> {
+    let cells = evidence.measurements.map_or(&[][..], |measurements| &measurements.peer);
+    let wrong = cells.iter().filter(|cell| {
+        cell.path == Path::Direct
+            && (matches!(cell.verified, Verified::Dropped | Verified::Corrupt)
+                || matches!(cell.status, Status::Failed | Status::Hung))
+    });
+    words::unique(wrong.map(|cell| cell.pair).filter(|pair| pairs.contains(pair)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::testing::{findings, is, measured, only};
+    use crate::model::reading::Reading;
+    use crate::model::testing::{function_mut, h200_vm, nvlink_bridge, two_sockets};
+
+    #[test]
+    fn it_is_a_warning_where_copies_go_over_pcie() {
+        let mut machine = two_sockets();
+        machine.host.iommu_translating = Reading::Known(true);
+        let mut measurements = measured(&machine, 0.84);
+        let found = only(&findings(&machine, Some(&measurements)), "iommu-translating", Severity::Warning);
+        assert!(found.message.contains("arrived whole"), "{}", found.message);
+        for cell in measurements.peer.iter_mut().filter(|cell| is(cell, 2, 3)) {
+            cell.verified = Verified::Dropped;
+        }
+        let found = findings(&machine, Some(&measurements));
+        let finding = found.iter().find(|finding| finding.code == "iommu-translating").unwrap();
+        assert!(finding.message.contains("GPU 2 → GPU 3"), "{}", finding.message);
+        // Without peer access nothing goes wrong.
+        measurements.peer.iter_mut().for_each(|cell| (cell.path, cell.verified) = (Path::Staged, Verified::Ok));
+        only(&findings(&machine, Some(&measurements)), "iommu-translating", Severity::Info);
+    }
+
+    #[test]
+    fn the_groups_of_the_gpus_outrank_the_machine_and_guests_are_left_alone() {
+        let mut machine = two_sockets();
+        machine.host.iommu_translating = Reading::Known(true);
+        for address in ["0000:03:00.0", "0000:04:00.0", "0000:83:00.0", "0000:84:00.0"] {
+            function_mut(&mut machine, address).iommu_type = Reading::Known("identity".into());
+        }
+        assert_eq!(findings(&machine, Some(&measured(&machine, 0.84))), [], "another device is translated");
+        function_mut(&mut machine, "0000:84:00.0").iommu_type = Reading::Known("DMA-FQ".into());
+        let found = only(&findings(&machine, Some(&measured(&machine, 0.84))), "iommu-translating", Severity::Warning);
+        assert!(found.message.contains("of GPU 3, and"), "{}", found.message);
+
+        let mut guest = h200_vm(4);
+        guest.host.iommu_translating = Reading::Known(true);
+        assert_eq!(findings(&guest, Some(&measured(&guest, 0.88))), []);
+        let mut bare = h200_vm(4);
+        bare.host.virtual_machine = Reading::Known(false);
+        bare.host.iommu_translating = Reading::Known(true);
+        only(&findings(&bare, Some(&measured(&bare, 0.88))), "iommu-translating", Severity::Info);
+        let mut unknown = nvlink_bridge();
+        unknown.host.virtual_machine = Reading::unsupported();
+        unknown.host.iommu_translating = Reading::Known(true);
+        assert_eq!(findings(&unknown, None), []);
+    }
+}

@@ -1,0 +1,105 @@
+//! # What it means
+//!
+//! MIG mode is on: GPUs are split into parts, and no peer access is possible.
+//!
+//! # How it is detected
+//!
+//! NVML's word for every GPU, one finding for all. It is information, and a warning where some GPUs of
+//! a model have it and others of the same model have not. Where peer access is refused for it, the
+//! finding on that (`peer-access-missing`) says so, and this one is not given.
+//!
+//! # Why it matters
+//!
+//! A GPU in MIG mode cannot copy to others directly, and CUDA shows one part of it at most to a
+//! program. A machine where only some GPUs are split was mostly left so by the last user.
+//!
+//! # What to do
+//!
+//! If these GPUs are to work together: `nvidia-smi -i GPU -mig 0`, with no program running; older
+//! parts then need a reset of the GPU.
+//!
+//! # Sources
+//!
+//! NVIDIA Multi-Instance GPU user guide (no GPU-to-GPU peer access in MIG mode).
+
+use serde_json::json;
+
+use crate::diagnose::rule::{Evidence, Rule, finding};
+use crate::diagnose::words;
+use crate::model::finding::{Finding, Severity, Subject};
+use crate::model::snapshot::P2pStatus;
+
+/// See the module's documentation.
+pub struct MigEnabled;
+
+impl Rule for MigEnabled {
+    fn code(&self) -> &'static str {
+        "mig-enabled"
+    }
+
+    fn severity(&self) -> Severity {
+        Severity::Info
+    }
+
+    fn source(&self) -> &'static str {
+        include_str!("mig_enabled.rs")
+    }
+
+    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        let gpus = &evidence.snapshot.gpus;
+        let on: Vec<_> = gpus.iter().filter(|gpu| gpu.mig.get() == Some(true)).collect();
+        let indices: Vec<u32> = on.iter().map(|gpu| gpu.index).collect();
+        let refused = evidence.topology.pairs.iter().any(|route| {
+            let said = &route.peer_access;
+            let nvml = said.nvml_write.is_some_and(|word| !matches!(word, P2pStatus::Ok | P2pStatus::Unknown));
+            (indices.contains(&route.pair.source) || indices.contains(&route.pair.destination))
+                && (said.cuda == Some(false) || nvml)
+        });
+        if on.is_empty() || refused {
+            return Vec::new();
+        }
+        let differ = gpus.iter().any(|gpu| {
+            gpu.mig.get() == Some(false)
+                && on.iter().any(|other| gpu.name.known().is_some() && other.name.known() == gpu.name.known())
+        });
+        let which = if indices.len() == gpus.len() { "all GPUs".to_owned() } else { words::gpus(&indices) };
+        let mut found = finding(
+            self,
+            Subject::Machine,
+            format!(
+                "MIG mode is on for {which}{}: no peer access with {}",
+                if differ { ", and off for others of the same model" } else { "" },
+                if indices.len() == 1 { "it" } else { "them" },
+            ),
+            [("gpus", json!(indices))],
+            format!(
+                "If they are to work together with others: end all programs on them, then nvidia-smi -i {} -mig 0",
+                indices.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
+            ),
+        );
+        if differ {
+            found.severity = Severity::Warning;
+        }
+        vec![found]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::testing::{findings, only};
+    use crate::model::reading::Reading;
+    use crate::model::testing::h200_vm;
+
+    #[test]
+    fn all_alike_is_told_and_a_mixture_is_to_be_looked_at() {
+        let mut machine = h200_vm(3);
+        machine.gpus.iter_mut().for_each(|gpu| gpu.mig = Reading::Known(false));
+        assert_eq!(findings(&machine, None), []);
+        machine.gpus[1].mig = Reading::Known(true);
+        let found = only(&findings(&machine, None), "mig-enabled", Severity::Warning);
+        assert!(found.next_step.contains("-i 1 -mig 0"), "{}", found.next_step);
+        machine.gpus.iter_mut().for_each(|gpu| gpu.mig = Reading::Known(true));
+        only(&findings(&machine, None), "mig-enabled", Severity::Info);
+    }
+}

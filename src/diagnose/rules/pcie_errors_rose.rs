@@ -1,0 +1,255 @@
+//! # What it means
+//!
+//! A PCIe link had errors while copies ran over it.
+//!
+//! # How it is detected
+//!
+//! Replays and error counts of every GPU (NVML) and the AER counters of the functions on its way up
+//! (sysfs) are read before and after the copies, and what they rose by is laid to the link. An error
+//! that was not corrected is an error. Corrected ones and replays are judged together with the rates
+//! that were reached: a few of them are within the bit error rate that PCIe allows, and congestion
+//! alone can raise replays, so where no copy over the link was slow they count from
+//! `harmless_count` on only. What the counters held before the run is no finding.
+//!
+//! # Why it matters
+//!
+//! A link that resends is slower, and one that resends often ends by training down or by dropping
+//! the GPU.
+//!
+//! # What to do
+//!
+//! Reseat the GPU and its riser or cable, clean the contacts, and check again. Risers and cables
+//! that are long or made for a lower generation are the usual cause: a lower generation in BIOS for
+//! this slot shows it.
+//!
+//! # Sources
+//!
+//! PCI Express Base Specification: bit error ratio of at most 10^-12 a lane, that is one error in 2 s
+//! on Gen5 x16; Linux, Documentation/PCI/pcieaer-howto.rst; NVML, `nvmlDeviceGetPcieReplayCounter`.
+
+use serde_json::{Value, json};
+
+use crate::diagnose::links;
+use crate::diagnose::rule::{Evidence, Rule, finding};
+use crate::diagnose::settings::Parameter;
+use crate::diagnose::words;
+use crate::model::finding::{Finding, Severity, Subject, Suspect};
+use crate::model::snapshot::PcieErrors;
+use crate::topology::pcie::{self, Connection};
+
+/// Corrected errors and replays up to which nothing is said while rates are as expected.
+const HARMLESS: Parameter = Parameter {
+    name: "harmless_count",
+    default: 100.0,
+    about: "corrected errors and replays below which a link whose copies are fast enough is left alone; chosen: \
+            at the bit error rate that PCIe allows a Gen5 x16 link has one error in 2 s",
+};
+
+/// See the module's documentation.
+pub struct PcieErrorsRose;
+
+/// What was counted on one link.
+struct Counted {
+    replays: u64,
+    nvml: PcieErrors,
+    aer: PcieErrors,
+}
+
+impl Counted {
+    fn on(evidence: &Evidence<'_>, link: &Connection) -> Self {
+        let load = link.gpu.and_then(|gpu| links::watched(evidence, gpu));
+        let nvml = load.and_then(|load| Some(added(load.pcie_errors_before?, load.pcie_errors_after?)));
+        let ends = [link.below, link.port];
+        let aer = evidence.measurements.map_or(&[][..], |measurements| &measurements.aer_added);
+        let aer = aer.iter().filter(|aer| ends.contains(&Some(aer.address))).map(|aer| aer.added);
+        Self {
+            replays: load.and_then(|load| load.replays_added).unwrap_or(0),
+            nvml: nvml.unwrap_or_default(),
+            aer: aer.fold(PcieErrors::default(), |sum, more| PcieErrors {
+                correctable: sum.correctable.saturating_add(more.correctable),
+                non_fatal: sum.non_fatal.saturating_add(more.non_fatal),
+                fatal: sum.fatal.saturating_add(more.fatal),
+            }),
+        }
+    }
+
+    /// NVML and AER may count the same error, so the higher of the two.
+    fn of(&self, figure: fn(&PcieErrors) -> u64) -> u64 {
+        figure(&self.nvml).max(figure(&self.aer))
+    }
+}
+
+fn added(before: PcieErrors, after: PcieErrors) -> PcieErrors {
+    PcieErrors {
+        correctable: after.correctable.saturating_sub(before.correctable),
+        non_fatal: after.non_fatal.saturating_sub(before.non_fatal),
+        fatal: after.fatal.saturating_sub(before.fatal),
+    }
+}
+
+impl Rule for PcieErrorsRose {
+    fn code(&self) -> &'static str {
+        "pcie-errors-rose"
+    }
+
+    fn severity(&self) -> Severity {
+        Severity::Warning
+    }
+
+    fn parameters(&self) -> &'static [Parameter] {
+        &[HARMLESS]
+    }
+
+    fn source(&self) -> &'static str {
+        include_str!("pcie_errors_rose.rs")
+    }
+
+    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        if evidence.measurements.is_none() {
+            return Vec::new();
+        }
+        let links = pcie::links(evidence.snapshot);
+        links.iter().filter_map(|(link, gpus)| self.finding(evidence, link, gpus)).collect()
+    }
+}
+
+impl PcieErrorsRose {
+    fn finding(&self, evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<Finding> {
+        let counted = Counted::on(evidence, link);
+        let corrected = counted.of(|errors| errors.correctable);
+        let (non_fatal, fatal) = (counted.of(|errors| errors.non_fatal), counted.of(|errors| errors.fatal));
+        let over = links::over(evidence, link, gpus);
+        let slow = links::slow(evidence, &over);
+        #[allow(clippy::cast_precision_loss, reason = "a count that large is above any limit")]
+        let many = corrected.max(counted.replays) as f64 >= evidence.parameter(self, HARMLESS.name);
+        let some = corrected > 0 || counted.replays > 0;
+        let uncorrected = non_fatal > 0 || fatal > 0;
+        if !uncorrected && !many && !(some && !slow.is_empty()) {
+            return None;
+        }
+        let (subject, name) = place(evidence, link, gpus);
+        let parts: Vec<_> = [
+            (fatal, "fatal error"),
+            (non_fatal, "error that was not corrected"),
+            (corrected, "corrected error"),
+            (counted.replays, "replay"),
+        ]
+        .into_iter()
+        .filter(|(number, _)| *number > 0)
+        .map(|(number, what)| match (number, what) {
+            (1, what) => format!("1 {what}"),
+            (number, "error that was not corrected") => format!("{number} errors that were not corrected"),
+            (number, what) => format!("{number} {what}s"),
+        })
+        .collect();
+        let rates = match (over.is_empty(), slow.is_empty()) {
+            (true, _) => "no copy over it was measured",
+            (false, true) => "copies over it were as fast as expected",
+            (false, false) => "copies over it were slower than expected",
+        };
+        let [slow_pairs, lowest, highest] = links::rates(&slow);
+        let count = |number: u64| if number == 0 { Value::Null } else { json!(number) };
+        let mut found = finding(
+            self,
+            subject,
+            format!("{name} had {} while copies ran; {rates}", parts.join(", ")),
+            [
+                ("replays_added", count(counted.replays)),
+                ("corrected_added", count(corrected)),
+                ("non_fatal_added", count(non_fatal)),
+                ("fatal_added", count(fatal)),
+                ("slowed_pairs", slow_pairs),
+                ("lowest_achieved_gbps", lowest),
+                ("highest_achieved_gbps", highest),
+            ],
+            format!(
+                "Look for AER messages (dmesg | grep -iE 'aer|pcie'); power off, reseat {} and the riser or cable, \
+                 clean the contacts, and check again; then swap it with a like one to see whether the errors move",
+                words::gpus(gpus)
+            ),
+        );
+        if uncorrected {
+            found.severity = Severity::Error;
+        }
+        found.suspects = vec![
+            Suspect {
+                cause: "contacts, riser or cable, or one made for a lower generation".into(),
+                test: "set the slot one generation lower in BIOS, or use a shorter riser: the errors stop".into(),
+            },
+            Suspect { cause: "the GPU or board below".into(), test: "swap it: the errors move with it".into() },
+        ];
+        if !uncorrected && slow.is_empty() {
+            found.suspects.push(Suspect {
+                cause: "congestion, which raises replays on a sound link".into(),
+                test: "check again with the machine idle: the counters stay".into(),
+            });
+        }
+        Some(found)
+    }
+}
+
+fn place(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> (Subject, String) {
+    match (link.gpu, link.below) {
+        (Some(index), _) => {
+            (Subject::Gpu { index }, format!("The PCIe link of {}", words::gpu(evidence.snapshot, index)))
+        }
+        (None, Some(address)) => (
+            Subject::PcieLink { address },
+            format!("The PCIe link above the bridge {address}, on the way to {},", words::gpus(gpus)),
+        ),
+        (None, None) => (Subject::Machine, format!("A PCIe link on the way to {}", words::gpus(gpus))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::testing::{findings, measured, only, touches};
+    use crate::model::measurement::{AerAdded, LinkUnderLoad, Measurements};
+    use crate::model::testing::{pci, two_sockets};
+    use crate::model::units::GbPerSecond;
+
+    fn counted(replays: u64, correctable: u64, fatal: u64) -> Measurements {
+        let before = PcieErrors { correctable: 7, non_fatal: 1, fatal: 1 };
+        let load = LinkUnderLoad {
+            index: 3,
+            readings: 30,
+            replays_added: Some(replays),
+            pcie_errors_before: Some(before),
+            pcie_errors_after: Some(PcieErrors { correctable: 7 + correctable, non_fatal: 1, fatal: 1 + fatal }),
+            ..LinkUnderLoad::default()
+        };
+        Measurements { links: vec![load], ..measured(&two_sockets(), 0.84) }
+    }
+
+    #[test]
+    fn a_few_errors_count_only_where_copies_were_slow() {
+        let machine = two_sockets();
+        let mut measurements = counted(40, 3, 0);
+        assert_eq!(findings(&machine, Some(&measurements)), []);
+        for cell in measurements.peer.iter_mut().filter(|cell| touches(cell, 3)) {
+            cell.achieved_gbps = Some(GbPerSecond(9.0));
+        }
+        let found = findings(&machine, Some(&measurements));
+        let finding = found.iter().find(|finding| finding.code == "pcie-errors-rose").unwrap();
+        assert_eq!((finding.severity, &finding.subject), (Severity::Warning, &Subject::Gpu { index: 3 }));
+        assert!(finding.message.contains("3 corrected errors, 40 replays while copies ran"), "{}", finding.message);
+        let found = findings(&machine, Some(&counted(4_000, 0, 0)));
+        let finding = only(&found, "pcie-errors-rose", Severity::Warning);
+        assert!(finding.suspects.iter().any(|suspect| suspect.cause.contains("congestion")), "{finding:#?}");
+    }
+
+    #[test]
+    fn an_error_that_was_not_corrected_is_an_error_and_aer_has_a_place() {
+        let machine = two_sockets();
+        let found = only(&findings(&machine, Some(&counted(0, 0, 1))), "pcie-errors-rose", Severity::Error);
+        assert!(found.message.contains("had 1 fatal error while"), "{}", found.message);
+
+        let mut measurements = measured(&machine, 0.84);
+        let added = PcieErrors { non_fatal: 2, ..PcieErrors::default() };
+        measurements.aer_added = vec![AerAdded { address: pci("0000:81:00.0"), added }];
+        let found = only(&findings(&machine, Some(&measurements)), "pcie-errors-rose", Severity::Error);
+        assert_eq!(found.subject, Subject::PcieLink { address: pci("0000:81:00.0") });
+        assert!(found.message.contains("2 errors that were not corrected"), "{}", found.message);
+    }
+}

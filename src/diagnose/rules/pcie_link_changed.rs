@@ -1,0 +1,207 @@
+//! # What it means
+//!
+//! A GPU's PCIe link lost lanes or speed while copies ran over it.
+//!
+//! # How it is detected
+//!
+//! The link is read before, while and after copies run. Lanes never change on a link in use, so any
+//! change of their number is an error. The generation rises from idle when work begins and may fall
+//! again in a pause, which is power saving and no fault: a fall after it had risen is an error only
+//! where a copy over this link stayed below what is healthy, and at or below what the link carries
+//! at the lower generation. A link that was low from the first reading on is `pcie-narrow`.
+//!
+//! # Why it matters
+//!
+//! A link that trains down in use has errors that it cannot correct fast enough. It will do so
+//! again, and may go down altogether.
+//!
+//! # What to do
+//!
+//! Look for AER messages in dmesg at the time of the run. Power off, reseat the GPU and its riser or
+//! cable, and check again; then swap the GPU with another one to see whether the fault moves.
+//!
+//! # Sources
+//!
+//! PCI Express Base Specification, link training: a link recovers from errors by retraining, with
+//! fewer lanes or lower speed where it must. Idle GPUs lower their generation: NVML documentation of
+//! `nvmlDeviceGetCurrPcieLinkGeneration`.
+
+use serde_json::json;
+
+use crate::diagnose::links;
+use crate::diagnose::rule::{Evidence, Rule, finding};
+use crate::diagnose::words;
+use crate::model::finding::{Finding, Severity, Subject, Suspect};
+use crate::model::measurement::{LinkState, LinkUnderLoad, PeerBandwidth};
+use crate::model::units::PcieLink;
+use crate::topology::capacity;
+
+/// See the module's documentation.
+pub struct PcieLinkChanged;
+
+impl Rule for PcieLinkChanged {
+    fn code(&self) -> &'static str {
+        "pcie-link-changed"
+    }
+
+    fn severity(&self) -> Severity {
+        Severity::Error
+    }
+
+    fn source(&self) -> &'static str {
+        include_str!("pcie_link_changed.rs")
+    }
+
+    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        let links = evidence.measurements.map_or(&[][..], |measurements| &measurements.links);
+        links.iter().filter_map(|link| self.finding(evidence, link)).collect()
+    }
+}
+
+impl PcieLinkChanged {
+    fn finding(&self, evidence: &Evidence<'_>, load: &LinkUnderLoad) -> Option<Finding> {
+        let link = links::of_gpu(evidence, load.index)?;
+        let over = links::over(evidence, &link, &[load.index]);
+        let (from, to) = lost_lanes(load).or_else(|| lost_speed(evidence, load, &over))?;
+        let shape = |state: LinkState| PcieLink { generation: state.generation, width: state.width };
+        let rate = |state| capacity::pcie(shape(state)).map(|capacity| capacity.gbps);
+        let effect = match (rate(from), rate(to)) {
+            (Some(from), Some(to)) => format!(": {to:.1} instead of {from:.1} GB/s each way"),
+            _ => String::new(),
+        };
+        let message = format!(
+            "The PCIe link of {} changed from {} to {} while copies ran{effect}",
+            words::gpu(evidence.snapshot, load.index),
+            shape(from),
+            shape(to),
+        );
+        let states: Vec<_> = load.states.iter().map(|state| shape(*state).to_string()).collect();
+        let [slowed_pairs, lowest, highest] = links::rates(&links::slow(evidence, &over));
+        let mut found = finding(
+            self,
+            Subject::Gpu { index: load.index },
+            message,
+            [
+                ("states_in_turn", json!(states)),
+                ("readings", json!(load.readings)),
+                ("replays_added", json!(load.replays_added)),
+                ("slowed_pairs", slowed_pairs),
+                ("lowest_achieved_gbps", lowest),
+                ("highest_achieved_gbps", highest),
+            ],
+            format!(
+                "Look for AER messages (dmesg | grep -iE 'aer|pcie'); power off, reseat GPU {} and its riser or cable, \
+                 and check again. If it stays: swap the GPU with another one, and replace what the fault stays with",
+                load.index
+            ),
+        );
+        found.suspects = vec![
+            Suspect {
+                cause: "contacts, riser or cable".into(),
+                test: "reseat or replace them: the link keeps its width and speed".into(),
+            },
+            Suspect { cause: "the GPU".into(), test: "swap it with another GPU: the change moves with it".into() },
+            Suspect {
+                cause: "the slot or the board".into(),
+                test: "after the swap the change stays with the slot".into(),
+            },
+        ];
+        Some(found)
+    }
+}
+
+/// The widest and the narrowest that a link was, where that is not the same.
+fn lost_lanes(load: &LinkUnderLoad) -> Option<(LinkState, LinkState)> {
+    let widest = load.states.iter().max_by_key(|state| state.width)?;
+    let narrowest = load.states.iter().min_by_key(|state| state.width)?;
+    (narrowest.width < widest.width).then_some((*widest, *narrowest))
+}
+
+/// What a link fell from and to, where a copy was as slow as that makes it.
+fn lost_speed(
+    evidence: &Evidence<'_>,
+    load: &LinkUnderLoad,
+    over: &[&PeerBandwidth],
+) -> Option<(LinkState, LinkState)> {
+    let highest = load.states.iter().max_by_key(|state| state.generation)?;
+    let at = load.states.iter().position(|state| state.generation == highest.generation)?;
+    let slow: Vec<f64> =
+        links::slow(evidence, over).iter().filter_map(|cell| cell.achieved_gbps.map(|rate| rate.0)).collect();
+    let explains = |state: &&LinkState| {
+        let carries = capacity::pcie(PcieLink { generation: state.generation, width: state.width });
+        carries.is_some_and(|capacity| slow.iter().any(|rate| *rate <= capacity.gbps))
+    };
+    let fell = load.states.iter().skip(at).filter(|state| state.generation < highest.generation);
+    fell.filter(explains).max_by_key(|state| state.generation).map(|state| (*highest, *state))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::testing::{findings, measured, only, touches};
+    use crate::model::measurement::Measurements;
+    use crate::model::snapshot::Snapshot;
+    use crate::model::testing::{h200_vm, two_sockets};
+    use crate::model::units::GbPerSecond;
+
+    fn load(index: u32, states: &[(u8, u8)]) -> LinkUnderLoad {
+        let range = |figure: fn(&(u8, u8)) -> u8| {
+            Some([states.iter().map(figure).min().unwrap(), states.iter().map(figure).max().unwrap()])
+        };
+        LinkUnderLoad {
+            index,
+            readings: 40,
+            generation: range(|state| state.0),
+            width: range(|state| state.1),
+            states: (0..)
+                .zip(states)
+                .map(|(reading, &(generation, width))| LinkState { reading, generation, width })
+                .collect(),
+            ..LinkUnderLoad::default()
+        }
+    }
+
+    fn run(machine: &Snapshot, states: &[(u8, u8)], gpu_3_gbps: Option<f64>) -> (Measurements, Vec<Finding>) {
+        let mut measurements = measured(machine, 0.84);
+        measurements.links = vec![load(3, states)];
+        if let Some(rate) = gpu_3_gbps {
+            for cell in measurements.peer.iter_mut().filter(|cell| touches(cell, 3)) {
+                cell.achieved_gbps = Some(GbPerSecond(rate));
+            }
+        }
+        let found = findings(machine, Some(&measurements));
+        (measurements, found)
+    }
+
+    #[test]
+    fn power_saving_is_no_change() {
+        let machine = two_sockets();
+        for states in [&[(1, 16), (4, 16)][..], &[(1, 16), (4, 16), (1, 16)], &[(4, 16), (1, 16), (4, 16), (2, 16)]] {
+            let (_, found) = run(&machine, states, None);
+            assert_eq!(found, [], "{states:?}");
+        }
+        // Over NVLink the link is idle, and other pairs being slow says nothing of it.
+        let (_, found) = run(&h200_vm(4), &[(5, 16), (1, 16)], Some(200.0));
+        assert_eq!(found.iter().map(|finding| finding.code.as_str()).collect::<Vec<_>>(), ["peer-bandwidth-low"]);
+    }
+
+    #[test]
+    fn lanes_that_go_are_an_error_whatever_the_rate() {
+        let (_, found) = run(&two_sockets(), &[(4, 16), (4, 8)], None);
+        let finding = only(&found, "pcie-link-changed", Severity::Error);
+        for text in ["GPU 3 (0000:84:00.0, slot 4)", "from Gen4 x16 to Gen4 x8", "15.8 instead of 31.5"] {
+            assert!(finding.message.contains(text), "{text}: {}", finding.message);
+        }
+    }
+
+    #[test]
+    fn speed_that_goes_is_an_error_where_copies_show_it_and_they_are_no_finding_of_their_own() {
+        let (_, found) = run(&two_sockets(), &[(1, 16), (4, 16), (3, 16)], Some(12.5));
+        let finding = only(&found, "pcie-link-changed", Severity::Error);
+        assert!(finding.message.contains("from Gen4 x16 to Gen3 x16"), "{}", finding.message);
+        assert!(finding.evidence.contains_key("effects"), "{finding:#?}");
+        // A pause in a run whose copies are slow for another reason.
+        let (_, found) = run(&two_sockets(), &[(1, 16), (4, 16), (1, 16)], Some(12.5));
+        only(&found, "peer-bandwidth-low", Severity::Error);
+    }
+}

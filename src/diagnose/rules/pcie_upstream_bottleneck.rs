@@ -1,0 +1,308 @@
+//! # What it means
+//!
+//! What limits a GPU lies above its own slot: a link nearer to the processor carries less than the
+//! GPU's own, or the GPU hangs on the chipset, whose uplink it shares with disks, network and USB.
+//!
+//! # How it is detected
+//!
+//! Every link on the way from a GPU up to its root is compared with the GPU's own. A link above
+//! that carries less and is all that its ends can do is told; one that could do more is
+//! `pcie-narrow`. Chipsets are known by their ports: Intel's by root ports of vendor 8086 on bus 0,
+//! devices 1b to 1d; AMD's by bridges 1022:43xx (and 57a3, 57a4, 57ad of X570). The uplink of an
+//! Intel chipset (DMI) is shown by no file, so the copies decide: where a pair with such a GPU stays
+//! below what its visible links allow, the chipset is the first suspect. It is a warning where
+//! copies are slow, or where several GPUs share a link that is too narrow for even one of them. Not
+//! judged in virtual machines.
+//!
+//! # Why it matters
+//!
+//! Everything between this GPU and the processor, and to every GPU elsewhere, passes the narrow
+//! place. With peer access copies may even be slower than staged ones: a card in a chipset slot
+//! fell from 6.4 to 2.0 GB/s.
+//!
+//! # What to do
+//!
+//! Move the GPU to a slot of the processor (the board's manual names them, mostly the topmost).
+//! Several GPUs below one narrow link: spread them over slots with links of their own.
+//!
+//! # Sources
+//!
+//! Measured by others: PCIe 4 x8 between two GPUs 13.2 GB/s in slots of the processor, 6.5 in a
+//! chipset slot. Device ids: public lspci listings (1022:43f4, 43f5); the others and the places of
+//! Intel's ports from memory, not verified.
+
+use serde_json::json;
+
+use crate::diagnose::links::{self, one_place};
+use crate::diagnose::rule::{Evidence, Rule, finding};
+use crate::diagnose::words;
+use crate::model::finding::{Finding, Severity, Subject, Suspect};
+use crate::model::measurement::PeerBandwidth;
+use crate::model::snapshot::{PciFunction, PciKind};
+use crate::topology::pcie::{self, Connection};
+
+/// PCI vendor ids.
+const INTEL: u16 = 0x8086;
+const AMD: u16 = 0x1022;
+
+/// See the module's documentation.
+pub struct PcieUpstreamBottleneck;
+
+/// GPUs with one narrow place above them.
+struct Place<'a> {
+    link: Option<&'a Connection>,
+    chipset: Option<&'a PciFunction>,
+    gpus: Vec<u32>,
+}
+
+impl Rule for PcieUpstreamBottleneck {
+    fn code(&self) -> &'static str {
+        "pcie-upstream-bottleneck"
+    }
+
+    fn severity(&self) -> Severity {
+        Severity::Info
+    }
+
+    fn source(&self) -> &'static str {
+        include_str!("pcie_upstream_bottleneck.rs")
+    }
+
+    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        if evidence.virtual_machine() {
+            return Vec::new();
+        }
+        let links = pcie::links(evidence.snapshot);
+        let mut places: Vec<Place<'_>> = Vec::new();
+        for gpu in &evidence.snapshot.gpus {
+            let link = narrower_above(&links, gpu.index);
+            let way = gpu.pci.get().map(|address| pcie::chain(evidence.snapshot, address)).unwrap_or_default();
+            // The topmost: what hangs below one chipset is one place.
+            let chipset = way.into_iter().rev().find(|function| is_chipset(function));
+            if link.is_none() && chipset.is_none() {
+                continue;
+            }
+            let key = |link: Option<&Connection>, chipset: Option<&PciFunction>| {
+                (link.and_then(|link| link.below), chipset.map(|chipset| chipset.address))
+            };
+            match places.iter_mut().find(|place| key(place.link, place.chipset) == key(link, chipset)) {
+                Some(place) => place.gpus.push(gpu.index),
+                None => places.push(Place { link, chipset, gpus: vec![gpu.index] }),
+            }
+        }
+        places.iter().map(|place| self.finding(evidence, place, &links)).collect()
+    }
+}
+
+/// The narrowest link above a GPU's own, where it carries less than that, and no more is possible.
+fn narrower_above(links: &[(Connection, Vec<u32>)], gpu: u32) -> Option<&Connection> {
+    let rate = |link: &Connection| link.capacity().map(|capacity| capacity.gbps);
+    let own = links.iter().find(|(link, _)| link.gpu == Some(gpu)).and_then(|(link, _)| rate(link))?;
+    let above = links.iter().filter(|(link, gpus)| link.gpu.is_none() && gpus.contains(&gpu));
+    let (narrowest, carries) =
+        above.filter_map(|(link, _)| Some((link, rate(link)?))).min_by(|(_, one), (_, other)| one.total_cmp(other))?;
+    let as_made = !narrowest.fewer_lanes() && !narrowest.lower_generation();
+    (carries < own && as_made).then_some(narrowest)
+}
+
+/// Whether this is a port of a chipset. From memory, not verified, but for 43f4 and 43f5.
+fn is_chipset(function: &PciFunction) -> bool {
+    if function.kind == PciKind::Endpoint {
+        return false;
+    }
+    match (function.vendor.get(), function.device_id.get()) {
+        (Some(INTEL), _) => {
+            function.kind == PciKind::RootPort
+                && (function.address.domain, function.address.bus) == (0, 0)
+                && (0x1b..=0x1d).contains(&function.address.device)
+        }
+        (Some(AMD), Some(device)) => matches!(device, 0x4300..=0x43ff | 0x57a3 | 0x57a4 | 0x57ad),
+        _ => false,
+    }
+}
+
+impl PcieUpstreamBottleneck {
+    fn finding(&self, evidence: &Evidence<'_>, place: &Place<'_>, links: &[(Connection, Vec<u32>)]) -> Finding {
+        let gpus = place.gpus.as_slice();
+        let own = |gpu: &u32| links.iter().find(|(link, _)| link.gpu == Some(*gpu)).map(|(link, _)| link);
+        let rate = |link: Option<&Connection>| Some(link?.capacity()?.gbps);
+        let (above, below) = (rate(place.link), gpus.iter().filter_map(|gpu| rate(own(gpu))).reduce(f64::max));
+        let over: Vec<_> = gpus.iter().filter_map(own).flat_map(|link| links::over(evidence, link, &[])).collect();
+        let slow = links::slow(evidence, &over);
+
+        let names = match gpus {
+            [index] => words::gpu(evidence.snapshot, *index),
+            many => words::gpus(many),
+        };
+        let verb = if gpus.len() == 1 { "hangs" } else { "hang" };
+        let each = if gpus.len() == 1 { "its own link" } else { "the link of each" };
+        let mut message = match (place.chipset, place.link.and_then(Connection::usable), above, below) {
+            (chipset, Some(shape), Some(above), Some(below)) => {
+                let what =
+                    if chipset.is_some() { "the chipset, whose link up" } else { "a link to the processor that" };
+                format!(
+                    "{names} {verb} on {what} ({shape}) carries {above:.1} GB/s each way, while {each} could carry \
+                     {below:.1}"
+                )
+            }
+            _ => format!(
+                "{names} {verb} on the chipset, and share{} its uplink to the processor with everything else there",
+                if gpus.len() == 1 { "s" } else { "" }
+            ),
+        };
+        let shared = gpus.len() > 1 && place.link.is_some();
+        if shared {
+            message.push_str(&format!("; the {} share it", words::count(gpus.len(), "GPU")));
+        }
+        let reached = |cell: &&&PeerBandwidth| cell.achieved_gbps.map_or(f64::INFINITY, |rate| rate.0);
+        let worst = slow.iter().min_by(|one, other| reached(one).total_cmp(&reached(other)));
+        if let Some((reached, expected)) = worst.and_then(|worst| worst.achieved_gbps.zip(evidence.expected(worst))) {
+            message.push_str(&format!(
+                ". Copies reach down to {reached} of the {} GB/s expected of the links that are visible",
+                expected.gbps
+            ));
+        }
+        let [slow_pairs, lowest, highest] = links::rates(&slow);
+        let subject = match (gpus, place.link.and_then(|link| link.below), place.chipset) {
+            ([index], ..) => Subject::Gpu { index: *index },
+            (_, Some(address), _) => Subject::PcieLink { address },
+            (_, None, Some(chipset)) => Subject::PcieLink { address: chipset.address },
+            _ => Subject::Machine,
+        };
+        let next_step = if place.chipset.is_some() {
+            "Move the GPU to a slot of the processor (see the board's manual, mostly the topmost x16 slot); if there is \
+             none, expect these rates"
+        } else {
+            "If the GPU is to run at its full rate, move it to a slot with a link of its own to the processor; \
+             otherwise nothing to do"
+        };
+        let mut found = finding(
+            self,
+            subject,
+            message,
+            [
+                ("gpus_behind", json!(gpus)),
+                ("chipset_port", json!(place.chipset.map(|chipset| chipset.address))),
+                ("rate_above_gbps", json!(above.map(one_place))),
+                ("rate_of_the_gpu_gbps", json!(below.map(one_place))),
+                ("pairs", slow_pairs),
+                ("lowest_achieved_gbps", lowest),
+                ("highest_achieved_gbps", highest),
+            ],
+            next_step,
+        );
+        if !slow.is_empty() || shared {
+            found.severity = Severity::Warning;
+        }
+        if !slow.is_empty() {
+            found.suspects = suspects(place.chipset.is_some());
+        }
+        found
+    }
+}
+
+fn suspects(chipset: bool) -> Vec<Suspect> {
+    let first = if chipset { "the chipset's uplink" } else { "the link above" };
+    vec![
+        Suspect {
+            cause: first.into(),
+            test: "move the GPU to a slot of the processor: the rate rises to that of the link".into(),
+        },
+        Suspect {
+            cause: "other traffic on the same uplink (disks, network)".into(),
+            test: "measure again with the machine idle".into(),
+        },
+        Suspect {
+            cause: "peer copies that the chipset turns around badly".into(),
+            test: "compare with the staged copies of the same pair, which do without".into(),
+        },
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::testing::{exit, findings, measured, only, touches};
+    use crate::model::reading::Reading;
+    use crate::model::snapshot::Snapshot;
+    use crate::model::testing::{empty, function, function_mut, gpu, two_sockets};
+    use crate::model::units::GbPerSecond;
+
+    /// Two GPUs, one in a slot of the processor, one in a slot of the chipset, both Gen4 x8.
+    fn chipset_slot(device: u8) -> Snapshot {
+        let mut machine = empty();
+        machine.host.virtual_machine = Reading::Known(false);
+        let ports = ["0000:00:01.0".to_owned(), format!("0000:00:{device:02x}.0")];
+        for (index, port) in (0..).zip(&ports) {
+            let address = format!("0000:0{}:00.0", index + 1);
+            let mut root = function(port, None, PciKind::RootPort, (1, 8), (4, 8));
+            root.vendor = Reading::Known(INTEL);
+            root.device_id = Reading::Known(0x7a30);
+            machine.pci.push(root);
+            machine.pci.push(function(&address, Some(port), PciKind::Endpoint, (1, 8), (4, 8)));
+            let mut card = gpu(index, &address);
+            (card.pcie_width, card.pcie_width_max) = (Reading::Known(8), Reading::Known(8));
+            machine.gpus.push(card);
+        }
+        machine
+    }
+
+    #[test]
+    fn a_gpu_in_a_slot_of_the_chipset_is_told_and_explains_slow_copies() {
+        let machine = chipset_slot(0x1c);
+        let mut measurements = measured(&machine, 0.8);
+        let found = only(&findings(&machine, Some(&measurements)), "pcie-upstream-bottleneck", Severity::Info);
+        assert_eq!(found.subject, Subject::Gpu { index: 1 });
+
+        for cell in &mut measurements.peer {
+            cell.achieved_gbps = Some(GbPerSecond(6.5));
+        }
+        let found = findings(&machine, Some(&measurements));
+        let finding = only(&found, "pcie-upstream-bottleneck", Severity::Warning);
+        assert!(finding.message.contains("6.5 of the 13.2 GB/s"), "{}", finding.message);
+        assert!(finding.evidence.contains_key("effects"), "the slow pairs are laid to it: {finding:#?}");
+        assert_eq!(finding.suspects.len(), 3);
+        assert_eq!(exit(&found, Some(&measurements)), 0);
+
+        assert_eq!(findings(&chipset_slot(0x02), None), [], "a port of the processor");
+        let mut guest = chipset_slot(0x1c);
+        guest.host.virtual_machine = Reading::Known(true);
+        assert_eq!(findings(&guest, None), [], "an emulated machine has such ports too");
+    }
+
+    #[test]
+    fn a_narrow_link_above_is_told_where_it_is_narrower_than_one_gpu() {
+        let mut machine = two_sockets();
+        assert_eq!(findings(&machine, None), [], "two GPUs at one uplink of the same width are usual");
+        // The whole of socket 1 hangs on a link that cannot do more.
+        for address in ["0000:80:01.0", "0000:81:00.0"] {
+            let end = function_mut(&mut machine, address);
+            (end.width, end.width_max) = (Reading::Known(8), Reading::Known(8));
+        }
+        let measurements = measured(&machine, 0.82);
+        let found = only(&findings(&machine, Some(&measurements)), "pcie-upstream-bottleneck", Severity::Warning);
+        assert_eq!(found.subject, Subject::PcieLink { address: crate::model::testing::pci("0000:81:00.0") });
+        assert!(found.message.contains("(Gen4 x8) carries 15.8 GB/s"), "{}", found.message);
+
+        // Only one GPU there.
+        machine.gpus.truncate(3);
+        let mut measurements = measured(&machine, 0.82);
+        measurements.peer.retain(|cell| !touches(cell, 3));
+        only(&findings(&machine, Some(&measurements)), "pcie-upstream-bottleneck", Severity::Info);
+        // One that could do more is a fault and told once, by its own rule.
+        function_mut(&mut machine, "0000:80:01.0").width_max = Reading::Known(16);
+        function_mut(&mut machine, "0000:81:00.0").width_max = Reading::Known(16);
+        only(&findings(&machine, None), "pcie-narrow", Severity::Error);
+    }
+
+    #[test]
+    fn chipsets_of_amd_are_known_by_their_bridges() {
+        let mut bridge = function("0000:02:00.0", None, PciKind::SwitchUpstream, (4, 4), (4, 4));
+        bridge.vendor = Reading::Known(AMD);
+        assert!(!is_chipset(&bridge), "no device id");
+        for (device, chipset) in [(0x43f4, true), (0x57ad, true), (0x14db, false), (0x1483, false)] {
+            bridge.device_id = Reading::Known(device);
+            assert_eq!(is_chipset(&bridge), chipset, "{device:x}");
+        }
+    }
+}

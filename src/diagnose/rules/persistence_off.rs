@@ -1,0 +1,110 @@
+//! # What it means
+//!
+//! Persistence mode is off: the driver lets go of GPUs that nobody uses and starts them anew each
+//! time.
+//!
+//! # How it is detected
+//!
+//! NVML's word for every GPU, one finding for all. It is information, and a warning where the
+//! driver's start took `long_start_s` or more in this run.
+//!
+//! # Why it matters
+//!
+//! Every first program waits for the start of the driver, settings such as clocks and power limits
+//! are lost in between, and error counters begin anew.
+//!
+//! # What to do
+//!
+//! Enable the daemon: `systemctl enable --now nvidia-persistenced`; until the next boot
+//! `nvidia-smi -pm 1` does it.
+//!
+//! # Sources
+//!
+//! NVIDIA driver documentation, driver persistence. Measured on 8 x H200 with persistence on: the
+//! driver's start (cuInit and contexts) takes 3.3 s.
+
+use serde_json::json;
+
+use crate::diagnose::rule::{Evidence, Rule, finding};
+use crate::diagnose::settings::Parameter;
+use crate::diagnose::words;
+use crate::model::finding::{Finding, Severity, Subject};
+
+/// What counts as long.
+const LONG_START: Parameter = Parameter {
+    name: "long_start_s",
+    default: 10.0,
+    about: "seconds of the driver's start (cuInit and contexts) from which it is a warning; chosen: three times what 8 \
+            x H200 with persistence on take (3.3 s, measured)",
+};
+
+/// See the module's documentation.
+pub struct PersistenceOff;
+
+impl Rule for PersistenceOff {
+    fn code(&self) -> &'static str {
+        "persistence-off"
+    }
+
+    fn severity(&self) -> Severity {
+        Severity::Info
+    }
+
+    fn parameters(&self) -> &'static [Parameter] {
+        &[LONG_START]
+    }
+
+    fn source(&self) -> &'static str {
+        include_str!("persistence_off.rs")
+    }
+
+    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        let off = evidence.snapshot.gpus.iter().filter(|gpu| gpu.persistence.get() == Some(false));
+        let off: Vec<u32> = off.map(|gpu| gpu.index).collect();
+        if off.is_empty() {
+            return Vec::new();
+        }
+        let start = evidence.measurements.and_then(|measurements| measurements.driver.start_seconds);
+        let long = start.is_some_and(|start| start >= evidence.parameter(self, LONG_START.name));
+        let all = off.len() == evidence.snapshot.gpus.len();
+        let mut found = finding(
+            self,
+            Subject::Machine,
+            format!(
+                "Persistence mode is off on {}{}",
+                if all { "all GPUs".to_owned() } else { words::gpus(&off) },
+                match start {
+                    Some(start) if long => format!("; the driver took {start:.1} s to start"),
+                    _ => ", so the first program after a pause waits for the driver to start".to_owned(),
+                }
+            ),
+            [("gpus", json!(off)), ("driver_start_seconds", json!(start.map(|start| (start * 10.0).round() / 10.0)))],
+            "Enable the daemon: systemctl enable --now nvidia-persistenced (or nvidia-smi -pm 1 until the next boot)",
+        );
+        if long {
+            found.severity = Severity::Warning;
+        }
+        vec![found]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::testing::{findings, measured, only};
+    use crate::model::reading::Reading;
+    use crate::model::testing::h200_vm;
+
+    #[test]
+    fn it_is_one_line_and_a_warning_where_it_cost_time() {
+        let mut machine = h200_vm(4);
+        let mut measurements = measured(&machine, 0.88);
+        machine.gpus.iter_mut().for_each(|gpu| gpu.persistence = Reading::Known(true));
+        measurements.driver.start_seconds = Some(30.0);
+        assert_eq!(findings(&machine, Some(&measurements)), [], "a slow start with persistence on is not this");
+        machine.gpus.iter_mut().for_each(|gpu| gpu.persistence = Reading::Known(false));
+        only(&findings(&machine, Some(&measurements)), "persistence-off", Severity::Warning);
+        measurements.driver.start_seconds = Some(2.0);
+        only(&findings(&machine, Some(&measurements)), "persistence-off", Severity::Info);
+    }
+}
