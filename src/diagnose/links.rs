@@ -62,11 +62,13 @@ pub fn slow_with<'a>(evidence: &Evidence<'a>, gpu: u32) -> Vec<&'a PeerBandwidth
     slow(evidence, &of_gpu)
 }
 
-/// What copies were seen over a link, as evidence: their pairs, and the lowest and highest rate.
-/// Nulls where there was none.
+/// What copies were seen over a link, as evidence: their pairs, and the lowest and highest rate, of
+/// direct copies where there are any. Nulls where there was none.
 pub fn rates(cells: &[&PeerBandwidth]) -> [Value; 3] {
     let pairs: BTreeSet<Pair> = cells.iter().map(|cell| cell.pair).collect();
-    let rates = || cells.iter().filter_map(|cell| cell.achieved_gbps);
+    let has_direct = cells.iter().any(|cell| cell.path == Path::Direct);
+    let judged = || cells.iter().filter(|cell| cell.path == Path::Direct || !has_direct);
+    let rates = || judged().filter_map(|cell| cell.achieved_gbps);
     let pairs: Vec<_> = pairs.iter().map(ToString::to_string).collect();
     let lowest = rates().min_by(|one, other| one.0.total_cmp(&other.0));
     let highest = rates().max_by(|one, other| one.0.total_cmp(&other.0));

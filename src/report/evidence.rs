@@ -24,10 +24,45 @@ const UNITS: [(&str, &str); 10] = [
 /// Elements of a list that are shown; the rest is counted. The JSON report has them all.
 const SHOWN: usize = 12;
 
-/// All evidence of a finding in one line.
+/// What the place of a finding says already, or stands on lines of its own.
+const ELSEWHERE: [&str; 5] = ["device_address", "port_address", "slot", "bridges", EFFECTS];
+
+/// Findings of other rules that were laid to this one.
+const EFFECTS: &str = "effects";
+
+/// All evidence of a finding in one line, without what [`ELSEWHERE`] lists.
 pub(super) fn text(finding: &Finding) -> String {
-    finding.evidence.iter().map(|(key, value)| item(key, value)).collect::<Vec<_>>().join("; ")
+    let here = finding.evidence.iter().filter(|(key, _)| !ELSEWHERE.contains(&key.as_str()));
+    here.map(|(key, value)| item(key, value)).collect::<Vec<_>>().join("; ")
 }
+
+/// What this finding is the cause of.
+pub(super) fn effects(finding: &Finding) -> Vec<&str> {
+    let effects = finding.evidence.get(EFFECTS).and_then(Value::as_array);
+    effects.into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+/// Pairs in short: `0→1, 1→0`, or `14 with GPU 5` where many have one GPU in common. None where
+/// these are no pairs.
+fn pairs(values: &[Value]) -> Option<String> {
+    let pairs: Vec<Pair> = values.iter().map(|value| value.as_str()?.parse().ok()).collect::<Option<_>>()?;
+    let first = pairs.first()?;
+    let common = [first.source, first.destination]
+        .into_iter()
+        .find(|gpu| pairs.iter().all(|pair| pair.source == *gpu || pair.destination == *gpu));
+    if let Some(gpu) = common.filter(|_| pairs.len() > SHOWN_PAIRS) {
+        return Some(format!("{} with GPU {gpu}", pairs.len()));
+    }
+    let mut shown: Vec<_> =
+        pairs.iter().take(SHOWN).map(|pair| format!("{}→{}", pair.source, pair.destination)).collect();
+    if pairs.len() > SHOWN {
+        shown.push(format!("and {} more", pairs.len() - SHOWN));
+    }
+    Some(shown.join(", "))
+}
+
+/// Pairs with one GPU in common that are listed; more of them are counted.
+const SHOWN_PAIRS: usize = 4;
 
 /// `achieved 6.4 GB/s` from `achieved_gbps: 6.4`.
 fn item(key: &str, value: &Value) -> String {
@@ -59,6 +94,9 @@ fn show(value: &Value, is_bytes: bool) -> String {
             _ => number.to_string(),
         },
         Value::Array(values) => {
+            if let Some(pairs) = pairs(values) {
+                return pairs;
+            }
             let mut shown: Vec<_> = values.iter().take(SHOWN).map(|value| show(value, is_bytes)).collect();
             if values.len() > SHOWN {
                 shown.push(format!("and {} more", values.len() - SHOWN));
@@ -97,6 +135,10 @@ mod tests {
         ] {
             assert_eq!(item(key, &value).replace(crate::report::page::GLUE, " "), text);
         }
+        let strings: Vec<_> = (0..7).map(|gpu| format!("GPU {gpu} → GPU 7")).collect();
+        assert_eq!(item("slowed_pairs", &json!(strings)), "slowed pairs 7 with GPU 7");
+        assert_eq!(item("pairs", &json!(["GPU 1 → GPU 3", "GPU 3 → GPU 1"])), "pairs 1→3, 3→1");
+        assert_eq!(item("bridges", &json!(["GPU 1", "GPU 2"])), "bridges GPU 1, GPU 2");
         let many: Vec<_> = (0..20).collect();
         assert!(item("gpus", &json!(many)).ends_with("11, and 8 more"));
     }

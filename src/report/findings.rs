@@ -22,8 +22,11 @@ const SHOWN_REASONS: usize = 6;
 /// Column at which the text of a finding starts.
 const HANG: usize = 9;
 
-/// Column at which its evidence and next step start.
-const HANG_BELOW: usize = 15;
+/// Column at which its place, evidence, suspects and next step start.
+const HANG_BELOW: usize = 18;
+
+/// Effects of a cause that are spelt out; the JSON report has them all.
+const SHOWN_EFFECTS: usize = 3;
 
 /// Says at the very top when the machine is not a real one. Every format of text begins so.
 pub(super) fn simulated(page: &mut Page, report: &Report) {
@@ -83,11 +86,27 @@ fn finding_in_full(page: &mut Page, finding: &Finding, snapshot: &Snapshot) {
         None => format!("{} [{}]", finding.message, finding.code),
     };
     page.item(0, HANG, word(finding.severity), paint(finding.severity), &text);
-    if !finding.evidence.is_empty() {
-        page.item(HANG, HANG_BELOW, "seen", Paint::Faint, &evidence::text(finding));
+    let below = |page: &mut Page, label: &str, text: &str| page.item(HANG, HANG_BELOW, label, Paint::Faint, text);
+    if !finding.location.is_empty() {
+        below(page, "where", &finding.location);
+    }
+    let seen = evidence::text(finding);
+    if !seen.is_empty() {
+        below(page, "seen", &seen);
+    }
+    let effects = evidence::effects(finding);
+    let shown = if page.verbose() || effects.len() <= SHOWN_EFFECTS + 1 { effects.len() } else { SHOWN_EFFECTS };
+    for effect in &effects[..shown] {
+        below(page, "explains", effect);
+    }
+    if shown < effects.len() {
+        below(page, "explains", &format!("{} more, all in the JSON report", effects.len() - shown));
+    }
+    for suspect in &finding.suspects {
+        below(page, "suspect", &format!("{}. Test: {}", suspect.cause, suspect.test));
     }
     if !finding.next_step.is_empty() {
-        page.item(HANG, HANG_BELOW, "do", Paint::Faint, &finding.next_step);
+        below(page, "do", &finding.next_step);
     }
 }
 
