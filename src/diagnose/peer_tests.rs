@@ -404,7 +404,7 @@ fn dropped_bytes_everywhere_are_the_machines_setting() {
         spoil(&mut measurements, Verified::Dropped, |cell| !is(cell, 0, 1) && !is(cell, 1, 0));
         spoil(&mut measurements, Verified::Corrupt, |cell| is(cell, 0, 3));
         let found = only(
-            &without("iommu-translating", findings(&machine, Some(&measurements))),
+            &without("acs-redirect", without("iommu-translating", findings(&machine, Some(&measurements)))),
             "peer-access-broken",
             Severity::Error,
         );
@@ -416,19 +416,27 @@ fn dropped_bytes_everywhere_are_the_machines_setting() {
     let mut measurements = measured(&machine, 0.85);
     spoil(&mut measurements, Verified::Dropped, |_| true);
     let found = only(
-        &without("iommu-translating", findings(&machine, Some(&measurements))),
+        &without("acs-redirect", without("iommu-translating", findings(&machine, Some(&measurements)))),
         "peer-access-broken",
         Severity::Error,
     );
     assert!(!found.suspects.is_empty());
     spoil(&mut measurements, Verified::Corrupt, |_| true);
-    only(&without("iommu-translating", findings(&machine, Some(&measurements))), "peer-data-wrong", Severity::Error);
+    only(
+        &without("acs-redirect", without("iommu-translating", findings(&machine, Some(&measurements)))),
+        "peer-data-wrong",
+        Severity::Error,
+    );
     // NVLink pairs have nothing to do with either setting.
     let mut machine = h200_vm(4);
     machine.host.iommu_translating = Reading::Known(true);
     let mut measurements = measured(&machine, 0.88);
     spoil(&mut measurements, Verified::Dropped, |_| true);
-    only(&without("iommu-translating", findings(&machine, Some(&measurements))), "peer-data-wrong", Severity::Error);
+    only(
+        &without("acs-redirect", without("iommu-translating", findings(&machine, Some(&measurements)))),
+        "peer-data-wrong",
+        Severity::Error,
+    );
 }
 
 #[test]

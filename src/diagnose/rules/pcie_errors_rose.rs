@@ -124,7 +124,8 @@ impl PcieErrorsRose {
         let many = corrected.max(counted.replays) as f64 >= evidence.parameter(self, HARMLESS.name);
         let some = corrected > 0 || counted.replays > 0;
         let uncorrected = non_fatal > 0 || fatal > 0;
-        if !uncorrected && !many && !(some && !slow.is_empty()) {
+        let worth_telling = uncorrected || many || (some && !slow.is_empty());
+        if !worth_telling {
             return None;
         }
         let (subject, name) = place(evidence, link, gpus);
