@@ -87,7 +87,8 @@ fn finding_in_full(page: &mut Page, finding: &Finding, snapshot: &Snapshot) {
     };
     page.item(0, HANG, word(finding.severity), paint(finding.severity), &text);
     let below = |page: &mut Page, label: &str, text: &str| page.item(HANG, HANG_BELOW, label, Paint::Faint, text);
-    if !finding.location.is_empty() {
+    // Where no more than the subject is known, the message has said it.
+    if !finding.location.is_empty() && finding.location != finding.subject.to_string() {
         below(page, "where", &finding.location);
     }
     let seen = evidence::text(finding);
