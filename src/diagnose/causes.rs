@@ -52,9 +52,25 @@ const CAUSES: &[(&str, Reach, &[&str])] = &[
             "peer-bandwidth-outlier",
         ],
     ),
-    ("pcie-narrow", Reach::PcieLink, &["peer-bandwidth-low", "peer-bandwidth-outlier", "staged-slow"]),
+    (
+        "pcie-narrow",
+        Reach::PcieLink,
+        &["peer-bandwidth-low", "peer-bandwidth-outlier", "staged-slow", "pcie-errors-rose"],
+    ),
     (
         "pcie-link-changed",
+        Reach::PcieLink,
+        &[
+            "peer-bandwidth-low",
+            "peer-bandwidth-outlier",
+            "peer-bandwidth-asymmetric",
+            "staged-slow",
+            "unstable-measurement",
+            "pcie-errors-rose",
+        ],
+    ),
+    (
+        "pcie-errors-rose",
         Reach::PcieLink,
         &[
             "peer-bandwidth-low",
@@ -181,6 +197,8 @@ fn explains_whole(reach: Reach, cause: &Finding, effect: &Finding, evidence: &Ev
             }
             _ => false,
         },
+        // Of one link, what it came to tells more than what it counted.
+        (Reach::PcieLink, "pcie-errors-rose") => cause.subject == effect.subject,
         (Reach::Lost, "not-tested" | "nothing-measured") => {
             let lost = gpus_of(cause, evidence);
             let touches = |pair: Pair| lost.contains(&pair.source) || lost.contains(&pair.destination);

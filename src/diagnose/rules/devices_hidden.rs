@@ -51,6 +51,11 @@ impl Rule for DevicesHidden {
 
     fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
         let Some(measurements) = evidence.measurements else { return Vec::new() };
+        let coverage = coverage(measurements);
+        // Nothing at all is `nothing-measured`'s.
+        if coverage.tested == 0 {
+            return Vec::new();
+        }
         let gone: Vec<(u32, &str)> = hidden(measurements).collect();
         let Some((_, why)) = gone.first() else { return Vec::new() };
         let masked = gone.iter().all(|(_, why)| why.contains("CUDA_VISIBLE_DEVICES is"));
@@ -63,7 +68,6 @@ impl Rule for DevicesHidden {
             .collect();
         shown.sort();
         let shown: Vec<_> = shown.into_iter().map(|(_, name)| name).collect();
-        let coverage = coverage(measurements);
         let mut found = finding(
             self,
             Subject::Machine,
@@ -125,6 +129,8 @@ mod tests {
             let verdict = verdict(&found, Some(&measurements), fail_on);
             assert_eq!((verdict.verdict, verdict.exit_code), (Conclusion::Inconclusive, exit_code::INCOMPLETE));
         }
+        let nothing = crate::model::measurement::Measurements { peer: Vec::new(), ..measurements.clone() };
+        assert!(findings(&machine, Some(&nothing)).iter().all(|finding| finding.code != CODE));
         measurements.driver.devices[3].failure = Some("CUDA does not show this GPU although NVML does".into());
         only(&findings(&machine, Some(&measurements)), CODE, Severity::Warning);
     }

@@ -200,6 +200,14 @@ mod tests {
         let finding = only(&found, "pcie-link-changed", Severity::Error);
         assert!(finding.message.contains("from Gen4 x16 to Gen3 x16"), "{}", finding.message);
         assert!(finding.evidence.contains_key("effects"), "{finding:#?}");
+        // What the link counted is of the same fault; by itself it explains slow copies as well.
+        let machine = two_sockets();
+        let (mut measurements, _) = run(&machine, &[(4, 16), (3, 16)], Some(12.5));
+        measurements.links[0].replays_added = Some(900);
+        let both = only(&findings(&machine, Some(&measurements)), "pcie-link-changed", Severity::Error);
+        assert_eq!(both.evidence["effects"].as_array().unwrap().len(), 2, "{both:#?}");
+        measurements.links[0].states.truncate(1);
+        only(&findings(&machine, Some(&measurements)), "pcie-errors-rose", Severity::Error);
         // A pause in a run whose copies are slow for another reason.
         let (_, found) = run(&two_sockets(), &[(1, 16), (4, 16), (1, 16)], Some(12.5));
         only(&found, "peer-bandwidth-low", Severity::Error);
