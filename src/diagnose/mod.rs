@@ -24,7 +24,10 @@ pub use verdict::{Contract, Ending, Terms, exit_code, is_gap, verdict};
 
 use std::cmp::Reverse;
 
+use serde_json::{Value, json};
+
 use crate::model::finding::Finding;
+use crate::model::units::four_places;
 
 /// Every rule, in the order in which they came to be.
 pub fn registry() -> &'static [&'static dyn Rule] {
@@ -45,6 +48,7 @@ pub fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         None => true,
     });
     for finding in &mut findings {
+        finding.evidence.values_mut().for_each(settle);
         finding.location = words::location(evidence.snapshot, &finding.subject);
     }
     findings.sort_by(|one, other| {
@@ -52,6 +56,16 @@ pub fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         key(one).cmp(&key(other))
     });
     findings
+}
+
+/// Keeps of every figure what a report keeps of it, so that a saved report holds the same evidence.
+fn settle(value: &mut Value) {
+    match value {
+        Value::Array(values) => values.iter_mut().for_each(settle),
+        Value::Object(fields) => fields.values_mut().for_each(settle),
+        Value::Number(number) if number.is_f64() => *value = json!(number.as_f64().map(four_places)),
+        _ => {}
+    }
 }
 
 /// The manual page of a rule; `None` where no rule has this code.

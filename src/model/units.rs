@@ -155,6 +155,13 @@ impl TryFrom<String> for PciAddress {
     }
 }
 
+/// Four decimal places, what a report keeps of a figure: a tenth of a megabyte per second, a tenth of
+/// a nanosecond.
+pub fn four_places(value: f64) -> f64 {
+    let scaled = (value * 1e4).round() / 1e4;
+    if scaled.is_finite() { scaled } else { value }
+}
+
 /// A PCIe link as it is or could be: generation and number of lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

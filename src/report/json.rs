@@ -7,6 +7,7 @@ use serde_json::ser::{CharEscape, Formatter, PrettyFormatter, Serializer};
 
 use super::escape::acts;
 use crate::model::report::Report;
+use crate::model::units::four_places;
 
 /// The report as indented JSON with a newline at the end, keys in the order of the contract.
 pub fn render(report: &Report) -> String {
@@ -30,15 +31,9 @@ pub(super) fn tidy(value: &impl Serialize) -> String {
 /// characters that a terminal obeys as escapes, also those that JSON would let stand.
 struct Tidy<'a>(PrettyFormatter<'a>);
 
-/// Four decimal places: a tenth of a megabyte per second, a tenth of a nanosecond.
-fn rounded(value: f64) -> f64 {
-    let scaled = (value * 1e4).round() / 1e4;
-    if scaled.is_finite() { scaled } else { value }
-}
-
 impl Formatter for Tidy<'_> {
     fn write_f64<W: ?Sized + Write>(&mut self, to: &mut W, value: f64) -> io::Result<()> {
-        self.0.write_f64(to, rounded(value))
+        self.0.write_f64(to, four_places(value))
     }
 
     fn write_string_fragment<W: ?Sized + Write>(&mut self, to: &mut W, fragment: &str) -> io::Result<()> {

@@ -7,7 +7,7 @@
 //! The kernel names the kind of every IOMMU group: `DMA` and `DMA-FQ` translate, `identity` does
 //! not. The groups of the GPUs count where the kernel tells them, otherwise those of the whole
 //! machine. It is a warning where GPUs copy to each other directly over PCIe, which is what
-//! translation breaks, and information otherwise. Virtual machines need translation in their host
+//! translation breaks, and information otherwise, and where nothing was copied (`topo`). Virtual machines need translation in their host
 //! and are not judged.
 //!
 //! # Why it matters
@@ -91,7 +91,8 @@ impl Rule for IommuTranslating {
             found.next_step = "Nothing to do while GPUs copy over NVLink or through the host; before peer copies over \
                  PCIe are used, boot with iommu=pt"
                 .into();
-        } else if broken.is_empty() && evidence.measurements.is_none() {
+        } else if evidence.measurements.is_none() {
+            found.severity = Severity::Info;
             found.message = found.message.replace(". They arrived whole here", "");
         }
         vec![found]
@@ -156,6 +157,9 @@ mod tests {
     fn it_is_a_warning_where_copies_go_over_pcie() {
         let mut machine = two_sockets();
         machine.host.iommu_translating = Reading::Known(true);
+        machine.pairs = crate::model::testing::all_pairs(4, None, P2pStatus::NotSupported);
+        let found = only(&findings(&machine, None), "iommu-translating", Severity::Info);
+        assert!(!found.message.contains("arrived"), "{}", found.message);
         let mut measurements = measured(&machine, 0.84);
         let found = only(&findings(&machine, Some(&measurements)), "iommu-translating", Severity::Warning);
         assert!(found.message.contains("arrived whole"), "{}", found.message);
