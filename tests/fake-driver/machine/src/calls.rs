@@ -14,10 +14,15 @@ use crate::{FAULTS, STATE};
 pub struct Calls {
     functions: &'static [&'static str],
     counts: Vec<AtomicU64>,
-    faults: Vec<Entry>,
+    /// With their places in the plan, which is one for all libraries.
+    faults: Vec<(usize, Entry)>,
     state: Option<PathBuf>,
     record: Option<File>,
+    before_copies: Option<PathBuf>,
 }
+
+/// The call that ends the start: what was called before is kept apart.
+const FIRST_COPY: &str = "cuMemcpyPeerAsync";
 
 impl Calls {
     /// Reads plan and folder from the environment.
@@ -27,14 +32,19 @@ impl Calls {
     /// The plan cannot be read: a test that asks for a fault must not pass without it.
     pub fn new(library: &str, functions: &'static [&'static str]) -> Self {
         let faults = std::env::var(FAULTS).unwrap_or_default();
-        let mut faults = plan::parse(&faults).unwrap_or_else(|why| panic!("{FAULTS}: {why}"));
-        faults.retain(|fault| functions.contains(&fault.function.as_str()));
+        let faults = plan::parse(&faults).unwrap_or_else(|why| panic!("{FAULTS}: {why}"));
+        let own = |(_, fault): &(usize, Entry)| functions.contains(&fault.function.as_str());
+        let faults = faults.into_iter().enumerate().filter(own).collect();
         let state = std::env::var_os(STATE).map(PathBuf::from);
-        let record = state.as_ref().and_then(|state| {
-            let name = format!("{library}-{}.calls", std::process::id());
-            OpenOptions::new().write(true).create(true).truncate(true).open(state.join(name)).ok()
-        });
-        Self { functions, counts: functions.iter().map(|_| AtomicU64::new(0)).collect(), faults, state, record }
+        let place = |kind| {
+            let name = format!("{library}-{}.{kind}", std::process::id());
+            state.as_ref().map(|state| state.join(name))
+        };
+        let (record, before_copies) = (place("calls"), place("start"));
+        let record = record
+            .and_then(|path| OpenOptions::new().write(true).create(true).truncate(true).open(path).ok());
+        let counts = functions.iter().map(|_| AtomicU64::new(0)).collect();
+        Self { functions, counts, faults, state, record, before_copies }
     }
 
     /// Counts a call. The code that it is to give at once, if something is to go wrong with it.
@@ -45,11 +55,15 @@ impl Calls {
             let _ = record.write_all_at(&count.to_le_bytes(), 8 * function as u64);
         }
         let name = self.functions[function];
-        let fits = |(_, fault): &(usize, &Entry)| {
+        if let (FIRST_COPY, 1, Some(path)) = (name, count, &self.before_copies) {
+            let bytes: Vec<u8> = self.counts.iter().flat_map(|count| count.load(Ordering::Relaxed).to_le_bytes()).collect();
+            let _ = std::fs::write(path, bytes);
+        }
+        let fits = |(_, fault): &&(usize, Entry)| {
             fault.function == name && (count == fault.call || (fault.lasting && count > fault.call))
         };
-        let (number, fault) = self.faults.iter().enumerate().find(fits)?;
-        if !self.shown(number) && !fault.lasting {
+        let (number, fault) = self.faults.iter().find(fits)?;
+        if !self.shown(*number) && !fault.lasting {
             return None;
         }
         match fault.action {
@@ -77,17 +91,17 @@ impl Calls {
 }
 
 /// How often each function of a library was called, process by process, from the records in a
-/// folder. A function that was never called has 0, or is beyond the record's end.
+/// folder: in all (`calls`), or before the first copy (`start`).
 ///
 /// # Errors
 ///
 /// The folder cannot be read.
-pub fn read(state: &Path, library: &str, functions: &[&str]) -> std::io::Result<Vec<Vec<u64>>> {
+pub fn read(state: &Path, library: &str, kind: &str, functions: &[&str]) -> std::io::Result<Vec<Vec<u64>>> {
     let mut records = Vec::new();
     for entry in std::fs::read_dir(state)? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        if name.starts_with(library) && name.ends_with(".calls") {
+        if name.starts_with(library) && name.ends_with(kind) {
             let bytes = std::fs::read(entry.path())?;
             let words = bytes.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_le_bytes));
             records.push(words.chain(std::iter::repeat(0)).take(functions.len()).collect());
