@@ -34,8 +34,12 @@ pub struct Counts {
     pub all: Vec<u64>,
 }
 
-/// The arguments of every run.
-pub const ARGS: [&str; 7] = ["check", "--profile", "quick", "--deadline", "1", "--format", "json"];
+/// The arguments of every run, without the time that a measurement may take.
+const ARGS: [&str; 6] = ["check", "--profile", "quick", "--format", "json", "--deadline"];
+/// Seconds that one may take: a fault that hangs costs as long, and where none does, a machine that
+/// has other things to do must not look like one that hangs.
+const DEADLINE: &str = "20";
+const HANG_DEADLINE: &str = "2";
 
 /// Whether the driver's start can be given a time limit.
 pub static DRIVER_DEADLINE: LazyLock<bool> =
@@ -104,7 +108,7 @@ impl Bed {
             _description: description,
         };
         let state = tempfile::tempdir().unwrap();
-        let ran = finish(&mut bed.command(state.path(), "", None));
+        let ran = finish(&mut bed.command(state.path(), "", None, false));
         bed.report = ran.json();
         bed.code = ran.code;
         let most = |library: &str, kind: &str, functions: &[&str]| {
@@ -127,8 +131,9 @@ impl Bed {
 
     /// A run with a fault, its state in this folder, and with libraries of its own where they are
     /// given.
-    pub fn command(&self, state: &Path, faults: &str, libraries: Option<&Path>) -> Command {
+    pub fn command(&self, state: &Path, faults: &str, libraries: Option<&Path>, hangs: bool) -> Command {
         let mut command = self.fake.command(&ARGS);
+        command.arg(if hangs { HANG_DEADLINE } else { DEADLINE });
         if *DRIVER_DEADLINE {
             command.args(["--driver-deadline", "2"]);
         }

@@ -234,7 +234,11 @@ impl Fake {
             (false, false) => return Err(code::PEER_ACCESS_NOT_ENABLED),
             _ => self.driver.set_peer_access(pair.0, pair.1, enable).map_err(code_of)?,
         }
-        if enable { self.peers.insert(pair) } else { self.peers.remove(&pair) };
+        if enable {
+            self.peers.insert(pair)
+        } else {
+            self.peers.remove(&pair)
+        };
         Ok(())
     }
 

@@ -41,8 +41,7 @@ impl Calls {
             state.as_ref().map(|state| state.join(name))
         };
         let (record, before_copies) = (place("calls"), place("start"));
-        let record = record
-            .and_then(|path| OpenOptions::new().write(true).create(true).truncate(true).open(path).ok());
+        let record = record.and_then(|path| OpenOptions::new().write(true).create(true).truncate(true).open(path).ok());
         let counts = functions.iter().map(|_| AtomicU64::new(0)).collect();
         Self { functions, counts, faults, state, record, before_copies }
     }
@@ -56,7 +55,8 @@ impl Calls {
         }
         let name = self.functions[function];
         if let (FIRST_COPY, 1, Some(path)) = (name, count, &self.before_copies) {
-            let bytes: Vec<u8> = self.counts.iter().flat_map(|count| count.load(Ordering::Relaxed).to_le_bytes()).collect();
+            let bytes: Vec<u8> =
+                self.counts.iter().flat_map(|count| count.load(Ordering::Relaxed).to_le_bytes()).collect();
             let _ = std::fs::write(path, bytes);
         }
         let fits = |(_, fault): &&(usize, Entry)| {

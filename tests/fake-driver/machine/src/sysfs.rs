@@ -104,9 +104,12 @@ impl Tree<'_> {
             let device = address.rsplit_once('.').map_or(address.as_str(), |(device, _)| device);
             self.file(&format!("sys/bus/pci/slots/{slot}/address"), format!("{device}\n"))?;
         }
-        let lost = self.machine.gpus.iter().zip(0..).any(|(gpu, index)| {
-            gpu.pci == function.address && self.machine.lost(index)
-        });
+        let lost = self
+            .machine
+            .gpus
+            .iter()
+            .zip(0..)
+            .any(|(gpu, index)| gpu.pci == function.address && self.machine.lost(index));
         if lost {
             // What a kernel shows of a device whose registers read as all ones.
             self.link_files(&folder, "current", "Unknown", 63)?;

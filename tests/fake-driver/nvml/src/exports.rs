@@ -68,10 +68,10 @@ const fn tag<T>(version: u32) -> u32 {
 }
 
 fn pci_info(address: PciAddress) -> nvmlPciInfo_t {
-    pci_text(&format!(
-        "{:08X}:{:02X}:{:02X}.{:X}",
-        address.domain, address.bus, address.device, address.function
-    ), address)
+    pci_text(
+        &format!("{:08X}:{:02X}:{:02X}.{:X}", address.domain, address.bus, address.device, address.function),
+        address,
+    )
 }
 
 fn pci_text(text: &str, address: PciAddress) -> nvmlPciInfo_t {

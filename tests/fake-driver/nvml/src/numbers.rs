@@ -13,8 +13,7 @@ pub fn cuda_version(text: &str) -> Option<i32> {
 }
 
 pub fn architecture(name: &str) -> u32 {
-    const NAMES: [&str; 9] =
-        ["Kepler", "Maxwell", "Pascal", "Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell"];
+    const NAMES: [&str; 9] = ["Kepler", "Maxwell", "Pascal", "Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell"];
     let listed = NAMES.iter().zip(2..).find(|(known, _)| **known == name).map(|(_, number)| number);
     listed.or_else(|| name.strip_prefix("architecture ")?.parse().ok()).unwrap_or(u32::MAX)
 }
