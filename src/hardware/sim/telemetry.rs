@@ -241,14 +241,17 @@ impl Telemetry for SimTelemetry {
         let nodes = self.spec.numa_nodes.iter().zip(0..);
         let nodes = nodes.map(|(spec, node)| NumaNode { node, cpus: spec.cpus.clone(), memory_bytes: spec.memory });
         let adapters = self.spec.adapters.iter();
-        PciTree {
+        let adapters = adapters.map(|spec| Adapter { name: spec.name.clone(), kind: spec.kind, pci: spec.pci });
+        let mut tree = PciTree {
             functions: self.spec.pci.iter().map(|function| self.function(function)).collect(),
             numa_nodes: nodes.collect(),
-            adapters: adapters
-                .map(|spec| Adapter { name: spec.name.clone(), kind: spec.kind, pci: spec.pci })
-                .collect(),
+            adapters: adapters.collect(),
             problems: Vec::new(),
-        }
+        };
+        // As the kernel's own list is read.
+        tree.functions.sort_by_key(|function| function.address);
+        tree.adapters.sort_by_key(|adapter| adapter.pci);
+        tree
     }
 
     fn gpu_count(&self) -> Result<u32, HardwareError> {

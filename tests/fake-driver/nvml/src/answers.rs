@@ -115,8 +115,11 @@ pub fn look(device: *mut c_void) -> Result<(), u32> {
 
 /// The last look at a GPU under load; none while it is at rest.
 pub fn watched(device: *mut c_void) -> Result<Option<LinkSample>, u32> {
-    let watched = WATCHED.lock().unwrap_or_else(PoisonError::into_inner);
-    Ok(watched.as_ref().and_then(|watched| watched.get(&index(device).ok()?)?.clone()))
+    index(device).map(last_look)
+}
+
+fn last_look(index: u32) -> Option<LinkSample> {
+    WATCHED.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?.get(&index)?.clone()
 }
 
 /// Generation and lanes of the link now.
@@ -163,7 +166,10 @@ pub fn field(index: u32, id: u32, scope: u32) -> Result<u64, u32> {
             numbers::nvlink_version(&version).map(u64::from).ok_or(code::UNKNOWN)
         }
         173 | 179 | 180 => {
-            let errors = known(&read(index, GpuGroup::Pcie)?.pcie_errors)?;
+            let errors = match last_look(index) {
+                Some(sample) => sample.pcie_errors.ok_or(code::NOT_SUPPORTED)?,
+                None => known(&read(index, GpuGroup::Pcie)?.pcie_errors)?,
+            };
             Ok(match id {
                 173 => errors.correctable,
                 179 => errors.non_fatal,

@@ -153,6 +153,10 @@ exports! {
         put_text(to, length, &known(&gpu(device, GpuGroup::Identity)?.serial)?)
     }
 
+    fn nvmlDeviceGetVbiosVersion(device: Handle, to: *mut c_char, length: c_uint) {
+        put_text(to, length, &known(&gpu(device, GpuGroup::Identity)?.vbios)?)
+    }
+
     fn nvmlDeviceGetMemoryInfo_v2(device: Handle, to: *mut nvmlMemory_v2_t) {
         let version = tag::<nvmlMemory_v2_t>(2);
         version_of(to.cast(), version)?;

@@ -195,7 +195,6 @@ others! {
     nvmlDeviceGetTopologyNearestGpus
     nvmlDeviceGetTotalEnergyConsumption
     nvmlDeviceGetUtilizationRates
-    nvmlDeviceGetVbiosVersion
     nvmlDeviceGetVgpuCapabilities
     nvmlDeviceGetVgpuHeterogeneousMode
     nvmlDeviceGetVgpuInstancesUtilizationInfo
