@@ -41,10 +41,6 @@ const ARGS: [&str; 6] = ["check", "--profile", "quick", "--format", "json", "--d
 const DEADLINE: &str = "20";
 const HANG_DEADLINE: &str = "2";
 
-/// Whether the driver's start can be given a time limit.
-pub static DRIVER_DEADLINE: LazyLock<bool> =
-    LazyLock::new(|| crate::common::run(&["check", "--help"]).stdout.contains("--driver-deadline"));
-
 /// The beds, made once.
 pub fn all() -> Vec<Bed> {
     vec![
@@ -134,8 +130,8 @@ impl Bed {
     pub fn command(&self, state: &Path, faults: &str, libraries: Option<&Path>, hangs: bool) -> Command {
         let mut command = self.fake.command(&ARGS);
         command.arg(if hangs { HANG_DEADLINE } else { DEADLINE });
-        if *DRIVER_DEADLINE {
-            command.args(["--driver-deadline", "2"]);
+        if hangs {
+            command.args(["--driver-deadline", HANG_DEADLINE]);
         }
         command.env(fake_machine::STATE, state);
         command.env(fake_machine::FAULTS, [faults, self.faults].join(";"));

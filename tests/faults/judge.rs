@@ -138,6 +138,8 @@ fn most(case: &Case) -> Cost {
         return match case.function {
             // Without these there is no GPU to be measured.
             "nvmlInit_v2" | "nvmlDeviceGetCount_v2" => Cost::Everything,
+            // nvml-wrapper's start asks for it.
+            "nvmlSystemGetDriverVersion" if case.action == Some(Action::Hang) => Cost::Everything,
             // A call that hangs holds up all that is read after it, the GPU's name perhaps too.
             _ if case.action == Some(Action::Hang) => Cost::Gpu,
             "nvmlDeviceGetHandleByIndex_v2" => Cost::Gpu,
@@ -150,12 +152,18 @@ fn most(case: &Case) -> Cost {
             case.function == "cuCtxDisablePeerAccess" && matches!(case.action, Some(Action::Code(705) | Action::Skip));
         return if lie { Cost::Gpu } else { Cost::Pair };
     }
-    // They take the whole process with them, and with it the start of every GPU.
-    if let Some(Action::Hang | Action::Abort | Action::Code(214 | 700 | 719)) = case.action {
+    // A broken context is one process's, and with it the start of every GPU.
+    if let Some(Action::Code(214 | 700 | 719)) = case.action {
         return Cost::Everything;
     }
     match case.function {
         "cuInit" | "cuDeviceGetCount" | "cuDeviceGet" => Cost::Everything,
+        // Called once for all, or for one device after the other: a hang is the driver's start's.
+        "cuDeviceGetPCIBusId" | "cuDeviceGetUuid" | "cuDeviceGetUuid_v2" | "cuCtxSetCurrent" | "cuMemHostAlloc"
+            if case.action == Some(Action::Hang) =>
+        {
+            Cost::Everything
+        }
         _ => Cost::Gpu,
     }
 }
@@ -180,10 +188,14 @@ fn may_go_unnamed(case: &Case) -> bool {
         ) => true,
         // Not needed where it is missing, or success with nothing done that was to be done.
         (_, None | Some(Action::Skip)) => true,
+        // Newer functions that give way to older ones.
+        ("nvmlDeviceGetFieldValues" | "nvmlDeviceGetGpuFabricInfoV", Some(Action::Code(3 | 13 | 25))) => true,
         // The watch reads these again and again, and one reading more or less is no fact; the first
         // readings are facts.
         (
             "nvmlDeviceGetHandleByIndex_v2"
+            | "nvmlDeviceGetFieldValues"
+            | "nvmlDeviceGetNvLinkErrorCounter"
             | "nvmlDeviceGetCurrPcieLinkGeneration"
             | "nvmlDeviceGetCurrPcieLinkWidth"
             | "nvmlDeviceGetPcieReplayCounter"
@@ -191,8 +203,6 @@ fn may_go_unnamed(case: &Case) -> bool {
             | "nvmlDeviceGetCurrentClocksThrottleReasons",
             _,
         ) => case.call > 1 && !case.lasting,
-        // Newer functions that give way to older ones.
-        ("nvmlDeviceGetFieldValues" | "nvmlDeviceGetGpuFabricInfoV", Some(Action::Code(3 | 13 | 25))) => true,
         // nvml-wrapper asks for it when it starts, to know the numbers of fields that are not used here.
         ("nvmlSystemGetDriverVersion", _) => case.call == 1,
         _ => false,
@@ -204,9 +214,14 @@ fn is_named(case: &Case, code: i32, report: &str) -> bool {
     let any = |words: &[&str]| words.iter().any(|word| report.contains(word));
     match case.action {
         None => any(&[&format!("has no function {}", case.function), case.function, "unsupported"]),
-        Some(Action::Hang) => {
-            any(&["did not end within", "did not start within", "no answer within", "did not answer"])
-        }
+        Some(Action::Hang) => any(&[
+            "did not end within",
+            "did not start within",
+            "did not come up within",
+            "were not loaded onto it within",
+            "no answer within",
+            "did not answer",
+        ]),
         Some(Action::Abort) => any(&["signal 6"]),
         // A lie cannot be told from what follows of it; that something did is told by the exit code.
         Some(Action::Skip) => code != 0,

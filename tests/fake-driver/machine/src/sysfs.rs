@@ -116,7 +116,7 @@ impl Tree<'_> {
             self.link_files(&folder, "max", "Unknown", 63)?;
             self.file(&format!("{folder}/config"), [0xff; 4096])?;
         } else {
-            if let Some(link) = self.machine.trained(function) {
+            if let Some(link) = self.machine.idle(function) {
                 self.link_files(&folder, "current", speed(link), link.width)?;
             }
             if let Some(link) = function.max {
