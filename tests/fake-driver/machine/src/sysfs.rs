@@ -56,6 +56,7 @@ impl Tree<'_> {
         let host = &self.machine.host;
         self.file("proc/sys/kernel/osrelease", format!("{}\n", host.kernel_version))?;
         self.file("proc/sys/kernel/hostname", "simulated\n")?;
+        self.file("sys/module/nvidia/version", format!("{}\n", host.driver_version))?;
         let flags = if host.virtual_machine { "fpu sse2 hypervisor" } else { "fpu sse2" };
         self.file("proc/cpuinfo", format!("processor\t: 0\nmodel name\t: {}\nflags\t\t: {flags}\n", host.cpu))?;
         if host.virtual_machine && host.iommu_translating {
