@@ -100,6 +100,7 @@ fn blank(report: &mut Value) {
     for finding in report["findings"].as_array_mut().unwrap() {
         if let Some(evidence) = finding["evidence"].as_object_mut() {
             evidence.remove("readings");
+            evidence.remove("driver_start_seconds");
         }
     }
     if let Some(driver) = report["measurements"]["driver"].as_object_mut() {
