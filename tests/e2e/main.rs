@@ -17,6 +17,7 @@ mod golden;
 mod hardware_faults;
 mod hardware_report;
 mod journal;
+mod labelled;
 mod no_driver;
 mod output;
 mod over_time;

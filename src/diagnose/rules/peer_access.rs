@@ -115,6 +115,19 @@ fn farthest_with_access<'a>(evidence: &Evidence<'a>) -> HashMap<Models<'a>, u8> 
     farthest
 }
 
+/// Whether for each of these routes a pair of the same models has access that is nearer.
+pub fn nearer_pairs_have_it(evidence: &Evidence<'_>, routes: &[&PairRoute]) -> bool {
+    let mut nearest = HashMap::new();
+    for route in evidence.topology.pairs.iter().filter(|route| access(evidence, route) == Some(true)) {
+        let near = nearest.entry(models(evidence, route.pair)).or_insert(u8::MAX);
+        *near = distance(route.class).min(*near);
+    }
+    let has = |route: &&PairRoute| {
+        nearest.get(&models(evidence, route.pair)).is_some_and(|near| *near < distance(route.class))
+    };
+    routes.iter().all(has)
+}
+
 /// The first word of NVML's, for reading or writing, that is a refusal.
 pub fn refusal(said: &PeerAccess) -> Option<P2pStatus> {
     let words = [said.nvml_read, said.nvml_write];

@@ -14,7 +14,8 @@
 //! tells all its pairs: MIG mode; CUDA's limit of eight peers (error 711); NVML granting what CUDA
 //! refuses; the driver's policy for GeForce boards since Turing (information only, by name and
 //! architecture); a registry key (NVML: DR); the host of a virtual machine; and by NVML's word the
-//! chipset (CNS), the distance (TNS) or the GPU (GNS). Where the words leave it open, IOMMU and ACS
+//! chipset (CNS), the distance (TNS) or the GPU (GNS). The distance is information only, and so is the
+//! chipset where nearer pairs have access on it. Where the words leave it open, IOMMU and ACS
 //! are among the suspects if the facts show them.
 //!
 //! # Why it matters
@@ -131,7 +132,13 @@ impl PeerAccessMissing {
         let message = format!("No peer access for {which}; {}", why.text());
         let mut found =
             peer_access::found(self, evidence, Subject::Machine, message, routes, why.next_step().to_owned());
-        found.severity = if why == Why::Policy { Severity::Info } else { Severity::Warning };
+        let built_so = match why {
+            Why::Policy | Why::Distance => true,
+            // The driver allows it on this chipset: nearer pairs have it.
+            Why::Chipset => peer_access::nearer_pairs_have_it(evidence, routes),
+            _ => false,
+        };
+        found.severity = if built_so { Severity::Info } else { Severity::Warning };
         found.suspects = why.suspects(evidence, &pairs);
         found
     }
