@@ -64,7 +64,7 @@ fn check(case: &Case) -> Ran {
 }
 
 /// How labels name a subject; a pair has two names.
-fn names(subject: &Value) -> Vec<String> {
+pub fn names(subject: &Value) -> Vec<String> {
     let number = |key: &str| subject[key].as_u64().unwrap_or_else(|| panic!("no {key}: {subject}"));
     match subject["kind"].as_str().unwrap() {
         "machine" => vec!["machine".into()],

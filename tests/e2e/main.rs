@@ -16,6 +16,7 @@ mod generated;
 mod golden;
 mod hardware_faults;
 mod hardware_report;
+mod injected;
 mod journal;
 mod labelled;
 mod no_driver;
