@@ -267,7 +267,7 @@ impl Machine {
             Fault::SlowUplink => {
                 let switches = self.switches();
                 let (uplink, below) = switches.iter().find(|(_, gpus)| gpus.len() > 1 && gpus.contains(&one))?;
-                if below.len() == gpus || switches.len() < 3 {
+                if self.has_nvlinks() || below.len() == gpus || switches.len() < 3 {
                     return None;
                 }
                 let slow = self.slow();

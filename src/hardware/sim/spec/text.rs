@@ -115,3 +115,20 @@ pub mod throttle {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn throttle_reasons_have_the_names_of_nvml_or_of_reports() {
+        #[derive(serde::Deserialize)]
+        struct Held {
+            #[serde(deserialize_with = "super::throttle::deserialize")]
+            by: Vec<String>,
+        }
+        let read = |text: &str| toml::from_str::<Held>(text).map(|held| held.by);
+        let both = read("by = ['HW_THERMAL_SLOWDOWN', 'hw-thermal', 'SW_POWER_CAP']").unwrap();
+        assert_eq!(both, ["hw-thermal", "hw-thermal", "sw-power-cap"]);
+        let wrong = read("by = ['HOT']").unwrap_err().to_string();
+        assert!(wrong.contains("'HOT'") && wrong.contains("HW_POWER_BRAKE_SLOWDOWN"), "{wrong}");
+    }
+}
