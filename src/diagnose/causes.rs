@@ -113,15 +113,17 @@ const CAUSES: &[(&str, Reach, &[&str])] = &[
         Reach::Pairs,
         &["peer-bandwidth-low", "peer-bandwidth-outlier", "peer-bandwidth-asymmetric", "staged-slow"],
     ),
-    (
-        "iommu-translating",
-        Reach::Everything,
-        &["peer-bandwidth-low", "peer-bandwidth-outlier", "unstable-measurement"],
-    ),
+    ("iommu-translating", Reach::Everything, &["peer-bandwidth-low", "peer-bandwidth-outlier", "unstable-measurement"]),
     (
         "direct-slower-than-staged",
         Reach::Pairs,
-        &["peer-bandwidth-low", "peer-bandwidth-outlier", "pcie-upstream-bottleneck", "iommu-translating", "acs-redirect"],
+        &[
+            "peer-bandwidth-low",
+            "peer-bandwidth-outlier",
+            "pcie-upstream-bottleneck",
+            "iommu-translating",
+            "acs-redirect",
+        ],
     ),
     ("peer-copy-hung", Reach::Broken, &["not-tested", "nothing-measured", "iommu-translating", "acs-redirect"]),
     ("peer-copy-failed", Reach::Broken, &["not-tested", "nothing-measured", "iommu-translating", "acs-redirect"]),

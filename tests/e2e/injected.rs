@@ -129,7 +129,8 @@ impl Machine {
             let (generation, lanes) = text.split_once(" x").unwrap();
             (generation.trim_start_matches("Gen").parse().unwrap(), lanes.parse().unwrap())
         };
-        let ends: Vec<_> = ends.iter().filter_map(|end| Some(parse(self.function(end).get("max")?.as_str()?))).collect();
+        let ends: Vec<_> =
+            ends.iter().filter_map(|end| Some(parse(self.function(end).get("max")?.as_str()?))).collect();
         (ends.iter().map(|end| end.0).min().unwrap(), ends.iter().map(|end| end.1).min().unwrap())
     }
 
@@ -391,7 +392,14 @@ fn try_one(number: u64) -> Option<Result<(), String>> {
     let text = toml::to_string(&machine.text).unwrap();
     let file = write(folder.path(), "machine.toml", &text);
     let ran = finish(&mut peerscope(&[
-        "check", "--machine", &file, "--profile", "quick", "--no-journal", "--format", "json",
+        "check",
+        "--machine",
+        &file,
+        "--profile",
+        "quick",
+        "--no-journal",
+        "--format",
+        "json",
     ]));
     if ran.code == Some(2) {
         return Some(Err(format!("#{number}, {fault:?} on {name}: {}", ran.stderr)));

@@ -102,7 +102,8 @@ fn score(case: &Case, ran: &Ran) -> Score {
         if finding["severity"] == "info" {
             continue;
         }
-        let fits = |must: &str| must == code || names(&finding["subject"]).iter().any(|name| must == format!("{code}@{name}"));
+        let fits =
+            |must: &str| must == code || names(&finding["subject"]).iter().any(|name| must == format!("{code}@{name}"));
         if let Some(at) = left.iter().position(|must| fits(must)) {
             left.remove(at);
             score.right += 1;

@@ -161,8 +161,7 @@ fn fitting_generation(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) 
     }
     let at_rest = PcieLink { generation: link.now.generation?, width: link.now.width? };
     let carries = capacity::pcie(at_rest)?.gbps;
-    let mut cells =
-        links::over(evidence, link, gpus).into_iter().filter(|cell| cell.path == Path::Direct).peekable();
+    let mut cells = links::over(evidence, link, gpus).into_iter().filter(|cell| cell.path == Path::Direct).peekable();
     cells.peek()?;
     let fits = cells.all(|cell| {
         let Some((achieved, expected)) = cell.achieved_gbps.zip(evidence.expected(cell)) else { return false };
