@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::coverage::{self, coverage};
 use super::rule::Evidence;
-use super::suspects::over_pcie;
+use super::suspects::{self, over_pcie};
 use crate::model::finding::{Finding, Subject};
 use crate::model::placement::{Pair, Path};
 use crate::model::units::GbPerSecond;
@@ -26,13 +26,16 @@ enum Reach {
     Gpu,
     /// The very pairs that the cause names.
     Pairs,
+    /// A setting of the whole machine: slow copies over PCIe where all of them are slow.
+    Everything,
     /// Whatever part of the fabric the cause names: pairs with those GPUs, and a driver that does not
     /// start.
     Fabric,
     /// A GPU that cannot be used: what was not tested because of it.
     Lost,
-    /// Copies that ended a worker: what of the same pairs was not tested after them.
-    Untested,
+    /// Pairs that ended badly, or may not copy: what was not tested because of that, and the setting of
+    /// the machine that is among the suspects.
+    Broken,
 }
 
 /// Rules whose findings explain those of others: their code, how far they reach, and what they
@@ -100,8 +103,6 @@ const CAUSES: &[(&str, Reach, &[&str])] = &[
             "staged-slow",
         ],
     ),
-    ("peer-copy-hung", Reach::Untested, &["not-tested"]),
-    ("peer-copy-failed", Reach::Untested, &["not-tested"]),
     (
         "acs-redirect",
         Reach::Pairs,
@@ -112,9 +113,29 @@ const CAUSES: &[(&str, Reach, &[&str])] = &[
         Reach::Pairs,
         &["peer-bandwidth-low", "peer-bandwidth-outlier", "peer-bandwidth-asymmetric", "staged-slow"],
     ),
-    ("direct-slower-than-staged", Reach::Pairs, &["peer-bandwidth-low", "peer-bandwidth-outlier"]),
-    // What slows direct copies over PCIe slows the staged ones of the same pairs on the same links.
-    ("peer-bandwidth-low", Reach::Pairs, &["staged-slow"]),
+    ("iommu-translating", Reach::Everything, &["peer-bandwidth-low", "peer-bandwidth-outlier", "unstable-measurement"]),
+    (
+        "direct-slower-than-staged",
+        Reach::Pairs,
+        &[
+            "peer-bandwidth-low",
+            "peer-bandwidth-outlier",
+            "pcie-upstream-bottleneck",
+            "iommu-translating",
+            "acs-redirect",
+        ],
+    ),
+    ("peer-copy-hung", Reach::Broken, &["not-tested", "nothing-measured", "iommu-translating", "acs-redirect"]),
+    ("peer-copy-failed", Reach::Broken, &["not-tested", "nothing-measured", "iommu-translating", "acs-redirect"]),
+    ("peer-data-wrong", Reach::Broken, &["not-tested", "iommu-translating", "acs-redirect"]),
+    ("peer-access-broken", Reach::Broken, &["not-tested", "iommu-translating", "acs-redirect"]),
+    ("peer-access-one-way", Reach::Broken, &["not-tested"]),
+    ("peer-access-missing", Reach::Broken, &["not-tested"]),
+    // What slows direct copies over PCIe slows the staged ones of the same pairs on the same links. Other
+    // programs on their GPUs are a suspect and no second fault.
+    ("peer-bandwidth-low", Reach::Pairs, &["staged-slow", "gpu-busy"]),
+    ("peer-bandwidth-outlier", Reach::Pairs, &["gpu-busy"]),
+    ("staged-slow", Reach::Pairs, &["gpu-busy"]),
 ];
 
 /// Causes that are how a machine is built: what they slow is as slow as it has to be, and no fault.
@@ -171,7 +192,8 @@ fn causes_of(effect: &Finding, findings: &[Finding], evidence: &Evidence<'_>) ->
     if !alone.is_empty() {
         return alone;
     }
-    let pairs = pairs_of(effect);
+    let is_gap = ["not-tested", "nothing-measured"].contains(&effect.code.as_str());
+    let pairs = if is_gap { untested_pairs(evidence) } else { pairs_of(effect) };
     let mut needed = BTreeSet::new();
     for pair in &pairs {
         let cause = causes.iter().find(|(_, cause, reach)| explains(*reach, cause, effect, *pair, &pairs, evidence));
@@ -189,14 +211,14 @@ fn explains_whole(reach: Reach, cause: &Finding, effect: &Finding, evidence: &Ev
             failure.is_some_and(|failure| failure.contains("802"))
         }
         // Links of a fabric that was never started do not come up.
-        (Reach::Fabric, "nvlink-inactive") => match &effect.subject {
-            Subject::Gpu { index } => {
+        (Reach::Fabric, "nvlink-inactive") => {
+            let (refused, down) = (gpus_of(cause, evidence), gpus_of(effect, evidence));
+            let all_down = |index: &u32| {
                 let links = evidence.snapshot.gpu(*index).and_then(|gpu| gpu.nvlinks.known());
-                gpus_of(cause, evidence).contains(index)
-                    && links.is_some_and(|links| links.iter().all(|link| link.active.get() == Some(false)))
-            }
-            _ => false,
-        },
+                links.is_some_and(|links| links.iter().all(|link| link.active.get() == Some(false)))
+            };
+            !down.is_empty() && down.is_subset(&refused) && down.iter().all(all_down)
+        }
         // Of one link, what it came to tells more than what it counted.
         (Reach::PcieLink, "pcie-errors-rose") => cause.subject == effect.subject,
         (Reach::Lost, "not-tested" | "nothing-measured") => {
@@ -204,13 +226,47 @@ fn explains_whole(reach: Reach, cause: &Finding, effect: &Finding, evidence: &Ev
             let touches = |pair: Pair| lost.contains(&pair.source) || lost.contains(&pair.destination);
             untested_only_for(&touches, &lost, evidence)
         }
-        (Reach::Untested, "not-tested") => {
-            let pairs = pairs_of(cause);
-            let of_pairs = |pair: Pair| pairs.contains(&pair) || pairs.contains(&pair.reversed());
-            untested_only_for(&of_pairs, &BTreeSet::new(), evidence)
+        (Reach::Broken | Reach::Pairs, "iommu-translating" | "acs-redirect") => names_setting(cause, effect),
+        (Reach::Pairs, "gpu-busy") => {
+            let slowed = listed_pairs(effect, "slowed_pairs");
+            let slow = pairs_of(cause);
+            !slowed.is_empty() && slowed.iter().all(|pair| slow.contains(pair))
+        }
+        (Reach::Everything, _) => {
+            let pairs = pairs_of(effect);
+            let over = evidence.reference(Path::Direct);
+            let mut over = over.keys().filter(|pair| over_pcie(evidence, **pair)).peekable();
+            over.peek().is_some() && over.all(|pair| pairs.contains(pair))
         }
         _ => false,
     }
+}
+
+/// Whether a setting of the machine is among the suspects of a fault: it is then told there, with the
+/// test that would show whether it is the cause.
+fn names_setting(fault: &Finding, setting: &Finding) -> bool {
+    let suspect = match setting.code.as_str() {
+        "iommu-translating" => suspects::IOMMU,
+        _ => suspects::ACS,
+    };
+    fault.suspects.iter().any(|known| known.cause.starts_with(suspect))
+}
+
+/// The pairs of what was not tested, where pairs are the whole of it: no GPU is missing, no figure
+/// stands unverified, and the run came to its end.
+fn untested_pairs(evidence: &Evidence<'_>) -> Vec<Pair> {
+    let Some(measurements) = evidence.measurements else { return Vec::new() };
+    let summary = coverage(measurements);
+    let whole = summary.unverified > 0
+        || measurements.cut_off
+        || measurements.driver.failure.is_some()
+        || coverage::unusable(measurements).next().is_some();
+    if whole {
+        return Vec::new();
+    }
+    let pairs: BTreeSet<_> =
+        coverage::cells(measurements).filter(|cell| !cell.tested()).map(|cell| cell.pair).collect();
+    pairs.into_iter().collect()
 }
 
 /// Whether everything that was not tested is of these pairs, no GPUs but these could not be used, and
@@ -256,7 +312,15 @@ fn explains(
         }
         Reach::Pairs => (!staged || over_pcie(evidence, pair)) && pairs_of(cause).contains(&pair),
         Reach::Fabric => ends > 0,
-        Reach::Lost | Reach::Untested => false,
+        // After a copy that ended badly its pair is left alone in both directions, and so is a GPU of
+        // which several did.
+        Reach::Broken => {
+            let named = pairs_of(cause);
+            let of_gpu = cause.code == "peer-copy-hung" && matches!(cause.subject, Subject::Gpu { .. }) && ends > 0;
+            let of_all = cause.code == "peer-copy-hung" && cause.subject == Subject::Machine;
+            named.contains(&pair) || named.contains(&pair.reversed()) || of_gpu || of_all
+        }
+        Reach::Lost | Reach::Everything => false,
     }
 }
 
@@ -323,10 +387,15 @@ fn gpus_of(cause: &Finding, evidence: &Evidence<'_>) -> BTreeSet<u32> {
     }
 }
 
+/// The pairs that a finding's evidence lists.
+fn listed_pairs(finding: &Finding, key: &str) -> Vec<Pair> {
+    let list = finding.evidence.get(key).and_then(|pairs| pairs.as_array());
+    list.into_iter().flatten().filter_map(|pair| pair.as_str()?.parse().ok()).collect()
+}
+
 /// The pairs that a finding is about: those in its evidence, or its subject.
 fn pairs_of(finding: &Finding) -> Vec<Pair> {
-    let list = finding.evidence.get("pairs").and_then(|pairs| pairs.as_array());
-    let pairs: Vec<_> = list.into_iter().flatten().filter_map(|pair| pair.as_str()?.parse().ok()).collect();
+    let pairs = listed_pairs(finding, "pairs");
     match (&finding.subject, pairs.is_empty()) {
         (Subject::Pair(pair), true) => vec![*pair],
         _ => pairs,

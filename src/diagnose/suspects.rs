@@ -11,6 +11,11 @@ use crate::model::snapshot::Gpu;
 use crate::model::topology::LinkClass;
 use crate::topology::pcie;
 
+/// How the suspect IOMMU begins.
+pub const IOMMU: &str = "the IOMMU translates device addresses";
+/// How the suspect ACS begins.
+pub const ACS: &str = "ACS redirects peer requests";
+
 /// A suspect.
 pub fn suspect(cause: impl Into<String>, test: impl Into<String>) -> Suspect {
     Suspect { cause: cause.into(), test: test.into() }
@@ -58,14 +63,14 @@ pub fn of_pcie_settings(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Suspect>
     let mut suspects = Vec::new();
     if evidence.snapshot.host.iommu_translating.get() == Some(true) {
         suspects.push(suspect(
-            "the IOMMU translates device addresses",
+            IOMMU,
             "boot once with iommu=pt on the kernel's command line (or the IOMMU off in BIOS) and check again",
         ));
     }
     let ports = redirecting_ports(evidence, &gpus_of(pairs));
     if !ports.is_empty() {
         suspects.push(suspect(
-            format!("ACS redirects peer requests at {}", ports.join(", ")),
+            format!("{ACS} at {}", ports.join(", ")),
             "switch ACS off in BIOS, or clear ACSCtl of these bridges with setpci until the next boot, and check again",
         ));
     }

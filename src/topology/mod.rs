@@ -3,7 +3,7 @@
 
 pub mod capacity;
 mod graph;
-mod nvlink;
+pub mod nvlink;
 pub mod pcie;
 mod routes;
 

@@ -128,6 +128,9 @@ impl FabricNotReady {
         }
         let parts: Vec<_> =
             cliques.iter().map(|((_, clique), gpus)| format!("{} in clique {clique}", words::gpus(gpus))).collect();
+        // The pairs that suffer are those with a GPU outside the largest part.
+        let largest = cliques.values().max_by_key(|gpus| gpus.len())?;
+        let apart: Vec<_> = cliques.values().filter(|gpus| *gpus != largest).flatten().collect();
         let mut clusters: Vec<_> = cliques.keys().map(|(cluster, _)| cluster).collect();
         clusters.dedup();
         let mut found = finding(
@@ -139,7 +142,7 @@ impl FabricNotReady {
                 if clusters.len() > 1 { " of different clusters" } else { "" },
                 parts.join("; ")
             ),
-            [("parts", json!(parts)), ("clusters", json!(clusters))],
+            [("parts", json!(parts)), ("clusters", json!(clusters)), ("gpus", json!(apart))],
             "Nothing to do if the machine was partitioned on purpose; otherwise look at the partitions in the fabric \
              manager's configuration and restart it",
         );

@@ -6,7 +6,8 @@
 //!
 //! NVML's list of processes with a context on a GPU, without peerscope's own. It is information, and
 //! a warning where a copy with such a GPU stayed below what is healthy: then the other program may
-//! be the reason, and the figure is no verdict on the machine. In a container with a numbering of
+//! be the reason, and the figure is no verdict on the machine; the finding on those copies then
+//! says so, where they are the same. In a container with a numbering of
 //! processes of its own, peerscope's worker cannot be told from others and may be listed.
 //!
 //! # Why it matters
@@ -118,6 +119,16 @@ mod tests {
         let found = only(&findings(&machine, Some(&measurements)), "gpu-busy", Severity::Info);
         assert_eq!(found.subject, Subject::Gpu { index: 1 });
         for cell in measurements.peer.iter_mut().filter(|cell| touches(cell, 1)) {
+            cell.achieved_gbps = Some(GbPerSecond(100.0));
+        }
+        let found = findings(&machine, Some(&measurements));
+        let slow = only(&found, "peer-bandwidth-low", Severity::Error);
+        assert!(slow.evidence["effects"][0].as_str().unwrap().starts_with("gpu-busy"), "{slow:#?}");
+        // Where only some of the slow copies are with it, it is told by itself.
+        let slowed = measurements.peer.iter_mut().filter(|cell| touches(cell, 1) && !touches(cell, 3));
+        slowed.for_each(|cell| cell.achieved_gbps = Some(GbPerSecond(396.0)));
+        machine.gpus[2].processes = machine.gpus[1].processes.clone();
+        for cell in measurements.peer.iter_mut().filter(|cell| touches(cell, 0) && touches(cell, 2)) {
             cell.achieved_gbps = Some(GbPerSecond(100.0));
         }
         let found = findings(&machine, Some(&measurements));

@@ -167,8 +167,9 @@ mod tests {
             cell.verified = Verified::Dropped;
         }
         let found = findings(&machine, Some(&measurements));
-        let finding = found.iter().find(|finding| finding.code == "iommu-translating").unwrap();
-        assert!(finding.message.contains("GPU 2 → GPU 3"), "{}", finding.message);
+        let wrong = only(&found, "peer-data-wrong", Severity::Error);
+        let effect = wrong.evidence["effects"][0].as_str().unwrap();
+        assert!(effect.starts_with("iommu-translating") && effect.contains("GPU 2 → GPU 3"), "{effect}");
         // Without peer access nothing goes wrong.
         measurements.peer.iter_mut().for_each(|cell| (cell.path, cell.verified) = (Path::Staged, Verified::Ok));
         only(&findings(&machine, Some(&measurements)), "iommu-translating", Severity::Info);

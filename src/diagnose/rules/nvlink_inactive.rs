@@ -10,7 +10,8 @@
 //! bridge may never have been fitted. All links down on a GPU that belongs to an NVSwitch fabric, or
 //! that NVML says to reach another over NVLink, is an error whatever its like shows. Links that are down on all GPUs of a model alike are told and
 //! are no fault: that is mostly how the machine is wired, and on a machine where it is not, only
-//! its specification shows it.
+//! its specification shows it. A link between two GPUs has two ends that both show it: what two GPUs
+//! lost alike, or one and several others together, is one finding, and so are GPUs that lost all.
 //!
 //! # Why it matters
 //!
@@ -35,6 +36,7 @@ use serde_json::json;
 use crate::diagnose::rule::{Evidence, Rule, finding};
 use crate::diagnose::words;
 use crate::model::finding::{Finding, Severity, Subject};
+use crate::model::placement::Pair;
 use crate::model::snapshot::{FabricState, Gpu, NvLinkRemote, P2pStatus};
 
 /// See the module's documentation.
@@ -93,22 +95,100 @@ impl Rule for NvlinkInactive {
 impl NvlinkInactive {
     fn judge_model(&self, evidence: &Evidence<'_>, model: &str, gpus: &[Links<'_>]) -> Vec<Finding> {
         let most = gpus.iter().map(|links| links.active.len()).max().unwrap_or(0);
-        let mut findings = Vec::new();
+        let (mut bridges, mut whole, mut part) = (Vec::new(), Vec::new(), Vec::new());
         let mut alike: Vec<&Links<'_>> = Vec::new();
         for links in gpus.iter().filter(|links| !links.inactive.is_empty()) {
             let all_down = links.active.is_empty();
             let expected = links.in_fabric() || said_to_reach_others(evidence, links.gpu.index);
             if links.active.len() < most || (all_down && expected) {
                 let bridge = all_down && !expected && gpus.iter().any(Links::leads_to_gpu);
-                findings.push(self.fault(evidence, links, most, bridge));
+                let kind = match (bridge, all_down) {
+                    (true, _) => &mut bridges,
+                    (_, true) => &mut whole,
+                    _ => &mut part,
+                };
+                kind.push(links);
             } else {
                 alike.push(links);
             }
+        }
+        let mut findings = Vec::new();
+        for (gpus, bridge) in [(&bridges, true), (&whole, false)] {
+            match gpus.as_slice() {
+                [one] => findings.push(self.fault(evidence, one, most, bridge)),
+                [] => {}
+                many => findings.push(self.faults(evidence, Subject::Machine, many, most, bridge)),
+            }
+        }
+        match common_end(&part) {
+            Some(subject) => findings.push(self.faults(evidence, subject, &part, most, false)),
+            None => findings.extend(part.iter().map(|links| self.fault(evidence, links, most, false))),
         }
         if !alike.is_empty() {
             findings.push(self.as_wired(model, &alike));
         }
         findings
+    }
+
+    /// Links of several GPUs that are down for one reason: all links of each, or the two ends of the same
+    /// links.
+    fn faults(
+        &self,
+        evidence: &Evidence<'_>,
+        subject: Subject,
+        gpus: &[&Links<'_>],
+        most: usize,
+        bridge: bool,
+    ) -> Finding {
+        let indices: Vec<_> = gpus.iter().map(|links| links.gpu.index).collect();
+        let names = words::gpus(&indices);
+        let (what, next_step) = match &subject {
+            Subject::Machine if bridge => (
+                format!("All NVLinks of {names} are down, while other GPUs of their model are bridged"),
+                "See whether NVLink bridges should sit on these GPUs, and reseat them".to_owned(),
+            ),
+            Subject::Machine => (
+                format!(
+                    "All NVLinks of {names} are down, although they belong to an NVSwitch fabric or NVML says that they \
+                     reach others by NVLink"
+                ),
+                "Look at the fabric manager (systemctl status nvidia-fabricmanager, its log) and for Xid 74 (dmesg | grep \
+                 -i xid); power-cycle the machine; if they stay down, have the NVLink board looked at"
+                    .to_owned(),
+            ),
+            place => {
+                let place = match place {
+                    Subject::Pair(pair) => format!(
+                        "between {} and {}",
+                        words::gpu(evidence.snapshot, pair.source),
+                        words::gpu(evidence.snapshot, pair.destination)
+                    ),
+                    Subject::Gpu { index } => format!("of {}", words::gpu(evidence.snapshot, *index)),
+                    _ => format!("of {names}"),
+                };
+                let text = format!(
+                    "NVLinks {place} are down, as both ends show ({} active where like GPUs have {most})",
+                    gpus.iter().map(|links| links.active.len()).min().unwrap_or(0)
+                );
+                let next_step = "Look for Xid 74 (dmesg | grep -i xid) and link errors (nvidia-smi nvlink -e); reseat \
+                     these GPUs and the NVLink bridge between them, if there is one; if the same links stay down, swap one \
+                     GPU to see whether the fault moves";
+                (text, next_step.to_owned())
+            }
+        };
+        let by_gpu: BTreeMap<_, _> =
+            gpus.iter().map(|links| (format!("gpu{}", links.gpu.index), &links.inactive)).collect();
+        let mut found = finding(
+            self,
+            subject,
+            what,
+            [("inactive_links", json!(by_gpu)), ("active_count_of_like_gpus", json!(most)), ("gpus", json!(indices))],
+            next_step,
+        );
+        if bridge {
+            found.severity = Severity::Warning;
+        }
+        found
     }
 
     fn fault(&self, evidence: &Evidence<'_>, links: &Links<'_>, most: usize, bridge: bool) -> Finding {
@@ -173,6 +253,28 @@ impl NvlinkInactive {
         );
         found.severity = Severity::Info;
         found
+    }
+}
+
+/// What GPUs that lost some links have in common where links lead from GPU to GPU: each such link has
+/// two ends, and both show it. Two GPUs that lost as many are the ends of the same links; one that
+/// lost as many as all others together is their common end.
+fn common_end(gpus: &[&Links<'_>]) -> Option<Subject> {
+    if !gpus.iter().all(|links| links.leads_to_gpu()) {
+        return None;
+    }
+    let lost = |links: &Links<'_>| links.inactive.len();
+    match gpus {
+        [one, other] if lost(one) == lost(other) => Some(Subject::Pair(Pair {
+            source: one.gpu.index.min(other.gpu.index),
+            destination: one.gpu.index.max(other.gpu.index),
+        })),
+        [_, _, _, ..] => {
+            let all: usize = gpus.iter().map(|links| lost(links)).sum();
+            let most = gpus.iter().max_by_key(|links| lost(links))?;
+            (lost(most) * 2 == all).then_some(Subject::Gpu { index: most.gpu.index })
+        }
+        _ => None,
     }
 }
 

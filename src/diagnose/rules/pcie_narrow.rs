@@ -10,7 +10,8 @@
 //! each is reported once, however many GPUs share it. An idle GPU lowers its generation and not its
 //! lanes, so the generation of a GPU's link is judged only by the highest one that was seen while
 //! copies ran over PCIe (copies over NVLink leave the link idle), and the lanes too where they were
-//! read then. The pairs whose copies passed the link stand in the evidence with what they reached;
+//! read then. Where a run was too short for that, the generation at rest counts if every copy over
+//! the link is as slow as it would make them. The pairs whose copies passed the link stand in the evidence with what they reached;
 //! that they are slow is no finding of its own. A link that is narrow because one end can do no
 //! more (a x8 board, a x4 slot) is no fault (`pcie-narrow-by-design`); one that was wide and lost
 //! lanes while copies ran is another fault (`pcie-link-changed`). In a virtual machine that does not
@@ -42,6 +43,7 @@ use crate::diagnose::rule::{Evidence, Rule, finding};
 use crate::diagnose::words;
 use crate::model::finding::{Finding, Severity, Subject, Suspect};
 use crate::model::measurement::LinkUnderLoad;
+use crate::model::placement::Path;
 use crate::model::units::PcieLink;
 use crate::topology::capacity;
 use crate::topology::pcie::{self, Connection};
@@ -78,7 +80,9 @@ impl PcieNarrow {
         // What was seen under load outranks what an idle link showed.
         let width = load.and_then(|load| capacity::sound_width(load.width?[1])).or(link.now.width);
         let over_pcie = load.filter(|load| links::used_pcie(evidence, load.index));
-        let loaded_generation = over_pcie.and_then(|load| capacity::sound_generation(load.generation?[1]));
+        let loaded_generation = over_pcie
+            .and_then(|load| capacity::sound_generation(load.generation?[1]))
+            .or_else(|| fitting_generation(evidence, link, gpus));
         let below = |is: Option<u8>, could: Option<u8>, known: bool| {
             known && is.zip(could).is_some_and(|(is, could)| is < could)
         };
@@ -147,6 +151,25 @@ impl PcieNarrow {
         }
         Some(found)
     }
+}
+
+/// The generation at rest, where a run was too short to read the link under load and the copies tell
+/// instead: every direct one over the link is slow, and as fast as that generation makes it.
+fn fitting_generation(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<u8> {
+    if under_load(evidence, link.gpu?).is_some() {
+        return None;
+    }
+    let at_rest = PcieLink { generation: link.now.generation?, width: link.now.width? };
+    let carries = capacity::pcie(at_rest)?.gbps;
+    let mut cells = links::over(evidence, link, gpus).into_iter().filter(|cell| cell.path == Path::Direct).peekable();
+    cells.peek()?;
+    let fits = cells.all(|cell| {
+        let Some((achieved, expected)) = cell.achieved_gbps.zip(evidence.expected(cell)) else { return false };
+        achieved < expected.floor_gbps()
+            && achieved.0 <= carries
+            && achieved.0 >= carries * expected.share.floor_percent() / 100.0
+    });
+    fits.then_some(at_rest.generation)
 }
 
 /// Readings of this GPU's link that tell something: enough of them, of a GPU that had work to do.

@@ -12,7 +12,7 @@ use crate::model::placement::{Pair, Path};
 use crate::model::snapshot::P2pStatus;
 use crate::model::topology::{LinkClass, PairRoute};
 use crate::model::units::GbPerSecond;
-use crate::topology::passes_nvswitch;
+use crate::topology::{nvlink, passes_nvswitch};
 
 /// Whether the source reaches the destination's memory: CUDA's word where it was asked, or else
 /// NVML's. An error of CUDA's is no access.
@@ -115,6 +115,27 @@ fn farthest_with_access<'a>(evidence: &Evidence<'a>) -> HashMap<Models<'a>, u8> 
     farthest
 }
 
+/// Whether for each of these routes a pair of the same models has access that is nearer.
+pub fn nearer_pairs_have_it(evidence: &Evidence<'_>, routes: &[&PairRoute]) -> bool {
+    let mut nearest = HashMap::new();
+    for route in evidence.topology.pairs.iter().filter(|route| access(evidence, route) == Some(true)) {
+        let near = nearest.entry(models(evidence, route.pair)).or_insert(u8::MAX);
+        *near = distance(route.class).min(*near);
+    }
+    let has = |route: &&PairRoute| {
+        nearest.get(&models(evidence, route.pair)).is_some_and(|near| *near < distance(route.class))
+    };
+    routes.iter().all(has)
+}
+
+/// Whether active NVLinks lead from one GPU of a pair to the other, whatever NVML says of using them.
+pub fn joined_by_nvlink(evidence: &Evidence<'_>, pair: Pair) -> bool {
+    let ends = evidence.snapshot.gpu(pair.source).zip(evidence.snapshot.gpu(pair.destination));
+    ends.is_some_and(|(source, destination)| {
+        nvlink::direct(source, destination).is_some() && nvlink::direct(destination, source).is_some()
+    })
+}
+
 /// The first word of NVML's, for reading or writing, that is a refusal.
 pub fn refusal(said: &PeerAccess) -> Option<P2pStatus> {
     let words = [said.nvml_read, said.nvml_write];
@@ -127,7 +148,7 @@ pub struct Missing<'a> {
     pub errored: Vec<&'a PairRoute>,
     /// A pair has it in the other direction.
     pub one_way: Vec<&'a PairRoute>,
-    /// Another pair like it has it.
+    /// Another pair like it has it, or active NVLinks join the two.
     pub odd: Vec<&'a PairRoute>,
     /// No pair like it has it.
     pub usual: Vec<&'a PairRoute>,
@@ -152,7 +173,7 @@ pub fn missing<'a>(evidence: &Evidence<'a>) -> Missing<'a> {
             &mut missing.usual
         } else if back.is_some_and(|back| access(evidence, back) == Some(true)) {
             &mut missing.one_way
-        } else if like_pair_has_it(route) {
+        } else if joined_by_nvlink(evidence, route.pair) || like_pair_has_it(route) {
             &mut missing.odd
         } else {
             &mut missing.usual

@@ -8,13 +8,14 @@
 //! CUDA's word decides where CUDA was asked, else NVML's. The message shows both, since they
 //! differ on machines with patched drivers, and the rate of the staged copies beside them. It is an
 //! error where another pair of the same GPU models, at the same distance or farther, or over the
-//! same NVSwitch, has access; and wherever CUDA gave an error instead of an answer, or said yes and
+//! same NVSwitch, has access, and where active NVLinks lead from one GPU to the other; and wherever CUDA gave an error instead of an answer, or said yes and
 //! then did not grant it, whatever other pairs do. One direction of a pair that has the other is
 //! `peer-access-one-way`'s. Otherwise it is how this machine is made, and one finding for each cause
 //! tells all its pairs: MIG mode; CUDA's limit of eight peers (error 711); NVML granting what CUDA
 //! refuses; the driver's policy for GeForce boards since Turing (information only, by name and
 //! architecture); a registry key (NVML: DR); the host of a virtual machine; and by NVML's word the
-//! chipset (CNS), the distance (TNS) or the GPU (GNS). Where the words leave it open, IOMMU and ACS
+//! chipset (CNS), the distance (TNS) or the GPU (GNS). Distance and chipset are information only where
+//! nearer pairs have access. Where the words leave it open, IOMMU and ACS
 //! are among the suspects if the facts show them.
 //!
 //! # Why it matters
@@ -90,7 +91,9 @@ impl Rule for PeerAccessMissing {
 impl PeerAccessMissing {
     fn fault(&self, evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
         let routes: Vec<_> = group.pairs.iter().filter_map(|pair| evidence.topology.route(*pair)).collect();
+        let joined = group.pairs.iter().all(|pair| peer_access::joined_by_nvlink(evidence, *pair));
         let place = match (&group.common, group.pairs.as_slice()) {
+            _ if joined => group.place(evidence.snapshot) + ", although active NVLinks join them",
             (Common::OnePair, [pair]) => format!(
                 "from {} to {}, while other pairs like it, or the other direction, have it",
                 words::gpu(evidence.snapshot, pair.source),
@@ -131,7 +134,13 @@ impl PeerAccessMissing {
         let message = format!("No peer access for {which}; {}", why.text());
         let mut found =
             peer_access::found(self, evidence, Subject::Machine, message, routes, why.next_step().to_owned());
-        found.severity = if why == Why::Policy { Severity::Info } else { Severity::Warning };
+        let built_so = match why {
+            Why::Policy => true,
+            // Nearer pairs have it: the driver allows it here, and not so far.
+            Why::Distance | Why::Chipset => peer_access::nearer_pairs_have_it(evidence, routes),
+            _ => false,
+        };
+        found.severity = if built_so { Severity::Info } else { Severity::Warning };
         found.suspects = why.suspects(evidence, &pairs);
         found
     }

@@ -7,9 +7,10 @@ use serde_json::json;
 use crate::diagnose::cluster;
 use crate::diagnose::coverage::{self, Cell};
 use crate::diagnose::rule::{Evidence, Rule, finding};
-use crate::diagnose::words;
+use crate::diagnose::{suspects, words};
 use crate::model::finding::Finding;
 use crate::model::measurement::{Status, Verified};
+use crate::model::placement::Path;
 
 /// One finding for each group of pairs that have cells of this status. `what` completes "Copies
 /// between …"; `next_step` is said of all.
@@ -31,7 +32,7 @@ pub fn findings(rule: &dyn Rule, evidence: &Evidence<'_>, status: Status, what: 
             let reasons = words::distinct(bad.iter().filter_map(|cell| cell.reason));
             let probes = words::distinct(bad.iter().map(|cell| cell.probe));
             let detail = if reasons.is_empty() { String::new() } else { format!(": {reasons}") };
-            finding(
+            let mut found = finding(
                 rule,
                 group.subject(),
                 format!("Copies {} {what}{detail}", group.place(evidence.snapshot)),
@@ -42,7 +43,12 @@ pub fn findings(rule: &dyn Rule, evidence: &Evidence<'_>, status: Status, what: 
                     ("pairs", group.evidence()),
                 ],
                 next_step,
-            )
+            );
+            let direct = bad.iter().any(|cell| cell.path != Some(Path::Staged));
+            if direct && group.pairs.iter().any(|pair| suspects::over_pcie(evidence, *pair)) {
+                found.suspects = suspects::of_pcie_settings(evidence, &group.pairs);
+            }
+            found
         })
         .collect()
 }

@@ -115,7 +115,10 @@ impl MachineSpec {
 
     /// What the link at this function shows while nothing runs over it.
     pub fn idle(&self, function: &FunctionSpec) -> Option<PcieLink> {
-        self.lower_end(function)?.idle.or_else(|| self.trained(function))
+        let trained = self.trained(function);
+        let Some(idle) = self.lower_end(function)?.idle else { return trained };
+        // At rest a link is slower, and never wider.
+        Some(PcieLink { width: trained.map_or(idle.width, |trained| idle.width.min(trained.width)), ..idle })
     }
 
     /// What the link at this function comes to when copies have run for a while.

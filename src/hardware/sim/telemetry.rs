@@ -36,6 +36,18 @@ impl SimTelemetry {
         self.samples.get(index as usize).map_or(0, |samples| samples.load(Ordering::Relaxed))
     }
 
+    /// Errors of a function, with those that it counts once copies run.
+    fn errors_now(&self, function: &FunctionSpec) -> PcieErrors {
+        // The second sample of a GPU is the first under load.
+        let loaded = self.samples.iter().any(|samples| samples.load(Ordering::Relaxed) > 1);
+        let added = self.spec.faults.links.iter().filter(|fault| loaded && fault.function == function.address);
+        added.fold(function.errors, |sum, fault| PcieErrors {
+            correctable: sum.correctable.saturating_add(fault.errors.correctable),
+            non_fatal: sum.non_fatal.saturating_add(fault.errors.non_fatal),
+            fatal: sum.fatal.saturating_add(fault.errors.fatal),
+        })
+    }
+
     /// A GPU that answers.
     fn answering(&self, index: u32) -> Result<&GpuSpec, Unknown> {
         if self.spec.lost(index) {
@@ -166,7 +178,7 @@ impl SimTelemetry {
         gpu.throttle_reasons = Reading::Known(state.throttle_reasons.clone());
         gpu.sm_clock_mhz = Reading::Known(spec.clocks_mhz.0);
         gpu.memory_clock_mhz = Reading::Known(spec.clocks_mhz.1);
-        gpu.power_state = Reading::Known(0);
+        gpu.power_state = Reading::Known(state.power_state);
         gpu.processes = Reading::Known(state.processes.clone());
     }
 
@@ -202,9 +214,10 @@ impl SimTelemetry {
             function.width_max = max.map(|link| link.width);
         }
         if !self.spec.host.virtual_machine {
-            function.aer_correctable = Reading::Known(spec.errors.correctable);
-            function.aer_nonfatal = Reading::Known(spec.errors.non_fatal);
-            function.aer_fatal = Reading::Known(spec.errors.fatal);
+            let errors = self.errors_now(spec);
+            function.aer_correctable = Reading::Known(errors.correctable);
+            function.aer_nonfatal = Reading::Known(errors.non_fatal);
+            function.aer_fatal = Reading::Known(errors.fatal);
             let group = self.spec.pci.iter().position(|other| other.address == spec.address);
             function.iommu_group = group.and_then(|group| u32::try_from(group).ok()).ok_or(Unknown::Unsupported).into();
             let translating = self.spec.host.iommu_translating;

@@ -93,6 +93,7 @@ fn a_fabric_that_is_down_shows_while_nvml_works() {
 fn changed() -> SimTelemetry {
     let mut spec = builtin::get("pair-hangs").unwrap();
     spec.gpus[0].state = GpuState {
+        power_state: 8,
         persistence: false,
         ecc: None,
         ecc_uncorrected: 3,
@@ -151,6 +152,7 @@ fn the_state_of_a_gpu_is_what_its_description_says() {
     assert_eq!(one.remapped_rows, Reading::unsupported());
     assert_eq!((two.ecc.get(), two.ecc_uncorrected.get()), (Some(true), Some(5)));
     assert_eq!(two.remapped_rows.get().map(|rows| (rows.pending, rows.failed)), Some((true, false)));
+    assert_eq!((one.power_state.get(), one.throttle_reasons.known().unwrap().len()), (Some(8), 1));
     assert_eq!(one.throttle_reasons.known().unwrap(), &["sw-power-cap"]);
     assert_eq!((one.mig.get(), two.mig), (Some(true), Reading::unsupported()));
     assert_eq!(one.compute_mode.get(), Some(ComputeMode::Prohibited));

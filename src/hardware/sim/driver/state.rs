@@ -213,6 +213,11 @@ impl State {
         shared
     }
 
+    /// What a GPU's own memory gives, GB/s: the limit where the description has no link on the way.
+    fn local_gbps(&self, gpu: u32) -> f64 {
+        self.spec.gpus.get(gpu as usize).map_or(f64::INFINITY, |gpu| gpu.local_gbps)
+    }
+
     /// The way of copies from one GPU to another.
     pub fn path(&mut self, from: u32, to: u32, direct: bool) -> SharedPath {
         if let Some(known) = self.paths.get(&(from, to, direct)) {
@@ -226,7 +231,9 @@ impl State {
                 PathClass::CrossSocket => self.spec.speeds.cross_socket,
                 PathClass::Staged => self.spec.speeds.staged,
             },
-            bottleneck_gbps: self.spec.bottleneck_gbps(&route),
+            bottleneck_gbps: Some(self.spec.bottleneck_gbps(&route))
+                .filter(|rate| rate.is_finite())
+                .unwrap_or_else(|| self.local_gbps(from).min(self.local_gbps(to))),
             hops: route.hops.iter().map(|hop| self.shared_hop(*hop)).collect(),
         };
         self.paths.insert((from, to, direct), path.clone());

@@ -135,9 +135,13 @@ pub struct GpuState {
     /// A remapping of memory rows failed.
     pub remapping_failed: bool,
     /// Why the clocks are held back while nothing runs, in NVML's names.
+    #[serde(deserialize_with = "text::throttle::deserialize")]
     pub throttle_reasons: Vec<String>,
     /// The same while copies run.
+    #[serde(deserialize_with = "text::throttle::deserialize")]
     pub throttle_under_load: Vec<String>,
+    /// Performance state at rest, 0 to 15.
+    pub power_state: u8,
     /// MIG; none where the GPU has none.
     pub mig: Option<bool>,
     /// Compute mode.
@@ -156,6 +160,7 @@ impl Default for GpuState {
             ecc_uncorrected: 0,
             remapping_pending: false,
             remapping_failed: false,
+            power_state: 0,
             throttle_reasons: Vec::new(),
             throttle_under_load: Vec::new(),
             mig: None,

@@ -84,3 +84,51 @@ pub mod class {
         class.ok_or_else(|| serde::de::Error::custom(format_args!("'{text}' is not a class code such as \"030200\"")))
     }
 }
+
+/// Why clocks are held back: NVML's names (`HW_THERMAL_SLOWDOWN`), which become those that the report
+/// has (`hw-thermal`). These are understood too.
+pub mod throttle {
+    use serde::{Deserialize, Deserializer};
+
+    /// NVML's names without `nvmlClocksEventReason`, and the report's.
+    const NAMES: [(&str, &str); 8] = [
+        ("applications-clocks-setting", "applications-clocks"),
+        ("sw-power-cap", "sw-power-cap"),
+        ("hw-slowdown", "hw-slowdown"),
+        ("sync-boost", "sync-boost"),
+        ("sw-thermal-slowdown", "sw-thermal"),
+        ("hw-thermal-slowdown", "hw-thermal"),
+        ("hw-power-brake-slowdown", "hw-power-brake"),
+        ("display-clock-setting", "display-clocks"),
+    ];
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+        Vec::<String>::deserialize(deserializer)?.iter().map(|name| known(name)).collect()
+    }
+
+    fn known<E: serde::de::Error>(name: &str) -> Result<String, E> {
+        let plain = name.to_ascii_lowercase().replace('_', "-");
+        let found = NAMES.iter().find(|(nvml, ours)| plain == *nvml || plain == *ours);
+        found.map(|(_, ours)| (*ours).to_owned()).ok_or_else(|| {
+            let names: Vec<_> = NAMES.iter().map(|(nvml, _)| nvml.to_uppercase().replace('-', "_")).collect();
+            E::custom(format_args!("'{name}' is no reason of NVML's: {}", names.join(", ")))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn throttle_reasons_have_the_names_of_nvml_or_of_reports() {
+        #[derive(serde::Deserialize)]
+        struct Held {
+            #[serde(deserialize_with = "super::throttle::deserialize")]
+            by: Vec<String>,
+        }
+        let read = |text: &str| toml::from_str::<Held>(text).map(|held| held.by);
+        let both = read("by = ['HW_THERMAL_SLOWDOWN', 'hw-thermal', 'SW_POWER_CAP']").unwrap();
+        assert_eq!(both, ["hw-thermal", "hw-thermal", "sw-power-cap"]);
+        let wrong = read("by = ['HOT']").unwrap_err().to_string();
+        assert!(wrong.contains("'HOT'") && wrong.contains("HW_POWER_BRAKE_SLOWDOWN"), "{wrong}");
+    }
+}
