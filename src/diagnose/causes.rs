@@ -112,6 +112,8 @@ const CAUSES: &[(&str, Reach, &[&str])] = &[
         Reach::Pairs,
         &["peer-bandwidth-low", "peer-bandwidth-outlier", "peer-bandwidth-asymmetric", "staged-slow"],
     ),
+    ("peer-copy-hung", Reach::Untested, &["not-tested"]),
+    ("peer-copy-failed", Reach::Untested, &["not-tested"]),
     ("direct-slower-than-staged", Reach::Pairs, &["peer-bandwidth-low", "peer-bandwidth-outlier"]),
     // What slows direct copies over PCIe slows the staged ones of the same pairs on the same links.
     ("peer-bandwidth-low", Reach::Pairs, &["staged-slow"]),
