@@ -153,3 +153,43 @@ fn errors_of_nvlinks_are_judged_with_the_rate() {
     let codes: Vec<_> = found.iter().map(|finding| finding.code.as_str()).collect();
     assert_eq!(codes, ["peer-bandwidth-low", "nvlink-errors-rose"], "{found:#?}");
 }
+
+#[test]
+fn slow_staging_is_laid_to_slow_direct_copies_of_the_same_pairs_alone() {
+    let machine = two_sockets();
+    let mut measurements = measured(&machine, 0.85);
+    let staged: Vec<_> = measurements
+        .peer
+        .iter()
+        .map(|one| cell(one.pair, Path::Staged, if touches(one, 3) { 1.5 } else { 12.0 }))
+        .collect();
+    measurements.peer.extend(staged);
+    // More than the Gen1 that the idle link shows could carry.
+    set(&mut measurements, 9.0, |cell| touches(cell, 3) && cell.path == Path::Direct);
+    let found = only(&findings(&machine, Some(&measurements)), "peer-bandwidth-low", Severity::Error);
+    assert!(found.evidence["effects"][0].as_str().unwrap().starts_with("staged-slow"), "{found:#?}");
+    // Staged copies of another pair are slow as well: that has another cause.
+    set(&mut measurements, 1.5, |cell| is(cell, 0, 1) && cell.path == Path::Staged);
+    let found = findings(&machine, Some(&measurements));
+    let codes: Vec<_> = found.iter().map(|finding| finding.code.as_str()).collect();
+    assert!(codes.contains(&"peer-bandwidth-low") && codes.contains(&"staged-slow"), "{found:#?}");
+}
+
+#[test]
+fn what_a_lost_copy_left_untested_is_laid_to_it_and_nothing_else() {
+    use crate::model::measurement::Status;
+    let machine = h200_vm(4);
+    let mut measurements = measured(&machine, 0.88);
+    for cell in measurements.peer.iter_mut().filter(|cell| is(cell, 1, 2) || is(cell, 2, 1)) {
+        (cell.status, cell.achieved_gbps) = (Status::Skipped, None);
+        cell.reason = Some("an earlier copy of this pair hung".into());
+    }
+    measurements.peer.iter_mut().filter(|cell| is(cell, 1, 2)).for_each(|cell| cell.status = Status::Hung);
+    only(&findings(&machine, Some(&measurements)), "peer-copy-hung", Severity::Error);
+    for cell in measurements.peer.iter_mut().filter(|cell| is(cell, 0, 3)) {
+        (cell.status, cell.achieved_gbps) = (Status::Skipped, None);
+    }
+    let found = findings(&machine, Some(&measurements));
+    let codes: Vec<_> = found.iter().map(|finding| finding.code.as_str()).collect();
+    assert_eq!(codes, ["peer-copy-hung", "not-tested"]);
+}
