@@ -200,7 +200,7 @@ impl Run<'_> {
         let mut spawn = || Worker::spawn(self.machine, self.start_limit);
         let opened = start::start(worker, &mut setup, &self.stop, &mut spawn);
         self.timing.driver_start = started.elapsed().as_secs_f64();
-        let Ready { worker, facts, floor_seconds: floor, .. } = match opened {
+        let Ready { worker, facts, floor_seconds: floor, problems: while_starting, .. } = match opened {
             Ok(ready) => ready,
             Err(StartError::Failed(why) | StartError::Late(why)) => {
                 measurements.driver = DriverFacts { failure: Some(why), ..DriverFacts::default() };
@@ -219,6 +219,7 @@ impl Run<'_> {
             ..facts
         };
         self.journal_driver(&facts, floor);
+        while_starting.iter().for_each(|problem| self.follower.problem(problem));
         let topology = topology::with_cuda(topology, &facts);
         let gpus: Vec<u32> = self.snapshot.gpus.iter().map(|gpu| gpu.index).collect();
         let rounds = plan::rounds(&plan::Request {
@@ -263,7 +264,7 @@ impl Run<'_> {
             latency: assembled.latency,
             links: watch.map(|watch| watch.finish(&self.snapshot.gpus)).unwrap_or_default(),
             aer_added: watched.map(|telemetry| watch::aer_added(telemetry, &self.snapshot.pci)).unwrap_or_default(),
-            problems,
+            problems: while_starting.into_iter().chain(problems).collect(),
             left_out: plan::left_out(&gpus, &self.groups).into_iter().collect(),
             interrupted,
             ..measurements

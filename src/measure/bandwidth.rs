@@ -195,7 +195,12 @@ impl Bench<'_> {
 
     /// Time between marks, without the first interval.
     fn intervals(&self, marks: &[Event]) -> Result<Vec<f64>, HardwareError> {
-        marks.windows(2).skip(1).map(|ends| self.driver.elapsed_ns(ends[0], ends[1])).collect()
+        let interval = |ends: &[Event]| match self.driver.elapsed_ns(ends[0], ends[1])? {
+            // The driver said that it had enqueued it.
+            ns if ns <= 0.0 => Err(HardwareError::new(ErrorKind::Other, "a copy took no time: it was not made")),
+            ns => Ok(ns),
+        };
+        marks.windows(2).skip(1).map(interval).collect()
     }
 }
 

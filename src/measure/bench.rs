@@ -220,8 +220,10 @@ impl<'a> Bench<'a> {
     }
 
     fn disable(&self, device: Device, peer: Device) -> Result<(), HardwareError> {
-        if self.enabled.borrow_mut().remove(&(device, peer)) {
+        if self.enabled.borrow().contains(&(device, peer)) {
             self.driver.set_peer_access(device, peer, false)?;
+            // Not before: access that could not be taken back still counts as one of the few.
+            self.enabled.borrow_mut().remove(&(device, peer));
         }
         Ok(())
     }

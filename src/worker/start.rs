@@ -41,6 +41,8 @@ pub struct Ready {
     pub floor_seconds: f64,
     /// GPUs that had to be left out, which `facts` has too.
     pub left_out: LeftOut,
+    /// What went wrong on the way and cost nothing, a sentence each.
+    pub problems: Vec<String>,
 }
 
 /// Why a worker could not be made ready.
@@ -67,7 +69,7 @@ pub fn start(
     spawn: &mut dyn FnMut() -> Result<Worker, String>,
 ) -> Result<Ready, StartError> {
     let mut worker = first.map_err(StartError::Failed)?;
-    let (mut left_out, mut one_by_one) = (LeftOut::new(), false);
+    let (mut left_out, mut one_by_one, mut problems) = (LeftOut::new(), false, Vec::new());
     loop {
         let (gpu, why) = match open(&mut worker, setup, one_by_one, stop) {
             Opened::Ready(mut facts, floor_seconds) => {
@@ -77,7 +79,7 @@ pub fn start(
                     failure: Some(why.clone()),
                     budget_bytes: None,
                 }));
-                return Ok(Ready { worker, facts, floor_seconds, left_out });
+                return Ok(Ready { worker, facts, floor_seconds, left_out, problems });
             }
             Opened::Refused(why) => return Err(StartError::Failed(why)),
             Opened::Interrupted => return Err(StartError::Interrupted),
@@ -94,7 +96,10 @@ pub fn start(
                 }
             }
             // It died on one of them perhaps, and did not tell which.
-            None => one_by_one = true,
+            None => {
+                one_by_one = true;
+                problems.push(format!("{why}; it was started again"));
+            }
         }
         drop(worker);
         worker = spawn().map_err(StartError::Failed)?;

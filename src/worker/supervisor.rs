@@ -262,6 +262,7 @@ impl<'r> Session<'r, '_> {
             }
             error => Err(error),
         })?;
+        ready.problems.into_iter().for_each(|problem| self.problem(problem));
         Ok((ready.worker, ready.left_out))
     }
 

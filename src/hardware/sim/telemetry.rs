@@ -51,9 +51,9 @@ impl SimTelemetry {
     /// A GPU that answers.
     fn answering(&self, index: u32) -> Result<&GpuSpec, Unknown> {
         if self.spec.lost(index) {
-            return Err(Unknown::Failed("GPU is lost (NVML error 15): it fell off the bus".into()));
+            return Err(Unknown::Failed("NVML: the GPU fell off the bus or is otherwise lost (15)".into()));
         }
-        self.spec.gpus.get(index as usize).ok_or_else(|| Unknown::Failed("no such GPU (NVML error 2)".into()))
+        self.spec.gpus.get(index as usize).ok_or_else(|| Unknown::Failed("NVML: invalid argument (2)".into()))
     }
 
     fn function_of(&self, gpu: &GpuSpec) -> Result<&FunctionSpec, Unknown> {
@@ -70,8 +70,7 @@ impl SimTelemetry {
         gpu.vbios = Reading::Known(spec.state.vbios.clone());
         gpu.memory_total_bytes = Reading::Known(spec.memory);
         gpu.memory_free_bytes = Reading::Known(spec.memory_free);
-        gpu.numa_node =
-            self.function_of(spec).and_then(|function| function.numa_node.ok_or(Unknown::Unsupported)).into();
+        gpu.numa_node = self.function_of(spec).and_then(|function| self.numa_node(function)).into();
     }
 
     fn pcie(&self, gpu: &mut Gpu, spec: &GpuSpec) {
@@ -183,29 +182,37 @@ impl SimTelemetry {
         gpu.processes = Reading::Known(state.processes.clone());
     }
 
+    /// The NUMA node of a function: where the firmware does not tell, the only one that there is.
+    fn numa_node(&self, function: &FunctionSpec) -> Result<u32, Unknown> {
+        let only = (self.spec.numa_nodes.len() == 1).then_some(0);
+        function.numa_node.or(only).ok_or(Unknown::Unsupported)
+    }
+
     fn function(&self, spec: &FunctionSpec) -> PciFunction {
         let kind = (spec.address, spec.parent, spec.host_bridge.clone(), spec.kind);
         let mut function = PciFunction::unread(kind.0, kind.1, kind.2, kind.3, &Unknown::Unsupported);
         function.vendor = Reading::Known(spec.id.0);
         function.device_id = Reading::Known(spec.id.1);
         function.class = Reading::Known(spec.class);
-        function.numa_node = spec.numa_node.ok_or(Unknown::Unsupported).into();
+        function.numa_node = self.numa_node(spec).into();
         function.slot = spec.slot.clone().ok_or(Unknown::Unsupported).into();
-        // The bus still lists a GPU that fell off it; its registers read as all ones.
-        if self.spec.gpus.iter().zip(0..).any(|(gpu, index)| gpu.pci == spec.address && self.spec.lost(index)) {
-            let gone = Unknown::Failed("the device does not answer".into());
-            function.generation = Reading::Unknown(gone.clone());
-            function.width = Reading::Unknown(gone.clone());
-            function.generation_max = Reading::Unknown(gone.clone());
-            function.width_max = Reading::Unknown(gone);
-            return function;
+        let lost = self.spec.gpus.iter().zip(0..).any(|(gpu, index)| gpu.pci == spec.address && self.spec.lost(index));
+        if lost {
+            // The bus still lists a GPU that fell off it; its registers read as all ones, and the
+            // kernel makes this of them.
+            let says = |word: &str| Unknown::Failed(format!("the kernel says '{word}'"));
+            function.generation = Reading::Unknown(says("Unknown"));
+            function.width = Reading::Unknown(says("63"));
+            function.generation_max = Reading::Unknown(says("Unknown"));
+            function.width_max = Reading::Unknown(says("63"));
+        } else {
+            let now: Reading<_> = self.spec.idle(spec).ok_or(Unknown::Unsupported).into();
+            let max: Reading<_> = spec.max.ok_or(Unknown::Unsupported).into();
+            function.generation = now.clone().map(|link| link.generation);
+            function.width = now.map(|link| link.width);
+            function.generation_max = max.clone().map(|link| link.generation);
+            function.width_max = max.map(|link| link.width);
         }
-        let now: Reading<_> = self.spec.idle(spec).ok_or(Unknown::Unsupported).into();
-        let max: Reading<_> = spec.max.ok_or(Unknown::Unsupported).into();
-        function.generation = now.clone().map(|link| link.generation);
-        function.width = now.map(|link| link.width);
-        function.generation_max = max.clone().map(|link| link.generation);
-        function.width_max = max.map(|link| link.width);
         if !self.spec.host.virtual_machine {
             let errors = self.errors_now(spec);
             function.aer_correctable = Reading::Known(errors.correctable);
@@ -215,7 +222,12 @@ impl SimTelemetry {
             function.iommu_group = group.and_then(|group| u32::try_from(group).ok()).ok_or(Unknown::Unsupported).into();
             let translating = self.spec.host.iommu_translating;
             function.iommu_type = Reading::Known(if translating { "DMA-FQ" } else { "identity" }.into());
-            function.acs_redirect = Reading::Known(spec.acs_redirect);
+            function.acs_redirect = if lost {
+                let why = "configuration space reads all ones: the function does not answer";
+                Reading::Unknown(Unknown::Failed(why.into()))
+            } else {
+                Reading::Known(spec.acs_redirect)
+            };
         }
         function
     }
@@ -242,14 +254,17 @@ impl Telemetry for SimTelemetry {
         let nodes = self.spec.numa_nodes.iter().zip(0..);
         let nodes = nodes.map(|(spec, node)| NumaNode { node, cpus: spec.cpus.clone(), memory_bytes: spec.memory });
         let adapters = self.spec.adapters.iter();
-        PciTree {
+        let adapters = adapters.map(|spec| Adapter { name: spec.name.clone(), kind: spec.kind, pci: spec.pci });
+        let mut tree = PciTree {
             functions: self.spec.pci.iter().map(|function| self.function(function)).collect(),
             numa_nodes: nodes.collect(),
-            adapters: adapters
-                .map(|spec| Adapter { name: spec.name.clone(), kind: spec.kind, pci: spec.pci })
-                .collect(),
+            adapters: adapters.collect(),
             problems: Vec::new(),
-        }
+        };
+        // As the kernel's own list is read.
+        tree.functions.sort_by_key(|function| function.address);
+        tree.adapters.sort_by_key(|adapter| adapter.pci);
+        tree
     }
 
     fn gpu_count(&self) -> Result<u32, HardwareError> {

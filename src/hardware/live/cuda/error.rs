@@ -91,6 +91,20 @@ impl Table {
         if code == code::SUCCESS { Ok(()) } else { Err(self.error(call, code)) }
     }
 
+    /// [`Table::check`] for a call that makes something: success without a handle is an error too,
+    /// since a null stream is the default one and a null pointer must not be written to.
+    ///
+    /// # Errors
+    ///
+    /// What the code says, or that there is no handle.
+    pub fn made<T>(&self, call: &str, code: u32, handle: *mut T) -> Result<*mut T, HardwareError> {
+        self.check(call, code)?;
+        if handle.is_null() {
+            return Err(HardwareError::new(ErrorKind::Other, format!("{call}: reported success and gave nothing")));
+        }
+        Ok(handle)
+    }
+
     /// The error of a code that is not success.
     pub fn error(&self, call: &str, code: u32) -> HardwareError {
         let kind = match code {

@@ -27,7 +27,7 @@ impl Gate {
         let mut words: *mut c_void = std::ptr::null_mut();
         // SAFETY: writes one pointer.
         let result = unsafe { (table.host_allocate)(&raw mut words, 8, HOST_PORTABLE_MAPPED) };
-        table.check("cuMemHostAlloc", result)?;
+        let words = table.made("cuMemHostAlloc", result, words)?;
         // SAFETY: eight bytes, aligned to a page, that were just allocated and that nobody else
         // knows yet.
         unsafe { words.cast::<[u32; 2]>().write([0, 0]) };

@@ -51,14 +51,14 @@ impl Kernels {
             })?;
             // SAFETY: the image is NUL-terminated PTX text, which the driver reads during the call.
             let code = unsafe { (table.module_load)(module, image.as_ptr().cast()) };
-            table.check("cuModuleLoadData", code)?;
+            table.made("cuModuleLoadData", code, *module)?;
         }
         let [gate, spin, copy, pattern] = modules;
         let function = |module, name: &CStr| {
             let mut function = std::ptr::null_mut();
             // SAFETY: the module was loaded above, and the name is NUL-terminated.
             let code = unsafe { (table.module_get_function)(&raw mut function, module, name.as_ptr()) };
-            table.check("cuModuleGetFunction", code).map(|()| Function(function))
+            table.made("cuModuleGetFunction", code, function).map(Function)
         };
         Ok(Self {
             gate: function(gate, c"peerscope_gate")?,

@@ -296,7 +296,7 @@ impl Driver for CudaDriver {
         let mut stream = std::ptr::null_mut();
         // SAFETY: writes one stream handle.
         let result = unsafe { (self.table.stream_create)(&raw mut stream, STREAM_NON_BLOCKING) };
-        self.table.check("cuStreamCreate", result)?;
+        let stream = self.table.made("cuStreamCreate", result, stream)?;
         let mut streams = self.streams.borrow_mut();
         streams.push(stream);
         Ok(Stream { device, id: u32::try_from(streams.len()).unwrap_or(u32::MAX) })
@@ -307,7 +307,7 @@ impl Driver for CudaDriver {
         let mut event = std::ptr::null_mut();
         // SAFETY: writes one event handle; flags 0 keep timing on.
         let result = unsafe { (self.table.event_create)(&raw mut event, 0) };
-        self.table.check("cuEventCreate", result)?;
+        let event = self.table.made("cuEventCreate", result, event)?;
         let mut events = self.events.borrow_mut();
         events.push(event);
         Ok(Event { device, id: u32::try_from(events.len() - 1).unwrap_or(u32::MAX) })
@@ -329,10 +329,14 @@ impl Driver for CudaDriver {
 
     fn elapsed_ns(&self, start: Event, end: Event) -> Result<f64, HardwareError> {
         self.enter(start.device)?;
-        let mut milliseconds = 0_f32;
+        let mut milliseconds = f32::NAN;
         // SAFETY: writes one float; both events are of the current context.
         let result = unsafe { (self.table.event_elapsed)(&raw mut milliseconds, self.event(start)?, self.event(end)?) };
-        self.table.check("cuEventElapsedTime", result).map(|()| f64::from(milliseconds) * 1e6)
+        self.table.check("cuEventElapsedTime", result)?;
+        if milliseconds.is_nan() {
+            return Err(HardwareError::new(ErrorKind::Other, "cuEventElapsedTime: reported success and gave nothing"));
+        }
+        Ok(f64::from(milliseconds) * 1e6)
     }
 
     fn copy(&self, stream: Stream, destination: Buffer, source: Buffer, bytes: u64) -> Result<(), HardwareError> {

@@ -65,7 +65,7 @@ pub fn contexts(
         // SAFETY: writes one context handle, on the stack of this thread. A call that never returns
         // keeps the thread, and so its stack, for as long as the process lives.
         let result = unsafe { (table.primary_context_retain)(&raw mut context, device?) };
-        table.check("cuDevicePrimaryCtxRetain", result).map(|()| Context(context))
+        table.made("cuDevicePrimaryCtxRetain", result, context).map(Context)
     })
 }
 
@@ -115,7 +115,11 @@ pub fn allocate(table: &Table, bytes: usize) -> Result<CUdeviceptr, HardwareErro
     let mut pointer = 0;
     // SAFETY: writes one device pointer; some context is current.
     let result = unsafe { (table.memory_allocate)(&raw mut pointer, bytes) };
-    table.check("cuMemAlloc", result).map(|()| pointer)
+    table.check("cuMemAlloc", result)?;
+    if pointer == 0 {
+        return Err(HardwareError::new(ErrorKind::Other, "cuMemAlloc: reported success and gave nothing"));
+    }
+    Ok(pointer)
 }
 
 /// The UUID as NVML writes it. The newer call gives the UUID of a MIG instance where there is one.

@@ -43,7 +43,7 @@ pub fn read(device: &Device<'static>) -> Result<Vec<NvLink>, Unknown> {
     let raw = Raw::new(device);
     let count = match raw.fields(&[Field { id: COUNT, scope: 0 }]).and_then(|mut values| only(&mut values)) {
         Ok(count) => u32::try_from(count).map_err(|_| decode::unlisted("count of NVLinks", count))?,
-        Err(Unknown::Unsupported) => count_by_asking(device),
+        Err(Unknown::Unsupported) => count_by_asking(|link| device.link_wrapper_for(link).is_active().map(drop))?,
         Err(unknown) => return Err(unknown),
     };
     if count > MOST_LINKS {
@@ -57,10 +57,20 @@ fn only(values: &mut Vec<Result<u64, Unknown>>) -> Result<u64, Unknown> {
     values.pop().unwrap_or(Err(Unknown::Unsupported))
 }
 
-/// Links whose state can be read, from 0 on.
-fn count_by_asking(device: &Device<'static>) -> u32 {
-    let exists = |link: &u32| device.link_wrapper_for(*link).is_active().is_ok();
-    u32::try_from((0..MOST_LINKS).take_while(exists).count()).unwrap_or(0)
+/// Links whose state can be read, from 0 on. Behind the last one NVML says that there is no such
+/// link; any other error is one, and does not make the links fewer.
+fn count_by_asking(state: impl Fn(u32) -> Result<(), NvmlError>) -> Result<u32, Unknown> {
+    for link in 0..MOST_LINKS {
+        match state(link) {
+            Ok(()) => {}
+            Err(NvmlError::InvalidArg) => return Ok(link),
+            Err(error) => match error::unknown(error) {
+                Unknown::Unsupported => return Ok(link),
+                unknown => return Err(unknown),
+            },
+        }
+    }
+    Ok(MOST_LINKS)
 }
 
 /// Values of the per-link fields by field and link.
@@ -173,6 +183,16 @@ mod tests {
         assert_eq!(values.get(STATE, 1, || Ok(9)), Ok(9));
         assert_eq!(values.get(STATE, 2, || Ok(9)), failed);
         assert_eq!(values.get(STATE, 3, || Ok(9)), Ok(9));
+    }
+
+    #[test]
+    fn links_that_cannot_be_read_are_not_links_that_are_not_there() {
+        let four = |link| if link < 4 { Ok(()) } else { Err(NvmlError::InvalidArg) };
+        assert_eq!(count_by_asking(four), Ok(4));
+        assert_eq!(count_by_asking(|_| Err(NvmlError::NotSupported)), Ok(0));
+        assert_eq!(count_by_asking(|_| Ok(())), Ok(MOST_LINKS));
+        let lost = count_by_asking(|link| if link < 2 { Ok(()) } else { Err(NvmlError::GpuLost) });
+        assert!(matches!(lost, Err(Unknown::Failed(why)) if why.contains("(15)")));
     }
 
     #[test]

@@ -21,6 +21,9 @@ use crate::model::snapshot::{Fabric, RemappedRows};
 const _: () = assert!(size_of::<nvmlGpuFabricInfo_v2_t>() == 36 && size_of::<nvmlGpuFabricInfo_t>() == 28);
 const _: () = assert!(size_of::<nvmlFieldValue_t>() == 40 && size_of::<nvmlC2cModeInfo_v1_t>() == 4);
 
+/// What stands in a field's return code before NVML answers: `NVML_ERROR_UNKNOWN`.
+const UNANSWERED: nvmlReturn_t = 999;
+
 type GetNumber = unsafe extern "C" fn(nvmlDevice_t, *mut c_uint) -> nvmlReturn_t;
 
 /// A field of [`Raw::fields`]: its id, and the link or 0.
@@ -162,6 +165,8 @@ impl Raw {
             let mut value: nvmlFieldValue_t = unsafe { mem::zeroed() };
             value.fieldId = field.id;
             value.scopeId = field.scope;
+            // A field that NVML leaves as it was is no answer, and not the number 0.
+            value.nvmlReturn = UNANSWERED;
             value
         };
         let mut values: Vec<_> = fields.iter().map(value).collect();

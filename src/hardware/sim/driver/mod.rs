@@ -199,7 +199,10 @@ impl Driver for SimDriver {
                 Recorded::At(time) => time,
             };
         }
-        Ok(times[1] - times[0])
+        // CUDA tells it as milliseconds in 32 bits.
+        #[allow(clippy::cast_possible_truncation, reason = "CUDA's own type")]
+        let milliseconds = ((times[1] - times[0]) / 1e6) as f32;
+        Ok(f64::from(milliseconds) * 1e6)
     }
 
     fn copy(&self, stream: Stream, destination: Buffer, source: Buffer, bytes: u64) -> Result<(), HardwareError> {

@@ -1,0 +1,74 @@
+//! The real binary over the fake driver: its dynamic loading, its function tables and its unsafe
+//! code run as on a machine with GPUs. CONTRIBUTING.md says how to do the same by hand.
+
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use fake_machine::sysfs;
+use peerscope::hardware::sim::Simulated;
+
+use crate::common::peerscope;
+
+/// The names under which the driver's libraries are looked for.
+pub const CUDA: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
+pub const NVML: [&str; 2] = ["libnvidia-ml.so.1", "libnvidia-ml.so"];
+
+/// A machine with its libraries and the files of its kernel, in a folder that goes when this goes.
+pub struct Fake {
+    folder: tempfile::TempDir,
+    machine: String,
+}
+
+/// A library as cargo builds it with these tests: beside them.
+pub fn library(name: &str) -> PathBuf {
+    let tests = std::env::current_exe().unwrap();
+    let library = tests.parent().unwrap().join(format!("libfake_{name}.so"));
+    assert!(library.exists(), "{} was not built", library.display());
+    library
+}
+
+impl Fake {
+    /// A built-in machine, or the one of this description.
+    pub fn new(machine: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        for place in ["lib", "root", "state"] {
+            std::fs::create_dir(folder.path().join(place)).unwrap();
+        }
+        let fake = Self { folder, machine: machine.to_owned() };
+        for (name, library) in CUDA.map(|name| (name, "cuda")).into_iter().chain(NVML.map(|name| (name, "nvml"))) {
+            fake.install(name, &self::library(library));
+        }
+        sysfs::write(&fake.path("root"), &Simulated::find(machine).unwrap().spec).unwrap();
+        fake
+    }
+
+    fn path(&self, place: &str) -> PathBuf {
+        self.folder.path().join(place)
+    }
+
+    /// The folder in which the libraries keep what they were asked.
+    pub fn state(&self) -> PathBuf {
+        self.path("state")
+    }
+
+    /// Installs a library under this name, in the place of one that is there.
+    pub fn install(&self, name: &str, library: &Path) {
+        let place = self.path("lib").join(name);
+        let _ = std::fs::remove_file(&place);
+        symlink(library, place).unwrap();
+    }
+
+    /// The binary with this machine as the live one.
+    pub fn command<S: AsRef<str>>(&self, args: &[S]) -> Command {
+        let mut command = peerscope(args);
+        command
+            .env("LD_LIBRARY_PATH", self.path("lib"))
+            .env("PEERSCOPE_FSROOT", self.path("root"))
+            .env(fake_machine::MACHINE, &self.machine)
+            .env(fake_machine::STATE, self.state())
+            .env_remove(fake_machine::FAULTS)
+            .env_remove("CUDA_VISIBLE_DEVICES");
+        command
+    }
+}

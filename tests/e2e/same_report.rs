@@ -1,0 +1,154 @@
+//! One description, two ways: through the simulated machine (`--machine NAME`), and through the live
+//! code over the fake driver. Both must give the same report. A difference is a mistake in the live
+//! code, in the simulation or in the fake.
+
+use serde_json::Value;
+
+use peerscope::hardware::sim::builtin;
+
+use crate::common::{check, finish, run, with};
+use crate::fake::Fake;
+
+/// Figures may differ by this share and this much: CUDA gives times as milliseconds in 32 bits.
+const SHARE: f64 = 1e-4;
+const MUCH: f64 = 0.005;
+
+#[test]
+fn every_built_in_machine_gives_the_same_report_through_the_live_code() {
+    for machine in builtin::names() {
+        let gpus = builtin::get(machine).unwrap().gpus.len();
+        // A minute for nothing that a smaller one does not show.
+        if gpus > 16 {
+            continue;
+        }
+        let fake = Fake::new(machine);
+        let large = gpus > 4;
+        for profile in ["quick", "standard"].iter().take(if large { 1 } else { 2 }) {
+            let args = with(check(machine, profile), &["--format", "json"]);
+            let simulated = run(&args);
+            let live = finish(&mut fake.command(&live(&args)));
+            assert_eq!(live.code, simulated.code, "{machine}, {profile}");
+            assert_eq!(live.stderr, "", "{machine}, {profile}");
+            assert_same(&format!("{machine}, {profile}"), simulated.json(), live.json());
+        }
+    }
+}
+
+#[test]
+fn topo_says_the_same_through_the_live_code() {
+    for machine in builtin::names() {
+        let args: Vec<String> = ["topo", "--machine", machine, "--format", "json"].map(String::from).into();
+        let (simulated, live) = (run(&args), finish(&mut Fake::new(machine).command(&live(&args))));
+        assert_eq!(live.code, simulated.code, "{machine}");
+        let text = |report: &Value, key: &str| report["topology"][key].clone();
+        let (simulated, live) = (simulated.json(), live.json());
+        for key in ["pairs", "routes"] {
+            assert_eq!(text(&live, key), text(&simulated, key), "{machine}");
+        }
+    }
+}
+
+#[test]
+fn a_process_that_sees_some_gpus_only_says_so() {
+    let fake = Fake::new("h200x2");
+    let args = ["check", "--profile", "quick", "--format", "json"];
+    let ran = finish(fake.command(&args).env("CUDA_VISIBLE_DEVICES", "1"));
+    assert_eq!(ran.code, Some(3), "{ran:?}");
+    let devices = ran.json()["measurements"]["driver"]["devices"].clone();
+    assert!(devices[0]["failure"].as_str().unwrap().contains("CUDA_VISIBLE_DEVICES is '1'"), "{devices}");
+    assert_eq!((&devices[1]["failure"], &devices[1]["ordinal"]), (&Value::Null, &Value::from(0)));
+    // Another order than NVML's: nothing may be joined by index.
+    let swapped = finish(fake.command(&args).env("CUDA_VISIBLE_DEVICES", "1,0"));
+    assert_eq!(swapped.code, Some(0), "{swapped:?}");
+    assert_eq!(swapped.json()["measurements"]["driver"]["devices"][0]["ordinal"], 1);
+}
+
+#[test]
+fn nothing_is_called_that_the_fake_does_not_know() {
+    for (machine, profile) in [("demo", "quick"), ("h200x2", "full"), ("gpu-lost", "standard")] {
+        let fake = Fake::new(machine);
+        finish(&mut fake.command(&["check", "--profile", profile, "--format", "json"]));
+        finish(&mut fake.command(&["topo"]));
+        let names = std::fs::read_dir(fake.state()).unwrap().map(|entry| entry.unwrap().file_name());
+        let unexpected: Vec<_> = names.filter(|name| name.to_string_lossy().ends_with(".unexpected")).collect();
+        assert!(unexpected.is_empty(), "{machine}: {unexpected:?}");
+    }
+}
+
+/// The same arguments for the live machine.
+fn live(args: &[String]) -> Vec<String> {
+    let at = args.iter().position(|arg| arg == "--machine").unwrap();
+    let mut args = args.to_vec();
+    "live".clone_into(&mut args[at + 1]);
+    args
+}
+
+fn assert_same(what: &str, mut simulated: Value, mut live: Value) {
+    blank(&mut simulated);
+    blank(&mut live);
+    let mut differences = Vec::new();
+    compare("", &simulated, &live, &mut differences);
+    assert!(differences.is_empty(), "{what}: simulated, and live over the fake driver:\n{}", differences.join("\n"));
+}
+
+/// Takes out what must differ: times, the host's own clock, how often something was read.
+fn blank(report: &mut Value) {
+    let top = report.as_object_mut().unwrap();
+    for key in ["machine", "started_at", "timing"] {
+        assert!(top.remove(key).is_some(), "{key}");
+    }
+    for finding in report["findings"].as_array_mut().unwrap() {
+        if let Some(evidence) = finding["evidence"].as_object_mut() {
+            evidence.remove("readings");
+            evidence.remove("driver_start_seconds");
+        }
+    }
+    if let Some(driver) = report["measurements"]["driver"].as_object_mut() {
+        driver.remove("start_seconds");
+    }
+    for (table, key) in [("peer", "host_blocked_us"), ("overlap", "host_blocked_us"), ("links", "readings")] {
+        let cells = report["measurements"][table].as_array_mut();
+        cells.into_iter().flatten().for_each(|cell| drop(cell.as_object_mut().unwrap().remove(key)));
+    }
+}
+
+fn compare(path: &str, simulated: &Value, live: &Value, differences: &mut Vec<String>) {
+    let same = match (simulated, live) {
+        (Value::Object(one), Value::Object(other)) => {
+            for key in one.keys().chain(other.keys().filter(|key| !one.contains_key(*key))) {
+                let missing = &Value::String("(no such key)".into());
+                let of = |map: &serde_json::Map<String, Value>| map.get(key).unwrap_or(missing).clone();
+                compare(&format!("{path}/{key}"), &of(one), &of(other), differences);
+            }
+            true
+        }
+        (Value::Array(one), Value::Array(other)) if one.len() == other.len() => {
+            for (at, (one, other)) in one.iter().zip(other).enumerate() {
+                compare(&format!("{path}/{at}"), one, other, differences);
+            }
+            true
+        }
+        (Value::Number(one), Value::Number(other)) => {
+            let (one, other) = (one.as_f64().unwrap(), other.as_f64().unwrap());
+            (one - other).abs() <= SHARE * one.abs().max(other.abs()) + MUCH
+        }
+        (Value::String(one), Value::String(other)) => one == other || same_error(one, other),
+        (one, other) => one == other,
+    };
+    if !same {
+        differences.push(format!("{path}\n    {simulated}\n    {live}"));
+    }
+}
+
+/// Whether two sentences tell of the same error: the live code puts CUDA's own name of it and the
+/// way out beside call and code.
+fn same_error(one: &str, other: &str) -> bool {
+    let essence = |text: &str| -> Vec<String> {
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+        let call = |word: &str| word.starts_with("cu") && word.chars().nth(2).is_some_and(char::is_uppercase);
+        let number = |word: &str| word.chars().all(|c| c.is_ascii_digit());
+        words.filter(|word| call(word) || number(word)).map(String::from).collect()
+    };
+    let essence = (essence(one), essence(other));
+    essence.0 == essence.1 && essence.0.iter().any(|word| word.starts_with("cu"))
+}

@@ -1,0 +1,290 @@
+//! The exported functions. Each is counted and may be told to go wrong (see `fake_machine::plan`)
+//! before it does anything.
+
+#![allow(non_snake_case, missing_docs, reason = "the names are the driver's own")]
+
+use std::alloc::{Layout, alloc_zeroed};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use cudarc::driver::sys::CUuuid;
+use fake_machine::Calls;
+
+use crate::state::{self, Kernel, code, code_of, current, with};
+use crate::words;
+
+static CALLS: LazyLock<Calls> = LazyLock::new(|| Calls::new("cuda", FUNCTIONS));
+
+/// The error that broke the contexts: from then on every call that needs one gives it.
+static BROKEN: AtomicU32 = AtomicU32::new(0);
+
+/// Errors that a context does not survive.
+const fn is_sticky(code: u32) -> bool {
+    matches!(code, 214 | 220 | 700 | 702 | 714..=719)
+}
+
+fn call(function: usize, work: impl FnOnce() -> Result<(), u32>) -> u32 {
+    let planned = CALLS.enter(function);
+    let name = FUNCTIONS[function];
+    let needs_context = !(name.starts_with("cuGetError") || name.starts_with("cuDevice") || name == "cuInit");
+    let broken = BROKEN.load(Ordering::Relaxed);
+    if needs_context && broken != 0 {
+        return broken;
+    }
+    let code = planned.unwrap_or_else(|| work().err().unwrap_or(0));
+    if needs_context && is_sticky(code) {
+        BROKEN.store(code, Ordering::Relaxed);
+    }
+    code
+}
+
+/// Writes a result where the caller wants it.
+fn put<T>(to: *mut T, value: T) -> Result<(), u32> {
+    if to.is_null() {
+        return Err(code::INVALID_VALUE);
+    }
+    // SAFETY: the function's C signature demands a pointer to such a value.
+    unsafe { to.write(value) };
+    Ok(())
+}
+
+/// An argument of a kernel.
+fn argument<T: Copy>(arguments: *mut *mut c_void, index: usize) -> T {
+    // SAFETY: cuLaunchKernel takes an array of pointers, one to each of the kernel's parameters,
+    // whose types are those of probes/kernels.
+    unsafe { arguments.add(index).read().cast::<T>().read_unaligned() }
+}
+
+fn text<'a>(from: *const c_char) -> Result<&'a str, u32> {
+    if from.is_null() {
+        return Err(code::INVALID_VALUE);
+    }
+    // SAFETY: the function's C signature demands a NUL-terminated string.
+    unsafe { CStr::from_ptr(from) }.to_str().map_err(|_| code::INVALID_VALUE)
+}
+
+fn uuid(to: *mut CUuuid, device: c_int) -> Result<(), u32> {
+    let text = with(|fake| {
+        let device = fake.device(device)?;
+        let info = fake.driver().devices().iter().find(|info| info.device == device);
+        info.and_then(|info| info.uuid.clone()).ok_or(code::NOT_SUPPORTED)
+    })?;
+    let digits: String = text.trim_start_matches("GPU-").chars().filter(char::is_ascii_hexdigit).collect();
+    let number = u128::from_str_radix(&digits, 16).map_err(|_| 999_u32)?;
+    #[allow(clippy::cast_possible_wrap, reason = "C's characters")]
+    put(to, CUuuid { bytes: number.to_be_bytes().map(|byte| byte as c_char) })
+}
+
+macro_rules! exports {
+    ($( fn $name:ident($($argument:ident: $type:ty),* $(,)?) $body:block )*) => {
+        /// The functions that are exported.
+        pub const FUNCTIONS: &[&str] = &[$(stringify!($name)),*];
+
+        #[allow(non_camel_case_types, clippy::enum_variant_names, reason = "the driver's names")]
+        enum Function { $($name),* }
+
+        $(
+            /// # Safety
+            ///
+            /// As cuda.h has it.
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $name($($argument: $type),*) -> u32 {
+                call(Function::$name as usize, || $body)
+            }
+        )*
+    };
+}
+
+exports! {
+    fn cuInit(_flags: c_uint) { state::init() }
+
+    fn cuDeviceGetCount(count: *mut c_int) {
+        with(|fake| put(count, c_int::try_from(fake.count()).unwrap_or(0)))
+    }
+
+    fn cuDeviceGet(device: *mut c_int, ordinal: c_int) {
+        with(|fake| fake.device(ordinal).and_then(|_| put(device, ordinal)))
+    }
+
+    fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, device: c_int) {
+        // Multiprocessors; nothing else is asked for, and how many there are changes nothing here.
+        with(|fake| match attribute {
+            16 => fake.device(device).and_then(|_| put(value, 132)),
+            _ => Err(code::INVALID_VALUE),
+        })
+    }
+
+    fn cuDeviceGetPCIBusId(to: *mut c_char, length: c_int, device: c_int) {
+        let address = with(|fake| {
+            let device = fake.device(device)?;
+            let info = fake.driver().devices().iter().find(|info| info.device == device);
+            info.and_then(|info| info.pci).ok_or(code::NOT_SUPPORTED)
+        })?;
+        let bytes = format!("{address}\0").into_bytes();
+        if usize::try_from(length).is_ok_and(|length| length < bytes.len()) {
+            return Err(code::INVALID_VALUE);
+        }
+        // SAFETY: the caller gives room for `length` characters.
+        unsafe { to.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        Ok(())
+    }
+
+    fn cuDeviceGetUuid(to: *mut CUuuid, device: c_int) { uuid(to, device) }
+
+    fn cuDeviceGetUuid_v2(to: *mut CUuuid, device: c_int) { uuid(to, device) }
+
+    fn cuDeviceCanAccessPeer(possible: *mut c_int, device: c_int, peer: c_int) {
+        with(|fake| {
+            let (device, peer) = (fake.device(device)?, fake.device(peer)?);
+            put(possible, fake.driver().can_access_peer(device, peer).map_err(code_of)?.into())
+        })
+    }
+
+    fn cuDevicePrimaryCtxRetain(context: *mut *mut c_void, device: c_int) {
+        with(|fake| put(context, fake.retain(fake.device(device)?)?))
+    }
+
+    fn cuCtxSetCurrent(context: *mut c_void) { with(|fake| fake.set_current(context)) }
+
+    fn cuCtxEnablePeerAccess(peer: *mut c_void, _flags: c_uint) { with(|fake| fake.peer(peer, true)) }
+
+    fn cuCtxDisablePeerAccess(peer: *mut c_void) { with(|fake| fake.peer(peer, false)) }
+
+    fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) {
+        let memory = with(|fake| fake.memory())?;
+        put(free, usize::try_from(memory.0).unwrap_or(0))?;
+        put(total, usize::try_from(memory.1).unwrap_or(0))
+    }
+
+    fn cuMemAlloc_v2(address: *mut u64, bytes: usize) {
+        with(|fake| put(address, fake.allocate(bytes as u64)?))
+    }
+
+    fn cuMemFree_v2(address: u64) { with(|fake| fake.free(address)) }
+
+    fn cuMemHostAlloc(address: *mut *mut c_void, bytes: usize, _flags: c_uint) {
+        current()?;
+        let layout = Layout::from_size_align(bytes.max(1), 4096).map_err(|_| code::INVALID_VALUE)?;
+        // SAFETY: the size is not zero. Nobody frees it: the gate's words live as long as the process.
+        let memory = unsafe { alloc_zeroed(layout) };
+        // The address comes back as a number, in the arguments of the gate kernel.
+        memory.expose_provenance();
+        if memory.is_null() { Err(code::OUT_OF_MEMORY) } else { put(address, memory.cast()) }
+    }
+
+    fn cuMemcpyHtoD_v2(to: u64, from: *const c_void, bytes: usize) {
+        with(|fake| {
+            let held = fake.bytes(to, bytes)?;
+            // SAFETY: the caller has so many bytes to read.
+            held.copy_from_slice(unsafe { std::slice::from_raw_parts(from.cast(), bytes) });
+            Ok(())
+        })
+    }
+
+    fn cuMemcpyDtoH_v2(to: *mut c_void, from: u64, bytes: usize) {
+        with(|fake| {
+            let held = fake.bytes(from, bytes)?;
+            // SAFETY: the caller has room for so many bytes.
+            unsafe { to.cast::<u8>().copy_from_nonoverlapping(held.as_ptr(), bytes) };
+            Ok(())
+        })
+    }
+
+    fn cuMemcpyPeerAsync(
+        to: u64,
+        to_context: *mut c_void,
+        from: u64,
+        from_context: *mut c_void,
+        bytes: usize,
+        stream: *mut c_void,
+    ) {
+        with(|fake| {
+            for (address, context) in [(to, to_context), (from, from_context)] {
+                if !fake.belongs(address, fake.context(context)?) {
+                    return Err(code::INVALID_VALUE);
+                }
+            }
+            fake.copy(to, from, bytes as u64, stream)
+        })
+    }
+
+    fn cuStreamCreate(stream: *mut *mut c_void, _flags: c_uint) {
+        with(|fake| put(stream, fake.create_stream()?))
+    }
+
+    fn cuStreamSynchronize(stream: *mut c_void) {
+        with(|fake| fake.driver().synchronize(fake.stream(stream)?).map_err(code_of))
+    }
+
+    fn cuStreamWaitEvent(stream: *mut c_void, event: *mut c_void, _flags: c_uint) {
+        with(|fake| fake.driver().wait(fake.stream(stream)?, fake.event(event)?).map_err(code_of))
+    }
+
+    fn cuStreamWaitValue32_v2(stream: *mut c_void, address: u64, value: u32, _flags: c_uint) {
+        with(|fake| fake.hold(stream, address, value, 0))
+    }
+
+    fn cuEventCreate(event: *mut *mut c_void, _flags: c_uint) {
+        with(|fake| put(event, fake.create_event()?))
+    }
+
+    fn cuEventRecord(event: *mut c_void, stream: *mut c_void) {
+        with(|fake| fake.driver().record(fake.event(event)?, fake.stream(stream)?).map_err(code_of))
+    }
+
+    fn cuEventSynchronize(event: *mut c_void) {
+        with(|fake| fake.driver().synchronize_event(fake.event(event)?).map_err(code_of))
+    }
+
+    fn cuEventElapsedTime(milliseconds: *mut f32, start: *mut c_void, end: *mut c_void) {
+        let ns = with(|fake| fake.driver().elapsed_ns(fake.event(start)?, fake.event(end)?).map_err(code_of))?;
+        #[allow(clippy::cast_possible_truncation, reason = "the driver's own type")]
+        put(milliseconds, (ns / 1e6) as f32)
+    }
+
+    fn cuModuleLoadData(module: *mut *mut c_void, image: *const c_void) {
+        let image = text(image.cast())?;
+        with(|fake| put(module, fake.load(image)?))
+    }
+
+    fn cuModuleGetFunction(function: *mut *mut c_void, module: *mut c_void, name: *const c_char) {
+        let name = text(name)?;
+        with(|fake| put(function, fake.function(module, name)?))
+    }
+
+    fn cuLaunchKernel(
+        function: *mut c_void,
+        blocks: c_uint,
+        blocks_y: c_uint,
+        blocks_z: c_uint,
+        threads: c_uint,
+        threads_y: c_uint,
+        threads_z: c_uint,
+        _shared: c_uint,
+        stream: *mut c_void,
+        arguments: *mut *mut c_void,
+        _extra: *mut *mut c_void,
+    ) {
+        if [blocks, blocks_y, blocks_z, threads, threads_y, threads_z].contains(&0) || arguments.is_null() {
+            return Err(code::INVALID_VALUE);
+        }
+        let number = |index| argument::<u64>(arguments, index);
+        with(|fake| match fake.kernel(function)? {
+            Kernel::Gate => fake.hold(stream, number(0), argument(arguments, 1), number(3)),
+            Kernel::Spin => fake.spin(stream, number(0)),
+            Kernel::Copy => fake.kernel_copy(stream, number(0), number(1), number(2) * 16),
+            Kernel::Fill => fake.fill(number(0), number(1) * 8, number(2)),
+            Kernel::Poison => fake.poison(number(0), number(1) * 8, number(2)),
+            Kernel::Check => fake.check(number(0), number(1) * 8, number(2), number(3), number(4)),
+        })
+    }
+
+    fn cuGetErrorName(code: u32, to: *mut *const c_char) {
+        put(to, words::of(code).ok_or(code::INVALID_VALUE)?.0.as_ptr())
+    }
+
+    fn cuGetErrorString(code: u32, to: *mut *const c_char) {
+        put(to, words::of(code).ok_or(code::INVALID_VALUE)?.1.as_ptr())
+    }
+}

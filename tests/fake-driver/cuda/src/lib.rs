@@ -1,0 +1,22 @@
+//! A CUDA driver library that answers from a machine description: the functions that peerscope
+//! calls, with their C signatures, over the simulated driver.
+//!
+//! Handles are numbers in disguise and checked; device pointers are looked up. What the simulated
+//! driver does not know of is done here: real bytes for the check kernel's counts, the gate's flag
+//! in host memory, kernels by name. Errors of the simulated driver become their codes.
+
+#![allow(clippy::missing_safety_doc, reason = "cuda.h documents the functions")]
+
+mod exports;
+mod state;
+mod words;
+
+pub use exports::FUNCTIONS;
+
+use cudarc::driver::sys;
+
+// The sizes of cuda.h, on 64-bit machines.
+const _: () = assert!(size_of::<sys::CUuuid>() == 16 && size_of::<sys::CUdeviceptr>() == 8);
+const _: () = assert!(size_of::<sys::CUdevice>() == 4 && size_of::<sys::CUcontext>() == 8);
+const _: () = assert!(size_of::<sys::CUstream>() == 8 && size_of::<sys::CUevent>() == 8);
+const _: () = assert!(size_of::<sys::CUmodule>() == 8 && size_of::<sys::CUfunction>() == 8);

@@ -1,0 +1,422 @@
+//! What the fake driver remembers: which handle is what, small memory that is read and written by
+//! the host, and the gates that are shut.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, HashSet};
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use fake_machine::code_in;
+use peerscope::hardware::{Buffer, Device, Driver, ErrorKind, Event, HardwareError, Stream, sim};
+
+/// Codes of cuda.h that the fake gives by itself.
+pub mod code {
+    pub const INVALID_VALUE: u32 = 1;
+    pub const OUT_OF_MEMORY: u32 = 2;
+    pub const NOT_INITIALIZED: u32 = 3;
+    pub const INVALID_DEVICE: u32 = 101;
+    pub const INVALID_CONTEXT: u32 = 201;
+    pub const INVALID_HANDLE: u32 = 400;
+    pub const NOT_FOUND: u32 = 500;
+    pub const PEER_ACCESS_ALREADY_ENABLED: u32 = 704;
+    pub const PEER_ACCESS_NOT_ENABLED: u32 = 705;
+    pub const NOT_SUPPORTED: u32 = 801;
+}
+
+/// Handles are these and a number, so that one kind is never taken for another.
+const CONTEXTS: usize = 0xc0_0000;
+const STREAMS: usize = 0x51_0000;
+const EVENTS: usize = 0xe0_0000;
+const MODULES: usize = 0x30_0000;
+const FUNCTIONS: usize = 0xf0_0000;
+/// Distance between handles of a kind.
+const STEP: usize = 16;
+/// The most handles of a kind.
+const MOST: usize = 0x1_0000 / STEP * 4;
+
+/// Allocations up to this size hold real bytes and take nothing of the simulated memory.
+const SMALL: u64 = 4096;
+
+/// The fake driver, once `cuInit` has succeeded.
+static FAKE: Mutex<Option<Fake>> = Mutex::new(None);
+
+thread_local! {
+    static CURRENT: Cell<Option<Device>> = const { Cell::new(None) };
+}
+
+/// Device memory.
+struct Allocation {
+    device: Device,
+    bytes: u64,
+    holds: Holds,
+}
+
+enum Holds {
+    Simulated(Buffer),
+    Bytes(Vec<u8>),
+}
+
+/// A stream that waits for a word in host memory.
+struct Shut {
+    flag: u64,
+    generation: u32,
+    expired: u64,
+}
+
+/// A kernel of peerscope's.
+#[derive(Debug, Clone, Copy)]
+pub enum Kernel {
+    Gate,
+    Spin,
+    Copy,
+    Fill,
+    Poison,
+    Check,
+}
+
+impl Kernel {
+    fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "peerscope_gate" => Self::Gate,
+            "peerscope_spin" => Self::Spin,
+            "peerscope_copy" => Self::Copy,
+            "peerscope_fill" => Self::Fill,
+            "peerscope_poison" => Self::Poison,
+            "peerscope_check" => Self::Check,
+            _ => return None,
+        })
+    }
+}
+
+/// See the module's documentation.
+pub struct Fake {
+    driver: Box<dyn Driver>,
+    /// The simulated devices that are shown, in CUDA's order.
+    shown: Vec<Device>,
+    memory: BTreeMap<u64, Allocation>,
+    next_address: u64,
+    streams: Vec<Stream>,
+    events: Vec<Event>,
+    /// The entries of each module.
+    modules: Vec<Vec<String>>,
+    functions: Vec<Kernel>,
+    peers: HashSet<(Device, Device)>,
+    shut: Vec<Shut>,
+}
+
+// SAFETY: the simulated driver is plain data without threads of its own; it is only ever used
+// under the mutex around it.
+unsafe impl Send for Fake {}
+
+/// The code of an error of the simulated driver.
+#[allow(clippy::needless_pass_by_value, reason = "for map_err")]
+pub fn code_of(error: HardwareError) -> u32 {
+    match error.kind {
+        ErrorKind::OutOfMemory => code::OUT_OF_MEMORY,
+        ErrorKind::Unsupported if !error.message.contains(" error ") => code::NOT_SUPPORTED,
+        _ => code_in(&error.message),
+    }
+}
+
+fn handle(kind: usize, index: usize) -> *mut c_void {
+    std::ptr::without_provenance_mut(kind + index * STEP)
+}
+
+fn index(kind: usize, handle: *const c_void) -> Option<usize> {
+    let offset = handle.addr().checked_sub(kind)?;
+    (offset.is_multiple_of(STEP) && offset / STEP < MOST).then_some(offset / STEP)
+}
+
+/// The word at an address of host memory.
+fn word(address: u64) -> &'static AtomicU32 {
+    // SAFETY: the address came from cuMemHostAlloc, whose memory is never freed, and both sides
+    // treat its words as atomic.
+    unsafe { &*std::ptr::with_exposed_provenance::<AtomicU32>(address as usize) }
+}
+
+/// The device whose context is current.
+pub fn current() -> Result<Device, u32> {
+    CURRENT.get().ok_or(code::INVALID_CONTEXT)
+}
+
+/// Runs something with the driver, after opening the gates whose time has come.
+pub fn with<T>(work: impl FnOnce(&mut Fake) -> Result<T, u32>) -> Result<T, u32> {
+    let mut fake = FAKE.lock().unwrap_or_else(PoisonError::into_inner);
+    let fake = fake.as_mut().ok_or(code::NOT_INITIALIZED)?;
+    fake.open_gates();
+    let result = work(fake);
+    if fake.driver.expired() {
+        for shut in fake.shut.drain(..).filter(|shut| shut.expired != 0) {
+            word(shut.expired).store(1, Ordering::Release);
+        }
+    }
+    result
+}
+
+/// Starts the driver.
+pub fn init() -> Result<(), u32> {
+    let mut fake = FAKE.lock().unwrap_or_else(PoisonError::into_inner);
+    if fake.is_some() {
+        return Ok(());
+    }
+    let spec = fake_machine::machine().map_err(|_| 999_u32)?;
+    let driver = sim::driver(spec).map_err(code_of)?;
+    let mut shown: Vec<Device> = driver.devices().iter().map(|info| info.device).collect();
+    if let Ok(mask) = std::env::var("CUDA_VISIBLE_DEVICES") {
+        shown = visible(&mask, &shown);
+    }
+    if shown.is_empty() {
+        return Err(100);
+    }
+    *fake = Some(Fake {
+        driver,
+        shown,
+        memory: BTreeMap::new(),
+        next_address: 0x7f00_0000_0000,
+        streams: Vec::new(),
+        events: Vec::new(),
+        modules: Vec::new(),
+        functions: Vec::new(),
+        peers: HashSet::new(),
+        shut: Vec::new(),
+    });
+    Ok(())
+}
+
+/// The devices of a list of indices; an entry that is none hides all after it, as CUDA has it.
+fn visible(mask: &str, all: &[Device]) -> Vec<Device> {
+    let chosen = mask.split(',').map_while(|entry| all.get(entry.trim().parse::<usize>().ok()?).copied());
+    chosen.collect()
+}
+
+impl Fake {
+    pub fn count(&self) -> usize {
+        self.shown.len()
+    }
+
+    /// The simulated device of a handle.
+    pub fn device(&self, device: i32) -> Result<Device, u32> {
+        let shown = usize::try_from(device).ok().and_then(|device| self.shown.get(device));
+        shown.copied().ok_or(code::INVALID_DEVICE)
+    }
+
+    pub fn driver(&self) -> &dyn Driver {
+        &*self.driver
+    }
+
+    /// Creates the context of a device.
+    pub fn retain(&self, device: Device) -> Result<*mut c_void, u32> {
+        let opened = self.driver.open(&[device]).pop().ok_or(999_u32)?;
+        opened.map_err(code_of)?;
+        Ok(handle(CONTEXTS, device.0 as usize + 1))
+    }
+
+    /// The device of a context.
+    pub fn context(&self, context: *const c_void) -> Result<Device, u32> {
+        let device = index(CONTEXTS, context).and_then(|index| u32::try_from(index.checked_sub(1)?).ok());
+        device.map(Device).filter(|device| self.shown.contains(device)).ok_or(code::INVALID_CONTEXT)
+    }
+
+    pub fn set_current(&self, context: *const c_void) -> Result<(), u32> {
+        let device = if context.is_null() { None } else { Some(self.context(context)?) };
+        CURRENT.set(device);
+        Ok(())
+    }
+
+    /// Lets the current device reach a peer, or no longer. The driver gives an error where that is
+    /// so already.
+    pub fn peer(&mut self, peer: *const c_void, enable: bool) -> Result<(), u32> {
+        let pair = (current()?, self.context(peer)?);
+        match (enable, self.peers.contains(&pair)) {
+            (true, true) => return Err(code::PEER_ACCESS_ALREADY_ENABLED),
+            (false, false) => return Err(code::PEER_ACCESS_NOT_ENABLED),
+            _ => self.driver.set_peer_access(pair.0, pair.1, enable).map_err(code_of)?,
+        }
+        if enable {
+            self.peers.insert(pair)
+        } else {
+            self.peers.remove(&pair)
+        };
+        Ok(())
+    }
+
+    pub fn allocate(&mut self, bytes: u64) -> Result<u64, u32> {
+        let device = current()?;
+        if bytes == 0 {
+            return Err(code::INVALID_VALUE);
+        }
+        let holds = if bytes <= SMALL {
+            Holds::Bytes(vec![0xa5; usize::try_from(bytes).map_err(|_| code::OUT_OF_MEMORY)?])
+        } else {
+            Holds::Simulated(self.driver.allocate(device, bytes).map_err(code_of)?)
+        };
+        let address = self.next_address;
+        self.next_address += bytes.next_multiple_of(2 << 20);
+        self.memory.insert(address, Allocation { device, bytes, holds });
+        Ok(address)
+    }
+
+    pub fn free(&mut self, address: u64) -> Result<(), u32> {
+        let allocation = self.memory.remove(&address).ok_or(code::INVALID_VALUE)?;
+        match allocation.holds {
+            Holds::Simulated(buffer) => self.driver.free(buffer).map_err(code_of),
+            Holds::Bytes(_) => Ok(()),
+        }
+    }
+
+    /// The simulated buffer that begins at an address and has at least this many bytes.
+    fn buffer(&self, address: u64, bytes: u64) -> Result<Buffer, u32> {
+        match self.memory.get(&address) {
+            Some(Allocation { holds: Holds::Simulated(buffer), .. }) if bytes <= buffer.bytes => Ok(*buffer),
+            _ => Err(code::INVALID_VALUE),
+        }
+    }
+
+    /// The bytes at an address of small memory.
+    pub fn bytes(&mut self, address: u64, bytes: usize) -> Result<&mut [u8], u32> {
+        match self.memory.get_mut(&address) {
+            Some(Allocation { holds: Holds::Bytes(held), .. }) => held.get_mut(..bytes).ok_or(code::INVALID_VALUE),
+            _ => Err(code::INVALID_VALUE),
+        }
+    }
+
+    pub fn create_stream(&mut self) -> Result<*mut c_void, u32> {
+        self.streams.push(self.driver.create_stream(current()?).map_err(code_of)?);
+        Ok(handle(STREAMS, self.streams.len() - 1))
+    }
+
+    pub fn stream(&self, stream: *const c_void) -> Result<Stream, u32> {
+        if stream.is_null() {
+            return Ok(Stream::default_of(current()?));
+        }
+        index(STREAMS, stream).and_then(|index| self.streams.get(index)).copied().ok_or(code::INVALID_HANDLE)
+    }
+
+    pub fn create_event(&mut self) -> Result<*mut c_void, u32> {
+        self.events.push(self.driver.create_event(current()?).map_err(code_of)?);
+        Ok(handle(EVENTS, self.events.len() - 1))
+    }
+
+    pub fn event(&self, event: *const c_void) -> Result<Event, u32> {
+        index(EVENTS, event).and_then(|index| self.events.get(index)).copied().ok_or(code::INVALID_HANDLE)
+    }
+
+    /// Copies by a copy engine.
+    pub fn copy(&self, to: u64, from: u64, bytes: u64, stream: *const c_void) -> Result<(), u32> {
+        let (to, from) = (self.buffer(to, bytes)?, self.buffer(from, bytes)?);
+        self.driver.copy(self.stream(stream)?, to, from, bytes).map_err(code_of)
+    }
+
+    /// Loads an image: PTX, of which only the names of its entries matter here.
+    pub fn load(&mut self, image: &str) -> Result<*mut c_void, u32> {
+        if let Some(failure) = self.driver.kernels_failure() {
+            return Err(code_of(failure));
+        }
+        let entries = image.lines().filter_map(|line| line.trim().strip_prefix(".visible .entry "));
+        self.modules.push(entries.map(|entry| entry.trim_end_matches('(').trim().to_owned()).collect());
+        Ok(handle(MODULES, self.modules.len() - 1))
+    }
+
+    pub fn function(&mut self, module: *const c_void, name: &str) -> Result<*mut c_void, u32> {
+        let module = index(MODULES, module).and_then(|index| self.modules.get(index)).ok_or(code::INVALID_HANDLE)?;
+        let there = module.iter().any(|entry| entry == name);
+        self.functions.push(Kernel::named(name).filter(|_| there).ok_or(code::NOT_FOUND)?);
+        Ok(handle(FUNCTIONS, self.functions.len() - 1))
+    }
+
+    pub fn kernel(&self, function: *const c_void) -> Result<Kernel, u32> {
+        index(FUNCTIONS, function).and_then(|index| self.functions.get(index)).copied().ok_or(code::INVALID_HANDLE)
+    }
+
+    /// Holds a stream until the word at `flag` has reached a generation.
+    pub fn hold(&mut self, stream: *const c_void, flag: u64, generation: u32, expired: u64) -> Result<(), u32> {
+        let stream = self.stream(stream)?;
+        if flag == 0 {
+            return Err(code::INVALID_VALUE);
+        }
+        let shut = Shut { flag, generation, expired };
+        if !shut.is_open() {
+            self.driver.hold(stream).map_err(code_of)?;
+            self.shut.push(shut);
+        }
+        Ok(())
+    }
+
+    fn open_gates(&mut self) {
+        if !self.shut.is_empty() && self.shut.iter().all(Shut::is_open) {
+            self.driver.release();
+            self.shut.clear();
+        }
+    }
+
+    pub fn spin(&self, stream: *const c_void, nanoseconds: u64) -> Result<(), u32> {
+        let stream = self.stream(stream)?;
+        if nanoseconds == 0 {
+            return Ok(());
+        }
+        self.driver.spin(stream, Duration::from_nanos(nanoseconds)).map_err(code_of)
+    }
+
+    /// Copies by a kernel. The first launch, of no bytes, warms up and leaves no trace.
+    pub fn kernel_copy(&self, stream: *const c_void, to: u64, from: u64, bytes: u64) -> Result<(), u32> {
+        let stream = self.stream(stream)?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        let (to, from) = (self.buffer(to, bytes)?, self.buffer(from, bytes)?);
+        self.driver.kernel_copy(stream, to, from, bytes).map_err(code_of)
+    }
+
+    pub fn fill(&self, address: u64, bytes: u64, seed: u64) -> Result<(), u32> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        self.driver.fill(self.buffer(address, bytes)?, bytes, seed).map_err(code_of)
+    }
+
+    pub fn poison(&self, address: u64, bytes: u64, value: u64) -> Result<(), u32> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        self.driver.poison(self.buffer(address, bytes)?, bytes, value).map_err(code_of)
+    }
+
+    /// Adds what is wrong to the words at `result`, as the kernel does.
+    pub fn check(&mut self, address: u64, bytes: u64, seed: u64, poison: u64, result: u64) -> Result<(), u32> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        let found = self.driver.check(self.buffer(address, bytes)?, bytes, seed, poison).map_err(code_of)?;
+        let held = self.bytes(result, 24)?;
+        let mut words = [0_u64; 3];
+        for (word, bytes) in words.iter_mut().zip(held.chunks_exact(8)) {
+            *word = u64::from_le_bytes(bytes.try_into().map_err(|_| 999_u32)?);
+        }
+        let first = found.first_wrong.map_or(u64::MAX, |byte| byte / 8);
+        let words = [words[0] + found.wrong, words[1] + found.poisoned, words[2].min(first)];
+        for (word, bytes) in words.iter().zip(held.chunks_exact_mut(8)) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
+        Ok(())
+    }
+
+    /// Memory of the current device.
+    pub fn memory(&self) -> Result<(u64, u64), u32> {
+        let memory = self.driver.memory(current()?).map_err(code_of)?;
+        Ok((memory.free, memory.total))
+    }
+
+    /// Whether memory at an address belongs to a device.
+    pub fn belongs(&self, address: u64, device: Device) -> bool {
+        self.memory.get(&address).is_some_and(|allocation| allocation.device == device && allocation.bytes > 0)
+    }
+}
+
+impl Shut {
+    /// As the kernel compares them: by their difference, so that they may wrap around.
+    fn is_open(&self) -> bool {
+        word(self.flag).load(Ordering::Acquire).wrapping_sub(self.generation) < 1 << 31
+    }
+}

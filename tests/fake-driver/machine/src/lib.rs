@@ -1,0 +1,36 @@
+//! What the fake CUDA and NVML libraries share: the machine that they answer from, the faults that
+//! they are to show, and the files of that machine's kernel.
+
+pub mod calls;
+pub mod plan;
+pub mod sysfs;
+
+use peerscope::hardware::sim::Simulated;
+use peerscope::hardware::sim::spec::MachineSpec;
+
+pub use calls::Calls;
+
+/// The machine: a built-in name, or the path of a description (see docs/machines.md).
+pub const MACHINE: &str = "PEERSCOPE_FAKE_MACHINE";
+/// What is to go wrong, in the form of [`plan`]: the text itself.
+pub const FAULTS: &str = "PEERSCOPE_FAKE_FAULTS";
+/// A folder in which the calls of every process are counted, and in which it is kept which fault
+/// has been shown. Without it nothing is kept, and a fault is shown once in every process.
+pub const STATE: &str = "PEERSCOPE_FAKE_STATE";
+
+/// The machine that [`MACHINE`] names.
+///
+/// # Errors
+///
+/// It is not set, or there is no such machine.
+pub fn machine() -> Result<MachineSpec, String> {
+    let name = std::env::var(MACHINE).map_err(|_| format!("{MACHINE} is not set"))?;
+    Simulated::find(&name).map(|machine| machine.spec)
+}
+
+/// The code in a sentence of the simulated machine, the number that ends its last brackets:
+/// `(CUDA error 700)`, `(15)`; the library's "unknown error" where it has none.
+pub fn code_in(sentence: &str) -> u32 {
+    let inside = sentence.rsplit_once('(').map_or("", |(_, behind)| behind.split(')').next().unwrap_or(""));
+    inside.rsplit(' ').next().and_then(|code| code.parse().ok()).unwrap_or(999)
+}

@@ -1,0 +1,199 @@
+//! The files of a machine's kernel, as far as peerscope reads them, below a folder that stands for
+//! the root (`PEERSCOPE_FSROOT`).
+//!
+//! Paths, links and texts are the kernel's own. Configuration spaces have what port type and
+//! access control (ACS) are read from.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use peerscope::hardware::sim::spec::{FunctionSpec, MachineSpec};
+use peerscope::model::snapshot::{AdapterKind, PciKind};
+use peerscope::model::units::{KIB, PcieLink};
+
+/// Writes the files of a machine below `root`, in `sys` and `proc`.
+///
+/// # Errors
+///
+/// The folder cannot be written to.
+pub fn write(root: &Path, machine: &MachineSpec) -> io::Result<()> {
+    let tree = Tree { root: root.to_owned(), machine };
+    tree.host()?;
+    tree.numa_nodes()?;
+    fs::create_dir_all(root.join("sys/bus/pci/devices"))?;
+    for (number, function) in machine.pci.iter().enumerate() {
+        tree.function(function, number)?;
+    }
+    tree.adapters()
+}
+
+struct Tree<'a> {
+    root: PathBuf,
+    machine: &'a MachineSpec,
+}
+
+impl Tree<'_> {
+    fn file(&self, path: &str, content: impl AsRef<[u8]>) -> io::Result<()> {
+        let path = self.root.join(path);
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        fs::write(path, content)
+    }
+
+    /// A relative link within `sys`, as the kernel makes them.
+    fn link(&self, path: &str, target: &str) -> io::Result<()> {
+        let link = self.root.join("sys").join(path);
+        if let Some(folder) = link.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        symlink(format!("{}{target}", "../".repeat(path.matches('/').count())), link)
+    }
+
+    fn host(&self) -> io::Result<()> {
+        let host = &self.machine.host;
+        self.file("proc/sys/kernel/osrelease", format!("{}\n", host.kernel_version))?;
+        self.file("proc/sys/kernel/hostname", "simulated\n")?;
+        self.file("sys/module/nvidia/version", format!("{}\n", host.driver_version))?;
+        let flags = if host.virtual_machine { "fpu sse2 hypervisor" } else { "fpu sse2" };
+        self.file("proc/cpuinfo", format!("processor\t: 0\nmodel name\t: {}\nflags\t\t: {flags}\n", host.cpu))?;
+        if host.virtual_machine && host.iommu_translating {
+            // The guest's own IOMMU, with none of its GPUs behind it.
+            self.file("sys/kernel/iommu_groups/0/type", "DMA-FQ\n")?;
+        }
+        Ok(())
+    }
+
+    fn numa_nodes(&self) -> io::Result<()> {
+        for (node, spec) in self.machine.numa_nodes.iter().enumerate() {
+            let folder = format!("sys/devices/system/node/node{node}");
+            self.file(&format!("{folder}/cpulist"), format!("{}\n", spec.cpus))?;
+            let memory = format!("Node {node} MemTotal:       {} kB\n", spec.memory.0 / KIB);
+            self.file(&format!("{folder}/meminfo"), memory)?;
+        }
+        Ok(())
+    }
+
+    /// The place of a function below `devices`: its host bridge, the bridges above, itself.
+    fn place(&self, function: &FunctionSpec) -> String {
+        let mut path = vec![function.address.to_string()];
+        let mut parent = function.parent;
+        // A machine whose bridges go round in a circle is no machine.
+        for _ in 0..64 {
+            let Some(above) = parent.and_then(|parent| self.machine.function(parent)) else { break };
+            path.push(above.address.to_string());
+            parent = above.parent;
+        }
+        path.push(function.host_bridge.clone());
+        path.reverse();
+        path.join("/")
+    }
+
+    fn function(&self, function: &FunctionSpec, number: usize) -> io::Result<()> {
+        let place = self.place(function);
+        let folder = format!("sys/devices/{place}");
+        let file = |name: &str, content: String| self.file(&format!("{folder}/{name}"), content + "\n");
+        file("vendor", format!("{:#06x}", function.id.0))?;
+        file("device", format!("{:#06x}", function.id.1))?;
+        file("class", format!("{:#08x}", function.class))?;
+        file("numa_node", function.numa_node.map_or(-1, i64::from).to_string())?;
+        self.link(&format!("bus/pci/devices/{}", function.address), &format!("devices/{place}"))?;
+        if let Some(slot) = &function.slot {
+            let address = function.address.to_string();
+            let device = address.rsplit_once('.').map_or(address.as_str(), |(device, _)| device);
+            self.file(&format!("sys/bus/pci/slots/{slot}/address"), format!("{device}\n"))?;
+        }
+        let lost = self
+            .machine
+            .gpus
+            .iter()
+            .zip(0..)
+            .any(|(gpu, index)| gpu.pci == function.address && self.machine.lost(index));
+        if lost {
+            // What a kernel shows of a device whose registers read as all ones.
+            self.link_files(&folder, "current", "Unknown", 63)?;
+            self.link_files(&folder, "max", "Unknown", 63)?;
+            self.file(&format!("{folder}/config"), [0xff; 4096])?;
+        } else {
+            if let Some(link) = self.machine.idle(function) {
+                self.link_files(&folder, "current", speed(link), link.width)?;
+            }
+            if let Some(link) = function.max {
+                self.link_files(&folder, "max", speed(link), link.width)?;
+            }
+            let acs = (!self.machine.host.virtual_machine).then_some(function.acs_redirect);
+            self.file(&format!("{folder}/config"), space(function, acs))?;
+        }
+        if self.machine.host.virtual_machine {
+            return Ok(());
+        }
+        let errors = function.errors;
+        for (class, total, count) in [
+            ("correctable", "TOTAL_ERR_COR", errors.correctable),
+            ("nonfatal", "TOTAL_ERR_NONFATAL", errors.non_fatal),
+            ("fatal", "TOTAL_ERR_FATAL", errors.fatal),
+        ] {
+            file(&format!("aer_dev_{class}"), format!("Undefined 0\n{total} {count}"))?;
+        }
+        let group = format!("kernel/iommu_groups/{number}");
+        let kind = if self.machine.host.iommu_translating { "DMA-FQ" } else { "identity" };
+        self.file(&format!("sys/{group}/type"), format!("{kind}\n"))?;
+        self.link(&format!("devices/{place}/iommu_group"), &group)
+    }
+
+    fn link_files(&self, folder: &str, which: &str, speed: &str, width: u8) -> io::Result<()> {
+        self.file(&format!("{folder}/{which}_link_speed"), format!("{speed}\n"))?;
+        self.file(&format!("{folder}/{which}_link_width"), format!("{width}\n"))
+    }
+
+    fn adapters(&self) -> io::Result<()> {
+        for adapter in &self.machine.adapters {
+            let class = match adapter.kind {
+                AdapterKind::Rdma => "infiniband",
+                AdapterKind::Ethernet => "net",
+            };
+            let device = format!("bus/pci/devices/{}", adapter.pci);
+            self.link(&format!("class/{class}/{}/device", adapter.name), &device)?;
+        }
+        Ok(())
+    }
+}
+
+/// The speed in the kernel's words.
+const fn speed(link: PcieLink) -> &'static str {
+    match link.generation {
+        1 => "2.5 GT/s PCIe",
+        2 => "5.0 GT/s PCIe",
+        3 => "8.0 GT/s PCIe",
+        4 => "16.0 GT/s PCIe",
+        5 => "32.0 GT/s PCIe",
+        6 => "64.0 GT/s PCIe",
+        _ => "Unknown",
+    }
+}
+
+/// A configuration space with a PCI Express capability, and access control where it is given.
+fn space(function: &FunctionSpec, acs_redirect: Option<bool>) -> Vec<u8> {
+    let mut bytes = vec![0; 4096];
+    bytes[..2].copy_from_slice(&function.id.0.to_le_bytes());
+    bytes[2..4].copy_from_slice(&function.id.1.to_le_bytes());
+    let port_type = match function.kind {
+        PciKind::Endpoint => 0,
+        PciKind::RootPort => 4,
+        PciKind::SwitchUpstream => 5,
+        PciKind::SwitchDownstream => 6,
+        PciKind::Bridge => 7,
+    };
+    // Status: there are capabilities; they begin at 0x60 with the one for PCI Express.
+    bytes[0x06] = 0x10;
+    bytes[0x34] = 0x60;
+    bytes[0x60..0x63].copy_from_slice(&[0x10, 0x00, port_type << 4 | 0x2]);
+    if let Some(redirect) = acs_redirect {
+        bytes[0x100..0x104].copy_from_slice(&(1_u32 << 16 | 0x000d).to_le_bytes());
+        let control: u16 = if redirect { 0x1d } else { 0x11 };
+        bytes[0x106..0x108].copy_from_slice(&control.to_le_bytes());
+    }
+    bytes
+}

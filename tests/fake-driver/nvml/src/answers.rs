@@ -1,0 +1,181 @@
+//! Facts of the simulated machine, asked for anew at every call.
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use fake_machine::code_in;
+use peerscope::hardware::{GpuGroup, LinkSample, Telemetry, sim};
+use peerscope::model::reading::{Reading, Unknown};
+use peerscope::model::snapshot::{Gpu, GpuPair, Host, NvLink};
+
+use crate::numbers;
+
+/// Codes of nvml.h that the fake gives by itself.
+pub mod code {
+    pub const UNINITIALIZED: u32 = 1;
+    pub const INVALID_ARGUMENT: u32 = 2;
+    pub const NOT_SUPPORTED: u32 = 3;
+    pub const NO_PERMISSION: u32 = 4;
+    pub const INSUFFICIENT_SIZE: u32 = 7;
+    pub const FUNCTION_NOT_FOUND: u32 = 13;
+    pub const ARGUMENT_VERSION_MISMATCH: u32 = 25;
+    pub const UNKNOWN: u32 = 999;
+}
+
+/// Handles of devices are this and sixteen times the index.
+const HANDLES: usize = 0xd0_0000;
+
+/// What each GPU was last seen at while copies ran; nothing while it is at rest.
+static WATCHED: Mutex<Option<HashMap<u32, Option<LinkSample>>>> = Mutex::new(None);
+
+static TELEMETRY: Mutex<Option<Arc<dyn Telemetry>>> = Mutex::new(None);
+
+/// Starts the library.
+pub fn start() -> Result<(), u32> {
+    let spec = fake_machine::machine().map_err(|_| code::UNKNOWN)?;
+    *TELEMETRY.lock().unwrap_or_else(PoisonError::into_inner) = Some(sim::telemetry(spec));
+    Ok(())
+}
+
+fn telemetry() -> Result<Arc<dyn Telemetry>, u32> {
+    TELEMETRY.lock().unwrap_or_else(PoisonError::into_inner).clone().ok_or(code::UNINITIALIZED)
+}
+
+/// The value of a reading, or the code that NVML has for its being unknown.
+pub fn known<T: Clone>(reading: &Reading<T>) -> Result<T, u32> {
+    match reading {
+        Reading::Known(value) => Ok(value.clone()),
+        Reading::Unknown(Unknown::Unsupported | Unknown::NotRead(_)) => Err(code::NOT_SUPPORTED),
+        Reading::Unknown(Unknown::Denied(_)) => Err(code::NO_PERMISSION),
+        Reading::Unknown(Unknown::Failed(why)) => Err(code_in(why)),
+    }
+}
+
+pub fn host() -> Result<Host, u32> {
+    Ok(telemetry()?.host())
+}
+
+pub fn count() -> Result<u32, u32> {
+    telemetry()?.gpu_count().map_err(|error| code_in(&error.message))
+}
+
+/// The handle of a GPU that can be opened.
+pub fn handle(index: u32) -> Result<*mut c_void, u32> {
+    if index >= count()? {
+        return Err(code::INVALID_ARGUMENT);
+    }
+    known(&read(index, GpuGroup::Identity)?.uuid)?;
+    Ok(std::ptr::without_provenance_mut(HANDLES + 16 * index as usize))
+}
+
+/// The index of a handle.
+pub fn index(device: *mut c_void) -> Result<u32, u32> {
+    let offset = device.addr().checked_sub(HANDLES).filter(|offset| offset.is_multiple_of(16));
+    let index = offset.and_then(|offset| u32::try_from(offset / 16).ok()).ok_or(code::INVALID_ARGUMENT)?;
+    if index < count()? { Ok(index) } else { Err(code::INVALID_ARGUMENT) }
+}
+
+fn read(index: u32, group: GpuGroup) -> Result<Gpu, u32> {
+    let mut gpu = Gpu::unread(index, &Unknown::Unsupported);
+    telemetry()?.read_gpu(group, &mut gpu);
+    Ok(gpu)
+}
+
+/// One group of facts of a GPU.
+pub fn gpu(device: *mut c_void, group: GpuGroup) -> Result<Gpu, u32> {
+    read(index(device)?, group)
+}
+
+/// An NVLink with its error counters.
+pub fn link(device: *mut c_void, number: u32) -> Result<NvLink, u32> {
+    links(index(device)?)?.into_iter().find(|link| u32::from(link.link) == number).ok_or(code::INVALID_ARGUMENT)
+}
+
+fn links(index: u32) -> Result<Vec<NvLink>, u32> {
+    let mut gpu = read(index, GpuGroup::NvLink)?;
+    telemetry()?.read_gpu(GpuGroup::LinkErrors, &mut gpu);
+    known(&gpu.nvlinks)
+}
+
+/// A new look at a GPU, which begins with the generation of its link. The first finds it at rest;
+/// from the second on, peerscope watches it while copies run.
+pub fn look(device: *mut c_void) -> Result<(), u32> {
+    let index = index(device)?;
+    let telemetry = telemetry()?;
+    let mut watched = WATCHED.lock().unwrap_or_else(PoisonError::into_inner);
+    let watched = watched.get_or_insert_default();
+    if let Some(sample) = watched.get_mut(&index) {
+        *sample = Some(telemetry.sample(index));
+    } else {
+        watched.insert(index, None);
+    }
+    Ok(())
+}
+
+/// The last look at a GPU under load; none while it is at rest.
+pub fn watched(device: *mut c_void) -> Result<Option<LinkSample>, u32> {
+    index(device).map(last_look)
+}
+
+fn last_look(index: u32) -> Option<LinkSample> {
+    WATCHED.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?.get(&index)?.clone()
+}
+
+/// Generation and lanes of the link now.
+pub fn pcie_now(device: *mut c_void) -> Result<(u8, u8), u32> {
+    if let Some(sample) = watched(device)? {
+        return sample.generation.zip(sample.width).ok_or(code::NOT_SUPPORTED);
+    }
+    let gpu = gpu(device, GpuGroup::Pcie)?;
+    Ok((known(&gpu.pcie_generation)?, known(&gpu.pcie_width)?))
+}
+
+/// PCIe replays.
+pub fn replays(device: *mut c_void) -> Result<u64, u32> {
+    match watched(device)? {
+        Some(sample) => sample.replays.ok_or(code::NOT_SUPPORTED),
+        None => known(&gpu(device, GpuGroup::Pcie)?.pcie_replays),
+    }
+}
+
+/// Why clocks are held back.
+pub fn throttle_reasons(device: *mut c_void) -> Result<Vec<String>, u32> {
+    match watched(device)? {
+        Some(sample) => Ok(sample.throttle_reasons),
+        None => known(&gpu(device, GpuGroup::State)?.throttle_reasons),
+    }
+}
+
+pub fn pair(device: *mut c_void, other: *mut c_void) -> Result<GpuPair, u32> {
+    Ok(telemetry()?.read_pair(index(device)?, index(other)?))
+}
+
+/// A field value, of a link where `scope` is one.
+pub fn field(index: u32, id: u32, scope: u32) -> Result<u64, u32> {
+    let link = || links(index)?.into_iter().find(|link| u32::from(link.link) == scope).ok_or(code::INVALID_ARGUMENT);
+    match id {
+        91 => Ok(links(index)?.len() as u64),
+        161 => known(&link()?.replay_errors),
+        162 => known(&link()?.recovery_errors),
+        163 => known(&link()?.crc_errors),
+        164 => Ok(known(&link()?.speed_mbps)?.into()),
+        165 => Ok(known(&link()?.active)?.into()),
+        166 => {
+            let version = known(&link()?.version)?;
+            numbers::nvlink_version(&version).map(u64::from).ok_or(code::UNKNOWN)
+        }
+        173 | 179 | 180 => {
+            let errors = match last_look(index) {
+                Some(sample) => sample.pcie_errors.ok_or(code::NOT_SUPPORTED)?,
+                None => known(&read(index, GpuGroup::Pcie)?.pcie_errors)?,
+            };
+            Ok(match id {
+                173 => errors.correctable,
+                179 => errors.non_fatal,
+                _ => errors.fatal,
+            })
+        }
+        _ => Err(code::NOT_SUPPORTED),
+    }
+}

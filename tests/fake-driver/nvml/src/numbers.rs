@@ -1,0 +1,102 @@
+//! NVML's numbers for what the model has names for: the other direction of what the live code
+//! decodes, written apart from it.
+
+use peerscope::model::snapshot::{CommonAncestor, ComputeMode, FabricState, NvLinkRemote, P2pStatus};
+
+/// `NVML_VALUE_TYPE_UNSIGNED_LONG_LONG`.
+pub const UNSIGNED_LONG_LONG: u32 = 3;
+
+/// `13.0` as 13000.
+pub fn cuda_version(text: &str) -> Option<i32> {
+    let (major, minor) = text.split_once('.')?;
+    Some(major.parse::<i32>().ok()? * 1000 + minor.parse::<i32>().ok()? * 10)
+}
+
+pub fn architecture(name: &str) -> u32 {
+    const NAMES: [&str; 9] = ["Kepler", "Maxwell", "Pascal", "Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell"];
+    let listed = NAMES.iter().zip(2..).find(|(known, _)| **known == name).map(|(_, number)| number);
+    listed.or_else(|| name.strip_prefix("architecture ")?.parse().ok()).unwrap_or(u32::MAX)
+}
+
+pub fn nvlink_version(text: &str) -> Option<u32> {
+    const VERSIONS: [&str; 7] = ["1.0", "2.0", "2.2", "3.0", "3.1", "4.0", "5.0"];
+    VERSIONS.iter().zip(1..).find(|(known, _)| **known == text).map(|(_, number)| number)
+}
+
+pub const fn nvlink_remote(remote: NvLinkRemote) -> u32 {
+    match remote {
+        NvLinkRemote::Gpu => 0,
+        NvLinkRemote::Npu => 1,
+        NvLinkRemote::Switch => 2,
+    }
+}
+
+pub const fn fabric_state(state: FabricState) -> u8 {
+    match state {
+        FabricState::NotSupported => 0,
+        FabricState::NotStarted => 1,
+        FabricState::InProgress => 2,
+        FabricState::Completed => 3,
+    }
+}
+
+/// The mask of a fabric's health, whose parts are numbers: 1 "yes" and 2 "no", two bits each, and
+/// from bit 8 on the configuration, 1 when it is correct.
+pub fn health(degraded: u32) -> u32 {
+    let parts = [0, 2, 4, 6].map(|bit| if degraded >> bit & 1 == 1 { 1 << bit } else { 2 << bit });
+    let configuration = (degraded >> 8 & 0xf).max(1);
+    parts.into_iter().sum::<u32>() | configuration << 8
+}
+
+/// The cluster's bytes.
+pub fn cluster(text: &str) -> Option<[u8; 16]> {
+    u128::from_str_radix(text, 16).ok().map(u128::to_be_bytes)
+}
+
+pub const fn compute_mode(mode: ComputeMode) -> u32 {
+    match mode {
+        ComputeMode::Default => 0,
+        ComputeMode::ExclusiveThread => 1,
+        ComputeMode::Prohibited => 2,
+        ComputeMode::ExclusiveProcess => 3,
+    }
+}
+
+pub const fn p2p_status(status: P2pStatus) -> u32 {
+    match status {
+        P2pStatus::Ok => 0,
+        P2pStatus::ChipsetNotSupported => 1,
+        P2pStatus::GpuNotSupported => 2,
+        P2pStatus::TopologyNotSupported => 3,
+        P2pStatus::DisabledByRegkey => 4,
+        P2pStatus::NotSupported => 5,
+        P2pStatus::Unknown => 6,
+    }
+}
+
+pub const fn common_ancestor(level: CommonAncestor) -> u32 {
+    match level {
+        CommonAncestor::Internal => 0,
+        CommonAncestor::SingleSwitch => 10,
+        CommonAncestor::MultipleSwitches => 20,
+        CommonAncestor::HostBridge => 30,
+        CommonAncestor::NumaNode => 40,
+        CommonAncestor::System => 50,
+    }
+}
+
+/// The mask of throttle reasons; a name that is none is bit 63.
+pub fn throttle_mask(reasons: &[String]) -> u64 {
+    let bit = |name: &str| match name {
+        "applications-clocks" => 0x002,
+        "sw-power-cap" => 0x004,
+        "hw-slowdown" => 0x008,
+        "sync-boost" => 0x010,
+        "sw-thermal" => 0x020,
+        "hw-thermal" => 0x040,
+        "hw-power-brake" => 0x080,
+        "display-clocks" => 0x100,
+        _ => 1 << 63,
+    };
+    reasons.iter().fold(0, |mask, name| mask | bit(name))
+}

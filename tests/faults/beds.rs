@@ -1,0 +1,192 @@
+//! Machines on which faults are tried, with what a run without any gives.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::LazyLock;
+
+use fake_machine::calls;
+use peerscope::hardware::sim::Simulated;
+use peerscope::hardware::sim::spec::MachineSpec;
+use serde_json::Value;
+
+use crate::common::finish;
+use crate::fake::{CUDA, Fake, NVML, library};
+
+/// A machine and a run of it.
+pub struct Bed {
+    pub name: &'static str,
+    fake: Fake,
+    /// Faults that belong to the bed.
+    faults: &'static str,
+    /// The report without further faults.
+    pub report: Value,
+    pub code: Option<i32>,
+    pub cuda: Counts,
+    pub nvml: Counts,
+    unexpected: Vec<String>,
+    _description: tempfile::TempDir,
+}
+
+/// How often each function was called in the process that calls it: before the first copy, and in
+/// all.
+pub struct Counts {
+    pub start: Vec<u64>,
+    pub all: Vec<u64>,
+}
+
+/// The arguments of every run, without the time that a measurement may take.
+const ARGS: [&str; 6] = ["check", "--profile", "quick", "--format", "json", "--deadline"];
+/// Seconds that one may take: a fault that hangs costs as long, and where none does, a machine that
+/// has other things to do must not look like one that hangs.
+const DEADLINE: &str = "20";
+const HANG_DEADLINE: &str = "2";
+
+/// The beds, made once.
+pub fn all() -> Vec<Bed> {
+    vec![
+        Bed::new("nvlink", three_h200(), "", &[], &[]),
+        // More peers than may be enabled at a time, so that access is taken back.
+        Bed::new("crowded", three_l40s(), "", &[], &[]),
+        Bed::new("older", three_h200(), "", &["cuDeviceGetUuid_v2"], &OLDER_NVML),
+        Bed::new("no-kernels", three_h200(), "cuModuleLoadData@1+=code:223", &[], &[]),
+        Bed::new("erring", three_h200(), "cuMemAlloc_v2@6=code:2", &[], &[]),
+    ]
+}
+
+/// Functions of NVML that replaced others, which are asked where these are missing.
+const OLDER_NVML: [&str; 3] =
+    ["nvmlDeviceGetFieldValues", "nvmlDeviceGetGpuFabricInfoV", "nvmlDeviceGetCurrentClocksEventReasons"];
+
+fn three_h200() -> MachineSpec {
+    keep(Simulated::find("h200x8").unwrap().spec, 3)
+}
+
+fn three_l40s() -> MachineSpec {
+    let mut spec = keep(Simulated::find("demo").unwrap().spec, 3);
+    spec.peers.exceptions.clear();
+    spec.peers.limit = Some(1);
+    spec
+}
+
+/// The machine with its first GPUs alone.
+fn keep(mut spec: MachineSpec, gpus: usize) -> MachineSpec {
+    let gone: Vec<_> = spec.gpus.drain(gpus..).map(|gpu| gpu.pci).collect();
+    spec.pci.retain(|function| !gone.contains(&function.address));
+    spec
+}
+
+impl Bed {
+    fn new(
+        name: &'static str,
+        spec: MachineSpec,
+        faults: &'static str,
+        without_cuda: &[&str],
+        without_nvml: &[&str],
+    ) -> Self {
+        let description = tempfile::tempdir().unwrap();
+        let path = description.path().join(format!("{name}.toml"));
+        std::fs::write(&path, toml::to_string(&spec).unwrap()).unwrap();
+        let fake = Fake::new(path.to_str().unwrap());
+        for (names, library, without) in [(CUDA, "cuda", without_cuda), (NVML, "nvml", without_nvml)] {
+            let patched = description.path().join(library);
+            write_without(library, without, &patched);
+            names.iter().for_each(|name| fake.install(name, &patched));
+        }
+        let mut bed = Self {
+            name,
+            fake,
+            faults,
+            report: Value::Null,
+            code: None,
+            cuda: Counts { start: Vec::new(), all: Vec::new() },
+            nvml: Counts { start: Vec::new(), all: Vec::new() },
+            unexpected: Vec::new(),
+            _description: description,
+        };
+        let state = tempfile::tempdir().unwrap();
+        let ran = finish(&mut bed.command(state.path(), "", None, false));
+        bed.report = ran.json();
+        bed.code = ran.code;
+        let most = |library: &str, kind: &str, functions: &[&str]| {
+            let runs = calls::read(state.path(), library, kind, functions).unwrap();
+            runs.into_iter().max_by_key(|counts| counts.iter().sum::<u64>()).unwrap_or_default()
+        };
+        bed.cuda.start = most("cuda", "start", fake_cuda::FUNCTIONS);
+        bed.cuda.all = most("cuda", "calls", fake_cuda::FUNCTIONS);
+        bed.nvml.all = most("nvml", "calls", fake_nvml::FUNCTIONS);
+        let names = std::fs::read_dir(state.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        let names = names.filter_map(|name| name.into_string().ok());
+        bed.unexpected = names.filter(|name| name.ends_with(".unexpected")).collect();
+        bed
+    }
+
+    /// Calls of functions that the fake does not know.
+    pub fn unexpected(&self) -> Vec<String> {
+        self.unexpected.clone()
+    }
+
+    /// A run with a fault, its state in this folder, and with libraries of its own where they are
+    /// given.
+    pub fn command(&self, state: &Path, faults: &str, libraries: Option<&Path>, hangs: bool) -> Command {
+        let mut command = self.fake.command(&ARGS);
+        command.arg(if hangs { HANG_DEADLINE } else { DEADLINE });
+        if hangs {
+            command.args(["--driver-deadline", HANG_DEADLINE]);
+        }
+        command.env(fake_machine::STATE, state);
+        command.env(fake_machine::FAULTS, [faults, self.faults].join(";"));
+        if let Some(libraries) = libraries {
+            command.env("LD_LIBRARY_PATH", libraries);
+        }
+        command
+    }
+
+    /// A folder of libraries of which one lacks a function.
+    pub fn libraries_without(&self, function: &str) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for (names, library, prefix) in [(CUDA, "cuda", "cu"), (NVML, "nvml", "nvml")] {
+            let lacks = function.starts_with(prefix);
+            let path = folder.path().join(library);
+            write_without(library, if lacks { std::slice::from_ref(&function) } else { &[] }, &path);
+            for name in names {
+                std::os::unix::fs::symlink(&path, folder.path().join(name)).unwrap();
+            }
+        }
+        folder
+    }
+}
+
+/// The libraries without what a debugger needs, which is nine tenths of them.
+static STRIPPED: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["cuda", "nvml"] {
+        let (from, to) = (library(name), folder.path().join(name));
+        let stripped = Command::new("strip").arg("--strip-debug").arg("-o").args([&to, &from]).status();
+        if !stripped.is_ok_and(|status| status.success()) {
+            std::fs::copy(from, to).unwrap();
+        }
+    }
+    folder
+});
+
+/// A library in which some functions have another name.
+fn write_without(library: &str, functions: &[&str], to: &PathBuf) {
+    let from = STRIPPED.path().join(library);
+    if functions.is_empty() {
+        std::os::unix::fs::symlink(from, to).unwrap();
+        return;
+    }
+    let mut bytes = std::fs::read(from).unwrap();
+    for function in functions {
+        let name = [b"\0", function.as_bytes(), b"\0"].concat();
+        let mut found = 0;
+        for at in 0..bytes.len() - name.len() {
+            if bytes[at..].starts_with(&name) {
+                bytes[at + name.len() - 2] = b'~';
+                found += 1;
+            }
+        }
+        assert!(found > 0, "{function} is not in the library");
+    }
+    std::fs::write(to, bytes).unwrap();
+}

@@ -1,0 +1,161 @@
+//! The cases: which function, at which call, what goes wrong.
+
+use fake_machine::plan::Action;
+
+use crate::beds::Bed;
+
+/// Functions that peerscope looks up and never calls.
+pub const NEVER_CALLED: [&str; 1] = ["cuMemFree_v2"];
+
+/// Codes of CUDA that any call may give: undocumented; context errors that last; the system not
+/// ready; memory; device gone; the driver's own "unknown".
+const CUDA_CODES: [u32; 12] = [919, 700, 719, 802, 2, 46, 101, 999, 1, 214, 304, 400];
+/// Codes that fit one function.
+const CUDA_SPECIAL: [(&str, &[u32]); 6] = [
+    ("cuInit", &[34, 100, 803]),
+    ("cuDevicePrimaryCtxRetain", &[216]),
+    ("cuCtxEnablePeerAccess", &[217, 704, 711]),
+    ("cuCtxDisablePeerAccess", &[705]),
+    ("cuModuleLoadData", &[209, 218, 221, 222, 223]),
+    ("cuStreamWaitValue32_v2", &[801]),
+];
+/// Codes of NVML: undocumented, uninitialised, argument, not supported, no permission, not found,
+/// driver not loaded, timeout, function not found, lost, needs a reset, versions differ, memory,
+/// structure's version, unknown.
+const NVML_CODES: [u32; 15] = [4711, 1, 2, 3, 4, 6, 9, 10, 13, 15, 16, 18, 20, 25, 999];
+
+/// What kind of fault a case has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Class {
+    CudaCode,
+    CudaSticky,
+    CudaHang,
+    CudaAbort,
+    CudaSkip,
+    CudaMissing,
+    NvmlCode,
+    NvmlHang,
+    NvmlSkip,
+    NvmlMissing,
+}
+
+/// One run.
+#[derive(Debug, Clone)]
+pub struct Case {
+    /// Which of the beds.
+    pub bed: usize,
+    pub function: &'static str,
+    /// What happens; nothing where the function is missing.
+    pub action: Option<Action>,
+    /// The number of the call.
+    pub call: u64,
+    /// At every later call too.
+    pub lasting: bool,
+    /// How many such calls come before the first copy; all of NVML's.
+    pub start: u64,
+}
+
+impl Case {
+    pub fn is_cuda(&self) -> bool {
+        self.function.starts_with("cu")
+    }
+
+    /// Whether it comes when copies have begun.
+    pub fn while_measuring(&self) -> bool {
+        self.is_cuda() && self.call > self.start
+    }
+
+    pub fn sleeps(&self) -> bool {
+        self.action == Some(Action::Hang)
+    }
+
+    pub fn class(&self) -> Class {
+        match (self.is_cuda(), self.action) {
+            (true, None) => Class::CudaMissing,
+            (true, Some(Action::Code(214 | 700 | 719))) => Class::CudaSticky,
+            (true, Some(Action::Code(_))) => Class::CudaCode,
+            (true, Some(Action::Hang)) => Class::CudaHang,
+            (true, Some(Action::Abort)) => Class::CudaAbort,
+            (true, Some(Action::Skip)) => Class::CudaSkip,
+            (false, None) => Class::NvmlMissing,
+            (false, Some(Action::Hang)) => Class::NvmlHang,
+            (false, Some(Action::Skip)) => Class::NvmlSkip,
+            (false, Some(_)) => Class::NvmlCode,
+        }
+    }
+
+    /// The fault as the libraries read it.
+    pub fn plan(&self) -> String {
+        let action = match self.action {
+            None => return String::new(),
+            Some(Action::Code(code)) => format!("code:{code}"),
+            Some(Action::Hang) => "hang".into(),
+            Some(Action::Abort) => "abort".into(),
+            Some(Action::Skip) => "skip".into(),
+        };
+        format!("{}@{}{}={action}", self.function, self.call, if self.lasting { "+" } else { "" })
+    }
+
+    pub fn name(&self, beds: &[Bed]) -> String {
+        let what = if self.action.is_none() { format!("without {}", self.function) } else { self.plan() };
+        format!("[{}] {what}", beds[self.bed].name)
+    }
+}
+
+/// Every case, function by function. A function is tried on the first bed that calls it.
+pub fn all(beds: &[Bed]) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (index, &function) in fake_cuda::FUNCTIONS.iter().enumerate() {
+        let Some(bed) = beds.iter().position(|bed| bed.cuda.all[index] > 0) else { continue };
+        let (start, all) = (beds[bed].cuda.start.get(index).copied().unwrap_or(0), beds[bed].cuda.all[index]);
+        let special = CUDA_SPECIAL.iter().filter(|(name, _)| *name == function).flat_map(|(_, codes)| codes.iter());
+        let codes = CUDA_CODES.iter().chain(special).map(|code| Action::Code(*code));
+        let actions: Vec<_> = codes.chain([Action::Hang, Action::Abort, Action::Skip]).collect();
+        let mut calls = vec![1, start, start + 1, (start + 1 + all) / 2, all];
+        calls.retain(|call| (1..=all).contains(call));
+        calls.sort_unstable();
+        calls.dedup();
+        let case = |call, action, lasting| Case { bed, function, action: Some(action), call, lasting, start };
+        for &call in &calls {
+            cases.extend(actions.iter().map(|action| case(call, *action, false)));
+        }
+        let last = [1, start + 1].into_iter().filter(|call| *call <= all);
+        for call in last.collect::<std::collections::BTreeSet<_>>() {
+            cases.extend([Action::Code(919), Action::Code(719), Action::Skip].map(|action| case(call, action, true)));
+        }
+    }
+    for (index, &function) in fake_nvml::FUNCTIONS.iter().enumerate() {
+        let Some(bed) = beds.iter().position(|bed| bed.nvml.all[index] > 0) else { continue };
+        let all = beds[bed].nvml.all[index];
+        let mut calls = vec![1, all.div_ceil(2), all];
+        calls.dedup();
+        let case = |call, action, lasting| Case { bed, function, action: Some(action), call, lasting, start: all };
+        for &call in &calls {
+            // An abort in NVML ends the process that would have to report it.
+            let actions = NVML_CODES.map(Action::Code).into_iter().chain([Action::Hang, Action::Skip]);
+            cases.extend(actions.map(|action| case(call, action, false)));
+        }
+        cases.extend([4711, 15, 3].map(|code| case(1, Action::Code(code), true)));
+        cases.push(case(1, Action::Skip, true));
+    }
+    cases
+}
+
+/// Every function of either library missing.
+pub fn missing(beds: &[Bed]) -> Vec<Case> {
+    let functions = fake_cuda::FUNCTIONS.iter().chain(fake_nvml::FUNCTIONS);
+    functions
+        .map(|&function| {
+            let calls = |bed: &Bed| {
+                let there = |names: &[&str], counts: &[u64]| {
+                    names.iter().zip(counts).any(|(name, count)| *name == function && *count > 0)
+                };
+                there(fake_cuda::FUNCTIONS, &bed.cuda.all) || there(fake_nvml::FUNCTIONS, &bed.nvml.all)
+            };
+            let bed = beds.iter().position(calls).unwrap_or(0);
+            // Beds with libraries of their own lack other functions already.
+            let bed = if beds[bed].name == "older" { 0 } else { bed };
+            Case { bed, function, action: None, call: 1, lasting: true, start: u64::MAX }
+        })
+        .collect()
+}

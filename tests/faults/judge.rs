@@ -1,0 +1,250 @@
+//! What a run with a fault must come to.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use fake_machine::plan::Action;
+use serde_json::Value;
+
+use crate::beds::Bed;
+use crate::cases::Case;
+use crate::common::{Ran, finish, list, pair};
+
+/// A run without hangs: it takes a tenth of a second by itself, and shares two processors.
+const LIMIT: Duration = Duration::from_secs(20);
+/// A run with one: until NVML is given up, and again.
+const HANG_LIMIT: Duration = Duration::from_secs(50);
+
+/// How much a fault may cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Cost {
+    /// No measurement.
+    Nothing,
+    /// One ordered pair.
+    Pair,
+    /// The pairs of one GPU.
+    Gpu,
+    /// All.
+    Everything,
+}
+
+/// Runs a case and looks at what came.
+pub fn judge(bed: &Bed, case: &Case) -> Result<(), String> {
+    let state = tempfile::tempdir().unwrap();
+    let libraries = case.action.is_none().then(|| bed.libraries_without(case.function));
+    let ran = finish(&mut bed.command(
+        state.path(),
+        &case.plan(),
+        libraries.as_ref().map(tempfile::TempDir::path),
+        case.sleeps(),
+    ));
+    let shown = state.path().join("fault-0.shown").exists();
+    look(bed, case, &ran, shown)
+}
+
+fn look(bed: &Bed, case: &Case, ran: &Ran, shown: bool) -> Result<(), String> {
+    let limit = if case.sleeps() { HANG_LIMIT } else { LIMIT };
+    if ran.took > limit {
+        return Err(format!("it took {:?}", ran.took));
+    }
+    let code = ran.code.ok_or_else(|| format!("it was ended by a signal; stderr: {}", ran.stderr))?;
+    let report: Value = serde_json::from_str(&ran.stdout)
+        .map_err(|error| format!("exit code {code}, no report ({error}); stderr: {}", ran.stderr))?;
+    if report["schema"] != "peerscope.report/1" || report["verdict"]["exit_code"].as_i64() != Some(code.into()) {
+        return Err(format!("exit code {code}, verdict {}", report["verdict"]));
+    }
+    if !shown && case.action.is_some() {
+        // What comes at the end of a run may come sooner or later than in the run that was counted.
+        return if !case.is_cuda() && case.call > 1 { Ok(()) } else { Err("the fault was not reached".into()) };
+    }
+    let expected = expected_code(&report);
+    if code != expected {
+        return Err(format!("exit code {code} where its cells ask for {expected}"));
+    }
+    let lost = lost(bed, &report);
+    let cost = cost_of(&lost);
+    let most = most(case);
+    if cost > most {
+        return Err(format!("it cost {cost:?} where {most:?} was to be expected: {lost:?}; {}", reasons(&report)));
+    }
+    let named = is_named(case, code, &ran.stdout);
+    let same = code == bed.code.unwrap_or(-1) && figures(&report) == figures(&bed.report);
+    // Every answer a "no" is a driver that grants nothing, and then the copies through host memory
+    // are what there is to test.
+    let refused = case.function == "cuDeviceCanAccessPeer" && case.lasting && case.action == Some(Action::Skip);
+    if refused && report.to_string().contains("No peer access") {
+        return Ok(());
+    }
+    if code == 0 && !same {
+        return Err(format!("exit code 0, and not all was measured as without the fault; {}", reasons(&report)));
+    }
+    let tolerable = named || (same && may_go_unnamed(case));
+    if !tolerable {
+        let why = if same { "the report is as without it" } else { "figures are missing or others" };
+        return Err(format!("exit code {code}, and the fault is not named; {why}; {}", reasons(&report)));
+    }
+    Ok(())
+}
+
+/// The exit code that the cells of a report ask for.
+fn expected_code(report: &Value) -> i32 {
+    let error = list(&report["findings"]).iter().any(|finding| finding["severity"] == "error");
+    let measured = cells(report).filter(|cell| cell["status"] == "measured" || is_wrong(cell)).count();
+    let whole = cells(report).all(|cell| cell["status"] == "measured" && cell["verified"] == "ok");
+    let usable = list(&report["measurements"]["driver"]["devices"]).iter().all(|device| device["failure"].is_null());
+    let failed =
+        cells(report).any(|cell| ["failed", "hung"].contains(&cell["status"].as_str().unwrap()) || is_wrong(cell));
+    match (error || failed, measured > 0 && whole && usable) {
+        (true, _) => 1,
+        (false, true) => 0,
+        (false, false) => 3,
+    }
+}
+
+fn is_wrong(cell: &Value) -> bool {
+    ["dropped", "corrupt"].contains(&cell["verified"].as_str().unwrap())
+}
+
+fn cells(report: &Value) -> impl Iterator<Item = &Value> {
+    report["measurements"]["peer"].as_array().into_iter().flatten()
+}
+
+/// Ordered pairs that lack a figure which they have without the fault.
+fn lost(bed: &Bed, report: &Value) -> BTreeSet<(u64, u64)> {
+    let measured = |report: &Value| -> Vec<(u64, u64)> {
+        cells(report).filter(|cell| cell["status"] == "measured").map(pair).collect()
+    };
+    let now = measured(report);
+    let count = |all: &[(u64, u64)], wanted| all.iter().filter(|pair| **pair == wanted).count();
+    let before = measured(&bed.report);
+    before.iter().copied().filter(|pair| count(&now, *pair) < count(&before, *pair)).collect()
+}
+
+fn cost_of(lost: &BTreeSet<(u64, u64)>) -> Cost {
+    match lost.len() {
+        0 => Cost::Nothing,
+        1 => Cost::Pair,
+        _ if (0..16).any(|gpu| lost.iter().all(|pair| pair.0 == gpu || pair.1 == gpu)) => Cost::Gpu,
+        _ => Cost::Everything,
+    }
+}
+
+/// The most that a case may cost.
+fn most(case: &Case) -> Cost {
+    if case.lasting {
+        return Cost::Everything;
+    }
+    if !case.is_cuda() {
+        return match case.function {
+            // Without these there is no GPU to be measured.
+            "nvmlInit_v2" | "nvmlDeviceGetCount_v2" => Cost::Everything,
+            // nvml-wrapper's start asks for it.
+            "nvmlSystemGetDriverVersion" if case.action == Some(Action::Hang) => Cost::Everything,
+            // A call that hangs holds up all that is read after it, the GPU's name perhaps too.
+            _ if case.action == Some(Action::Hang) => Cost::Gpu,
+            "nvmlDeviceGetHandleByIndex_v2" => Cost::Gpu,
+            _ => Cost::Nothing,
+        };
+    }
+    if case.while_measuring() {
+        // Access that is still there and said to be gone takes one of the few places for good.
+        let lie =
+            case.function == "cuCtxDisablePeerAccess" && matches!(case.action, Some(Action::Code(705) | Action::Skip));
+        return if lie { Cost::Gpu } else { Cost::Pair };
+    }
+    // A broken context is one process's, and with it the start of every GPU.
+    if let Some(Action::Code(214 | 700 | 719)) = case.action {
+        return Cost::Everything;
+    }
+    match case.function {
+        "cuInit" | "cuDeviceGetCount" | "cuDeviceGet" => Cost::Everything,
+        // Called once for all, or for one device after the other: a hang is the driver's start's.
+        "cuDeviceGetPCIBusId" | "cuDeviceGetUuid" | "cuDeviceGetUuid_v2" | "cuCtxSetCurrent" | "cuMemHostAlloc"
+            if case.action == Some(Action::Hang) =>
+        {
+            Cost::Everything
+        }
+        _ => Cost::Gpu,
+    }
+}
+
+/// Whether a fault may leave no trace where it has no consequence for anything measured.
+fn may_go_unnamed(case: &Case) -> bool {
+    match (case.function, case.action) {
+        // Already so: that is what was asked for.
+        ("cuCtxEnablePeerAccess", Some(Action::Code(704))) | ("cuCtxDisablePeerAccess", Some(Action::Code(705))) => {
+            true
+        }
+        // Too many peers: another is let go and this one tried again.
+        ("cuCtxEnablePeerAccess", Some(Action::Code(711))) => !case.lasting,
+        // A stream that cannot be held: one direction by itself is measured all the same.
+        ("cuStreamWaitValue32_v2", Some(Action::Code(801))) => true,
+        // NVML's way to say that there is no such link.
+        ("nvmlDeviceGetNvLinkState", Some(Action::Code(2))) => true,
+        // Words for an error, or one of several ways to know a device by.
+        (
+            "cuGetErrorName" | "cuGetErrorString" | "cuDeviceGetUuid" | "cuDeviceGetUuid_v2" | "cuDeviceGetPCIBusId",
+            _,
+        ) => true,
+        // Not needed where it is missing, or success with nothing done that was to be done.
+        (_, None | Some(Action::Skip)) => true,
+        // Newer functions that give way to older ones.
+        ("nvmlDeviceGetFieldValues" | "nvmlDeviceGetGpuFabricInfoV", Some(Action::Code(3 | 13 | 25))) => true,
+        // The watch reads these again and again, and one reading more or less is no fact; the first
+        // readings are facts.
+        (
+            "nvmlDeviceGetHandleByIndex_v2"
+            | "nvmlDeviceGetFieldValues"
+            | "nvmlDeviceGetNvLinkErrorCounter"
+            | "nvmlDeviceGetCurrPcieLinkGeneration"
+            | "nvmlDeviceGetCurrPcieLinkWidth"
+            | "nvmlDeviceGetPcieReplayCounter"
+            | "nvmlDeviceGetCurrentClocksEventReasons"
+            | "nvmlDeviceGetCurrentClocksThrottleReasons",
+            _,
+        ) => case.call > 1 && !case.lasting,
+        // nvml-wrapper asks for it when it starts, to know the numbers of fields that are not used here.
+        ("nvmlSystemGetDriverVersion", _) => case.call == 1,
+        _ => false,
+    }
+}
+
+/// Whether a report tells of the fault.
+fn is_named(case: &Case, code: i32, report: &str) -> bool {
+    let any = |words: &[&str]| words.iter().any(|word| report.contains(word));
+    match case.action {
+        None => any(&[&format!("has no function {}", case.function), case.function, "unsupported"]),
+        Some(Action::Hang) => any(&[
+            "did not end within",
+            "did not start within",
+            "did not come up within",
+            "were not loaded onto it within",
+            "no answer within",
+            "did not answer",
+        ]),
+        Some(Action::Abort) => any(&["signal 6"]),
+        // A lie cannot be told from what follows of it; that something did is told by the exit code.
+        Some(Action::Skip) => code != 0,
+        Some(Action::Code(705)) if case.function == "cuCtxDisablePeerAccess" => code != 0,
+        Some(Action::Code(code)) if case.is_cuda() => any(&[&format!(" {code})"), &format!("({code})")]),
+        Some(Action::Code(3 | 13 | 25)) => any(&["unsupported", "not supported"]),
+        Some(Action::Code(4)) => any(&["needs root", "(4)"]),
+        Some(Action::Code(code)) => any(&[&format!("({code})")]),
+    }
+}
+
+/// What was measured of each pair, coarsely: whether, how well, and how fast to three digits.
+fn figures(report: &Value) -> Vec<String> {
+    let figure = |cell: &Value| {
+        let rate = cell["achieved_gbps"].as_f64().map_or("none".into(), |rate| format!("{rate:.0}"));
+        format!("{:?} {} {} {rate} {}", pair(cell), cell["placement"], cell["status"], cell["verified"])
+    };
+    cells(report).map(figure).collect()
+}
+
+fn reasons(report: &Value) -> String {
+    let messages: Vec<_> = list(&report["findings"]).iter().map(|finding| finding["message"].to_string()).collect();
+    let mut text = format!("findings: {}; problems: {}", messages.join(" | "), report["measurements"]["problems"]);
+    text.truncate(text.char_indices().nth(700).map_or(text.len(), |(at, _)| at));
+    text
+}

@@ -1,0 +1,118 @@
+//! Faults at every call of the driver's libraries: the real binary over the fake driver, once for
+//! every function, fault and place, and once for every function missing.
+//!
+//! Each run must end in time, without a panic, with a report that names the fault, the exit code
+//! that its cells ask for, and a figure for every pair that the fault did not touch. `cargo test`
+//! takes every sixth, the same ones every time; `scripts/fault-sweep` runs every case.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests; clippy looks only into test functions")]
+
+#[path = "../e2e/common.rs"]
+#[allow(dead_code, reason = "the other test crate's helpers")]
+mod common;
+#[path = "../e2e/fake.rs"]
+#[allow(dead_code, reason = "the other test crate's helpers")]
+mod fake;
+
+mod beds;
+mod cases;
+mod judge;
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use beds::Bed;
+use cases::{Case, Class};
+
+/// Set to `all`, runs every case; a number takes one case in so many. Without it, a sample.
+const EXTENT: &str = "PEERSCOPE_FAULTS";
+/// One case in so many, where nothing else is asked for.
+const SAMPLE: usize = 6;
+
+/// Runs these cases, those that sleep beside those that compute, and gives what was wrong.
+fn run(beds: &[Bed], cases: &[Case]) -> Vec<String> {
+    let (sleeping, computing): (Vec<_>, Vec<_>) = cases.iter().partition(|case| case.sleeps());
+    let cores = std::thread::available_parallelism().map_or(2, usize::from);
+    let wrong = Mutex::new(Vec::new());
+    let pool = |cases: &[&Case], threads: usize| {
+        let next = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        let judged = std::panic::catch_unwind(|| judge::judge(&beds[case.bed], case));
+                        if let Err(why) = judged.unwrap_or_else(|_| Err("it panicked, or did not end".into())) {
+                            wrong.lock().unwrap().push(format!("{}: {why}", case.name(beds)));
+                        }
+                    }
+                });
+            }
+        });
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| pool(&sleeping, 24));
+        scope.spawn(|| pool(&computing, 2 * cores));
+    });
+    let mut wrong = wrong.into_inner().unwrap();
+    wrong.sort();
+    wrong
+}
+
+/// The counts must be seen: cargo test holds back what the print macros write, not this.
+#[allow(clippy::explicit_write, reason = "eprintln! is held back")]
+fn tell(what: &str, cases: &[Case]) {
+    let mut classes: BTreeMap<Class, usize> = BTreeMap::new();
+    cases.iter().for_each(|case| *classes.entry(case.class()).or_default() += 1);
+    let classes: Vec<_> = classes.iter().map(|(class, count)| format!("{count} {class:?}")).collect();
+    writeln!(std::io::stderr(), "\n*** {what}: {} cases tried: {} ***\n", cases.len(), classes.join(", ")).unwrap();
+}
+
+#[test]
+fn every_fault_at_every_call_ends_in_a_report_that_names_it() {
+    let beds = beds::all();
+    let every = cases::all(&beds);
+    let step = match std::env::var(EXTENT).as_deref() {
+        Ok("all") => 1,
+        Ok(number) => number.parse().unwrap(),
+        Err(_) => SAMPLE,
+    };
+    let cases: Vec<Case> = every.into_iter().step_by(step).collect();
+    let wrong = run(&beds, &cases);
+    tell("faults", &cases);
+    assert!(wrong.is_empty(), "{} of {} went wrong:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
+}
+
+#[test]
+fn every_function_that_a_library_lacks_is_named_or_done_without() {
+    let beds = beds::all();
+    let cases = cases::missing(&beds);
+    let wrong = run(&beds, &cases);
+    tell("missing functions", &cases);
+    assert!(wrong.is_empty(), "{} of {} went wrong:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
+}
+
+#[test]
+fn every_function_of_the_fakes_is_tried_and_every_one_that_is_used_is_in_the_fakes() {
+    let beds = beds::all();
+    let every = cases::all(&beds);
+    for functions in [fake_cuda::FUNCTIONS, fake_nvml::FUNCTIONS] {
+        for function in functions {
+            let tried = every.iter().any(|case| case.function == *function);
+            assert_eq!(tried, !cases::NEVER_CALLED.contains(function), "{function}");
+        }
+    }
+    // What the live code looks up in CUDA, from its own table.
+    let table = include_str!("../../src/hardware/live/cuda/table.rs");
+    let mut used: Vec<_> = table.split("b\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+    let mut there = fake_cuda::FUNCTIONS.to_vec();
+    used.sort_unstable();
+    there.sort_unstable();
+    assert_eq!(used, there);
+    // NVML is looked up by the wrapper, all of it: what it calls and the fake does not know leaves a
+    // note.
+    for bed in &beds {
+        assert_eq!(bed.unexpected(), Vec::<String>::new(), "{}", bed.name);
+    }
+}
