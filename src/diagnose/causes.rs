@@ -108,12 +108,7 @@ const CAUSES: &[(&str, Reach, &[&str])] = &[
         Reach::Pairs,
         &["peer-bandwidth-low", "peer-bandwidth-outlier", "peer-bandwidth-asymmetric", "unstable-measurement"],
     ),
-    (
-        "pcie-upstream-bottleneck",
-        Reach::Pairs,
-        &["peer-bandwidth-low", "peer-bandwidth-outlier", "peer-bandwidth-asymmetric", "staged-slow"],
-    ),
-    ("iommu-translating", Reach::Everything, &["peer-bandwidth-low", "peer-bandwidth-outlier", "unstable-measurement"]),
+    // The staged copies show what the links up to the host carry, so an uplink is not what limits these.
     (
         "direct-slower-than-staged",
         Reach::Pairs,
@@ -125,6 +120,12 @@ const CAUSES: &[(&str, Reach, &[&str])] = &[
             "acs-redirect",
         ],
     ),
+    (
+        "pcie-upstream-bottleneck",
+        Reach::Pairs,
+        &["peer-bandwidth-low", "peer-bandwidth-outlier", "peer-bandwidth-asymmetric", "staged-slow"],
+    ),
+    ("iommu-translating", Reach::Everything, &["peer-bandwidth-low", "peer-bandwidth-outlier", "unstable-measurement"]),
     ("peer-copy-hung", Reach::Broken, &["not-tested", "nothing-measured", "iommu-translating", "acs-redirect"]),
     ("peer-copy-failed", Reach::Broken, &["not-tested", "nothing-measured", "iommu-translating", "acs-redirect"]),
     ("peer-data-wrong", Reach::Broken, &["not-tested", "iommu-translating", "acs-redirect"]),

@@ -154,6 +154,7 @@ fn labels_and_machines_belong_together() {
 }
 
 #[test]
+#[allow(clippy::disallowed_macros, reason = "the table is for whoever runs this with --nocapture")]
 fn every_labelled_machine_is_told_right() {
     let cases = labels();
     let next = AtomicUsize::new(0);
@@ -187,7 +188,6 @@ fn every_labelled_machine_is_told_right() {
         percent(right, wrong),
         percent(right, missing),
     );
-    println!("{summary}");
     say(&summary);
     let complaints: Vec<_> = scores
         .iter()
