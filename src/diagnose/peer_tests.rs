@@ -369,7 +369,7 @@ fn each_cause_of_missing_access_is_one_finding() {
     for access in measurements.driver.peer_access.iter_mut().filter(|access| access.pair == pair(0, 3)) {
         access.failure = Some("cuCtxEnablePeerAccess: too many peers (CUDA error 711)".into());
     }
-    let found = only(&findings(&machine, Some(&measurements)), "peer-access-missing", Severity::Warning);
+    let found = only(&findings(&machine, Some(&measurements)), "peer-access-missing", Severity::Error);
     assert!(found.message.contains("no more than eight peers"), "{}", found.message);
 }
 

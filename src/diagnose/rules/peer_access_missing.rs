@@ -140,7 +140,12 @@ impl PeerAccessMissing {
             Why::Distance | Why::Chipset => peer_access::nearer_pairs_have_it(evidence, routes),
             _ => false,
         };
-        found.severity = if built_so { Severity::Info } else { Severity::Warning };
+        found.severity = match why {
+            // Access is enabled for one pair at a time here, and CUDA had said yes.
+            Why::PeerLimit => Severity::Error,
+            _ if built_so => Severity::Info,
+            _ => Severity::Warning,
+        };
         found.suspects = why.suspects(evidence, &pairs);
         found
     }
@@ -227,7 +232,9 @@ impl Why {
         match self {
             Self::Mig => "Nothing to repair; switch MIG off (nvidia-smi -mig 0) if these GPUs are to exchange data",
             Self::PeerLimit => {
-                "Nothing to repair; let programs enable access only for the pairs that they use, eight for each GPU"
+                "peerscope enables access for few pairs at a time, so something else holds the others: look for the \
+                 driver's messages (dmesg | grep -iE 'nvrm|xid'), reload the driver or reboot, and check again. Programs \
+                 must enable access only for the pairs that they use, eight for each GPU"
             }
             Self::WordsDiffer => {
                 "Compare modinfo nvidia and nvidia-smi with the driver package: install one driver, kernel modules and \
