@@ -1,15 +1,16 @@
 //! `explain`: a rule's manual page.
 
 use super::output;
-use crate::cli::ExplainArgs;
+use crate::cli::{Cli, ExplainArgs};
 use crate::diagnose;
+use crate::report::rules;
 
 /// Runs it.
 ///
 /// # Errors
 ///
 /// There is no such code.
-pub fn run(args: &ExplainArgs) -> Result<u8, String> {
+pub fn run(cli: &Cli, args: &ExplainArgs) -> Result<u8, String> {
     match &args.code {
         Some(code) => {
             let page = diagnose::explain(code).ok_or_else(|| {
@@ -19,11 +20,8 @@ pub fn run(args: &ExplainArgs) -> Result<u8, String> {
             output::print(&format!("{}\n", page.trim_end()))?;
         }
         None => {
-            let lines = diagnose::registry().iter().map(|rule| {
-                let (code, severity, summary) = (rule.code(), rule.severity(), rule.summary());
-                format!("{code:<22} {severity:<8} {summary}\n")
-            });
-            output::print(&lines.collect::<String>())?;
+            let all = diagnose::registry().iter().map(|rule| (rule.code(), rule.severity(), rule.summary()));
+            output::print(&rules::list(all, &output::style(cli.color, false)))?;
         }
     }
     Ok(0)

@@ -49,7 +49,7 @@ pub fn run(cli: &Cli) -> Result<u8, String> {
         Command::Recover(args) => recover::run(cli, args),
         Command::Compare(args) => compare::run(cli, args),
         Command::Expect(args) => expect::run(args),
-        Command::Explain(args) => explain::run(args),
+        Command::Explain(args) => explain::run(cli, args),
         Command::Machines(args) => machines::run(args),
         Command::Worker(args) => {
             args.parent.map_or(Ok(()), worker::child::die_with)?;

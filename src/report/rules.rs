@@ -1,0 +1,17 @@
+//! The rules in a sentence each, for people.
+
+use super::page::{Page, Paint};
+use super::{Style, layout};
+use crate::model::finding::Severity;
+
+/// Column at which the sentences start: the longest code, the longest severity, and room between.
+const SENTENCE: usize = 36;
+
+/// One entry for each rule: code, severity, what it means.
+pub fn list<'a>(rules: impl IntoIterator<Item = (&'a str, Severity, String)>, style: &Style) -> String {
+    let mut page = Page::new(style.verbose);
+    for (code, severity, summary) in rules {
+        page.item(0, SENTENCE, &format!("{code:<26} {severity}"), Paint::Plain, &summary);
+    }
+    layout::text(&page, style)
+}
