@@ -78,19 +78,12 @@ fn look(bed: &Bed, case: &Case, ran: &Ran, shown: bool) -> Result<(), String> {
     if code == 0 && !same {
         return Err(format!("exit code 0, and not all was measured as without the fault; {}", reasons(&report)));
     }
-    let tolerable = named || (same && may_go_unnamed(case)) || shows_as_links(case, &report);
+    let tolerable = named || (same && may_go_unnamed(case));
     if !tolerable {
         let why = if same { "the report is as without it" } else { "figures are missing or others" };
         return Err(format!("exit code {code}, and the fault is not named; {why}; {}", reasons(&report)));
     }
     Ok(())
-}
-
-/// Whether an answer that means "no such link" was told as what it says: a GPU with fewer links.
-fn shows_as_links(case: &Case, report: &Value) -> bool {
-    let no_such_link = (case.function, case.action) == ("nvmlDeviceGetNvLinkState", Some(Action::Code(2)));
-    let fewer = |finding: &Value| finding["code"] == "nvlink-fewer-than-siblings";
-    no_such_link && list(&report["findings"]).iter().any(fewer)
 }
 
 /// The exit code that the cells of a report ask for.

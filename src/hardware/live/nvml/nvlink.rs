@@ -58,12 +58,13 @@ fn only(values: &mut Vec<Result<u64, Unknown>>) -> Result<u64, Unknown> {
 }
 
 /// Links whose state can be read, from 0 on. Behind the last one NVML says that there is no such
-/// link; any other error is one, and does not make the links fewer.
+/// link; any other error is one, and does not make the links fewer. Of a GPU without links it says
+/// that it does not support them, so "no such link" for the first one is an error too.
 fn count_by_asking(state: impl Fn(u32) -> Result<(), NvmlError>) -> Result<u32, Unknown> {
     for link in 0..MOST_LINKS {
         match state(link) {
             Ok(()) => {}
-            Err(NvmlError::InvalidArg) => return Ok(link),
+            Err(NvmlError::InvalidArg) if link > 0 => return Ok(link),
             Err(error) => match error::unknown(error) {
                 Unknown::Unsupported => return Ok(link),
                 unknown => return Err(unknown),
@@ -191,6 +192,8 @@ mod tests {
         assert_eq!(count_by_asking(four), Ok(4));
         assert_eq!(count_by_asking(|_| Err(NvmlError::NotSupported)), Ok(0));
         assert_eq!(count_by_asking(|_| Ok(())), Ok(MOST_LINKS));
+        let first = count_by_asking(|_| Err(NvmlError::InvalidArg));
+        assert!(matches!(first, Err(Unknown::Failed(why)) if why.contains("(2)")), "no link, and no word why");
         let lost = count_by_asking(|link| if link < 2 { Ok(()) } else { Err(NvmlError::GpuLost) });
         assert!(matches!(lost, Err(Unknown::Failed(why)) if why.contains("(15)")));
     }
