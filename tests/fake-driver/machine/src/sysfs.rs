@@ -10,7 +10,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use peerscope::hardware::sim::spec::{FunctionSpec, MachineSpec};
-use peerscope::model::snapshot::{AdapterKind, PciKind};
+use peerscope::model::snapshot::{AdapterKind, PciFunction, PciKind, PcieErrors};
 use peerscope::model::units::{KIB, PcieLink};
 
 /// Writes the files of a machine below `root`, in `sys` and `proc`.
@@ -27,6 +27,34 @@ pub fn write(root: &Path, machine: &MachineSpec) -> io::Result<()> {
         tree.function(function, number)?;
     }
     tree.adapters()
+}
+
+/// Writes the error counters of these functions as they are now: a kernel's rise while copies run.
+///
+/// # Errors
+///
+/// The folder cannot be written to.
+pub fn count_errors(root: &Path, functions: &[PciFunction]) -> io::Result<()> {
+    for function in functions {
+        let folder = root.join("sys/bus/pci/devices").join(function.address.to_string());
+        let counted = (function.aer_correctable.get(), function.aer_nonfatal.get(), function.aer_fatal.get());
+        if let (Some(correctable), Some(non_fatal), Some(fatal)) = counted {
+            for (name, content) in error_files(PcieErrors { correctable, non_fatal, fatal }) {
+                fs::write(folder.join(name), content)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The kernel's files of error counters, by name.
+fn error_files(errors: PcieErrors) -> [(String, String); 3] {
+    [
+        ("correctable", "TOTAL_ERR_COR", errors.correctable),
+        ("nonfatal", "TOTAL_ERR_NONFATAL", errors.non_fatal),
+        ("fatal", "TOTAL_ERR_FATAL", errors.fatal),
+    ]
+    .map(|(class, total, count)| (format!("aer_dev_{class}"), format!("Undefined 0\n{total} {count}\n")))
 }
 
 struct Tree<'a> {
@@ -129,13 +157,8 @@ impl Tree<'_> {
         if self.machine.host.virtual_machine {
             return Ok(());
         }
-        let errors = function.errors;
-        for (class, total, count) in [
-            ("correctable", "TOTAL_ERR_COR", errors.correctable),
-            ("nonfatal", "TOTAL_ERR_NONFATAL", errors.non_fatal),
-            ("fatal", "TOTAL_ERR_FATAL", errors.fatal),
-        ] {
-            file(&format!("aer_dev_{class}"), format!("Undefined 0\n{total} {count}"))?;
+        for (name, content) in error_files(function.errors) {
+            self.file(&format!("{folder}/{name}"), content)?;
         }
         let group = format!("kernel/iommu_groups/{number}");
         let kind = if self.machine.host.iommu_translating { "DMA-FQ" } else { "identity" };

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::c_void;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use fake_machine::code_in;
@@ -34,8 +35,19 @@ static TELEMETRY: Mutex<Option<Arc<dyn Telemetry>>> = Mutex::new(None);
 /// Starts the library.
 pub fn start() -> Result<(), u32> {
     let spec = fake_machine::machine().map_err(|_| code::UNKNOWN)?;
-    *TELEMETRY.lock().unwrap_or_else(PoisonError::into_inner) = Some(sim::telemetry(spec));
+    let telemetry = sim::telemetry(spec);
+    write_errors(telemetry.as_ref());
+    *TELEMETRY.lock().unwrap_or_else(PoisonError::into_inner) = Some(telemetry);
     Ok(())
+}
+
+/// What the kernel has counted, in its files: the counters of a run begin where the description has
+/// them, and rise while copies run.
+fn write_errors(telemetry: &dyn Telemetry) {
+    if let Some(root) = std::env::var_os("PEERSCOPE_FSROOT") {
+        // Where the folder is gone, nobody reads it any more.
+        let _ = fake_machine::sysfs::count_errors(Path::new(&root), &telemetry.pci_tree().functions);
+    }
 }
 
 fn telemetry() -> Result<Arc<dyn Telemetry>, u32> {
@@ -107,6 +119,7 @@ pub fn look(device: *mut c_void) -> Result<(), u32> {
     let watched = watched.get_or_insert_default();
     if let Some(sample) = watched.get_mut(&index) {
         *sample = Some(telemetry.sample(index));
+        write_errors(telemetry.as_ref());
     } else {
         watched.insert(index, None);
     }
