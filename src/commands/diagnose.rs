@@ -120,13 +120,12 @@ fn gpus(report: &Report) -> HashSet<u32> {
 
 #[cfg(test)]
 mod tests {
-    use crate::report::Format;
     use std::sync::LazyLock;
 
     use super::*;
     use crate::fuzz;
     use crate::model::finding::Severity;
-    use crate::report::{Style, render, sample};
+    use crate::report::{Format, Style, render, sample};
 
     /// Reports to start from: small ones, so that there are many cases.
     static BASES: LazyLock<Vec<Value>> = LazyLock::new(|| {
@@ -151,17 +150,7 @@ mod tests {
         let judging =
             super::super::Judging { terms: Severity::Warning.into(), settings: crate::diagnose::Settings::default() };
         judging.judge(&mut report);
-        for format in [
-            Format::Text,
-            Format::Topo,
-            Format::Json,
-            Format::Html,
-            Format::Dot,
-            Format::Markdown,
-            Format::Junit,
-            Format::Line,
-            Format::Prometheus { pairs: true },
-        ] {
+        for &format in Format::ALL {
             let style = Style { width: 80, color: true, verbose: format == Format::Text };
             if render(&report, format, &style).is_empty() {
                 return Err(format!("{format:?} is empty"));

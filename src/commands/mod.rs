@@ -31,8 +31,8 @@ use crate::model::topology::Topology;
 use crate::report::escape::{acts, clean};
 use crate::worker;
 
-/// How long discovery may take, unless told otherwise. NVML answers within a second on healthy machines and can block for
-/// minutes on sick ones.
+/// How long discovery may take, unless told otherwise. NVML answers within a second on healthy
+/// machines and can block for minutes on sick ones.
 const DISCOVERY_LIMIT: Duration = Duration::from_secs(15);
 
 /// Runs a command and gives the exit code.

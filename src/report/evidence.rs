@@ -64,8 +64,22 @@ fn pairs(values: &[Value]) -> Option<String> {
 /// Pairs with one GPU in common that are listed; more of them are counted.
 const SHOWN_PAIRS: usize = 4;
 
+/// GPUs by index, so that nobody takes an index for a count: `GPU 5`. None where these are no indices.
+fn gpus(key: &str, value: &Value) -> Option<String> {
+    let values = value.as_array().filter(|values| !values.is_empty() && key.split('_').any(|word| word == "gpus"))?;
+    let shown = values.iter().take(SHOWN).map(|value| Some(format!("GPU {}", value.as_u64()?)));
+    let mut shown = shown.collect::<Option<Vec<_>>>()?;
+    if values.len() > SHOWN {
+        shown.push(format!("and {} more", values.len() - SHOWN));
+    }
+    Some(shown.join(", "))
+}
+
 /// `achieved 6.4 GB/s` from `achieved_gbps: 6.4`.
 fn item(key: &str, value: &Value) -> String {
+    if let Some(gpus) = gpus(key, value) {
+        return if key == "gpus" { gpus } else { format!("{} {gpus}", key.replace('_', " ")) };
+    }
     let (name, unit) = match key.rsplit_once('_') {
         Some((name, ending)) => match UNITS.iter().find(|(known, _)| *known == ending) {
             Some(&(known, unit)) => (name, Some((known, unit))),
@@ -132,6 +146,9 @@ mod tests {
             ("pairs", json!([{"source": 1, "destination": 3}, {"source": 3, "destination": 1}]), "pairs 1→3, 3→1"),
             ("hop", json!({"rate_gbps": 7.88, "at": "0000:40:03.1"}), "hop (at 0000:40:03.1, rate 7.88 GB/s)"),
             ("links", json!([]), "links none"),
+            ("gpus_behind", json!([5]), "gpus behind GPU 5"),
+            ("gpus", json!([0, 2]), "GPU 0, GPU 2"),
+            ("gpus_with_nvswitch", json!(8), "gpus with nvswitch 8"),
         ] {
             assert_eq!(item(key, &value).replace(crate::report::page::GLUE, " "), text);
         }

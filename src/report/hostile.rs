@@ -169,7 +169,7 @@ fn fuzz_names_in_every_format() {
     let strategy = (0..BASES.len(), names());
     fuzz::run("names, every format", 0.1, &strategy, |(base, names)| {
         let [hostile, tame] = named(&names).map(|names| BASES[base].with(&names));
-        for format in [Format::Text, Format::Topo] {
+        for &format in Format::ALL {
             is_inert(&render(&hostile, format, &style(false)))?;
             is_inert(&without_colors(&render(&hostile, format, &style(true))))?;
         }
@@ -248,17 +248,7 @@ fn no_place_of_a_report_is_shown_as_it_is() {
                 *report.pointer_mut(pointer).unwrap() = Value::String("a\u{1b}[31m\u{9b}2J\n\u{202e}<b>&".into());
             }
             let report: Report = serde_json::from_value(report).unwrap();
-            for format in [
-                Format::Text,
-                Format::Topo,
-                Format::Json,
-                Format::Html,
-                Format::Dot,
-                Format::Markdown,
-                Format::Junit,
-                Format::Line,
-                Format::Prometheus { pairs: true },
-            ] {
+            for &format in Format::ALL {
                 let text = render(&report, format, &style(false));
                 is_inert(&text).unwrap_or_else(|why| panic!("{place} as {format:?}: {why}"));
                 assert!(format != Format::Html || !text.contains("<b>"), "{place}");

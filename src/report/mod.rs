@@ -90,6 +90,20 @@ const EXTENSIONS: &[(&str, Format)] = &[
 ];
 
 impl Format {
+    /// Every format, with all that it can hold.
+    #[cfg(test)]
+    pub const ALL: &[Self] = &[
+        Self::Text,
+        Self::Topo,
+        Self::Json,
+        Self::Html,
+        Self::Dot,
+        Self::Markdown,
+        Self::Junit,
+        Self::Line,
+        Self::Prometheus { pairs: true },
+    ];
+
     /// What every report can be written to a file as.
     pub const OF_REPORTS: &[Self] =
         &[Self::Text, Self::Json, Self::Html, Self::Markdown, Self::Junit, Self::Prometheus { pairs: false }];

@@ -83,7 +83,6 @@ impl PcieLinkChanged {
             message,
             [
                 ("states_in_turn", json!(states)),
-                ("readings", json!(load.readings)),
                 ("replays_added", json!(load.replays_added)),
                 ("slowed_pairs", slowed_pairs),
                 ("lowest_achieved_gbps", lowest),
