@@ -27,7 +27,7 @@ use crate::plan::profile::Profile;
 use crate::plan::{self, Group};
 use crate::topology;
 use crate::worker::Worker;
-use crate::worker::start::{self, Ready, Setup, StartError};
+use crate::worker::start::{self, Launch, Ready, StartError};
 use crate::worker::supervisor::{self, Listener, Results};
 
 /// Runs it.
@@ -183,13 +183,13 @@ impl Run<'_> {
         self.follower.write(&Entry::Facts { at, snapshot: Cow::Borrowed(&self.snapshot) });
         let topology = topology::build(&self.snapshot);
         let mut measurements = Measurements { profile: self.args.profile.as_str().into(), ..Measurements::default() };
-        let mut setup = Setup {
+        let mut launch = Launch {
             machine: self.machine.clone(),
             selections: selections(&self.snapshot),
             memory_limit: self.args.memory,
             start_limit: self.start_limit,
         };
-        if setup.selections.is_empty() {
+        if launch.selections.is_empty() {
             // The snapshot says why there is no GPU; the driver would only say so again.
             let failure = self.snapshot.problems.first().cloned();
             let devices = with_unidentified(Vec::new(), &self.snapshot);
@@ -198,7 +198,7 @@ impl Run<'_> {
             return (measurements, topology);
         }
         let mut spawn = || Worker::spawn(self.machine, self.start_limit);
-        let opened = start::start(worker, &mut setup, &self.stop, &mut spawn);
+        let opened = start::start(worker, &mut launch, &self.stop, &mut spawn);
         self.timing.driver_start = started.elapsed().as_secs_f64();
         let Ready { worker, facts, floor_seconds: floor, problems: while_starting, .. } = match opened {
             Ok(ready) => ready,
@@ -251,7 +251,7 @@ impl Run<'_> {
         let watched = self.telemetry.as_ref().filter(|_| !runnable.is_empty());
         let watch = watched.map(|telemetry| Watch::start(telemetry, &gpus));
         self.follower.progress.measuring(runnable.len());
-        let results = supervisor::run(worker, &setup, &runnable, &self.stop, &mut self.follower);
+        let results = supervisor::run(worker, &launch, &runnable, &self.stop, &mut self.follower);
         self.timing.measure = measuring.elapsed().as_secs_f64();
         let Results { outcomes: run, problems, interrupted, idle } = results;
         outcomes.extend(run);

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::measure::assemble::describe;
 use crate::plan::Round;
 
 /// A bar that tells what runs and how long it will take. Nothing is drawn where stderr is no
@@ -33,7 +32,7 @@ impl Progress {
     /// This round runs, so many have ended.
     pub fn round(&self, round: &Round, ended: usize) {
         self.0.set_position(ended as u64);
-        self.0.set_message(format!("{}: {}", round.pair, describe(&round.task)));
+        self.0.set_message(format!("{}: {}", round.way(), round.task));
     }
 
     /// Does something that writes to stderr too.

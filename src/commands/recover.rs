@@ -11,7 +11,7 @@ use crate::hardware::{ErrorKind, HardwareError, Machine};
 use crate::journal::read::{Found, read};
 use crate::journal::{is_going_on, place};
 use crate::measure::Outcome;
-use crate::measure::assemble::{assemble, describe};
+use crate::measure::assemble::assemble;
 use crate::model::measurement::{DriverFacts, Measurements, Status};
 use crate::model::report::{Report, Timing};
 use crate::plan;
@@ -86,7 +86,7 @@ fn report(found: Found, judging: &Judging) -> Report {
     let cut_off = format!("the run was cut off before {before}");
     // Where it was is worth knowing: it may be what made somebody end it.
     let at = rounds.iter().find(|round| !outcomes.contains_key(&round.id));
-    let at = at.map(|round| format!(", about {} of {}", describe(&round.task), round.pair)).unwrap_or_default();
+    let at = at.map(|round| format!(", about {} of {}", round.task, round.way())).unwrap_or_default();
     problems.insert(0, format!("{cut_off}{at}; what follows is what its journal has"));
     if unreadable > 0 {
         problems.push(format!("{unreadable} lines of the journal could not be read and were left out"));
@@ -234,7 +234,7 @@ mod tests {
             last = Some(found.clone());
             let outcomes = found.outcomes.len();
             let planned =
-                found.rounds.iter().filter(|round| matches!(round.task, plan::Task::Bandwidth { .. })).count();
+                found.rounds.iter().filter(|round| matches!(round.task.action, plan::Action::Bandwidth { .. })).count();
             let report = report(found, &judging());
             assert_valid(&report);
             let cells = &report.measurements.as_ref().unwrap().peer;

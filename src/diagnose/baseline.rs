@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 
 use super::rule::Evidence;
-use crate::model::measurement::{PeerBandwidth, Status, Verified};
-use crate::model::placement::{Direction, Engine, Pair, Path, Placement, Side};
+use crate::model::flow::Setup;
+use crate::model::measurement::{PeerBandwidth, Status};
+use crate::model::placement::Pair;
 use crate::model::report::Report;
 use crate::model::snapshot::Gpu;
 
@@ -17,7 +18,7 @@ pub struct Beside<'a> {
 }
 
 /// What a figure is of, the pair by today's indices.
-type Key = (Pair, Placement, Side, Engine, Direction, Path);
+type Key = (Pair, Setup);
 
 /// A figure then and today.
 #[derive(Debug, Clone, Copy)]
@@ -110,11 +111,9 @@ fn same_place(old: &Gpu, new: &Gpu) -> bool {
 }
 
 fn is_figure(cell: &PeerBandwidth) -> bool {
-    cell.status == Status::Measured
-        && cell.achieved_gbps.is_some()
-        && !matches!(cell.verified, Verified::Dropped | Verified::Corrupt)
+    cell.status == Status::Measured && cell.achieved_gbps.is_some() && !cell.verified.is_wrong()
 }
 
 fn key(cell: &PeerBandwidth, pair: Pair) -> Key {
-    (pair, cell.placement, cell.issuer, cell.engine, cell.direction, cell.path)
+    (pair, cell.setup.of_any_size())
 }

@@ -266,7 +266,7 @@ fn untested_pairs(evidence: &Evidence<'_>) -> Vec<Pair> {
         return Vec::new();
     }
     let pairs: BTreeSet<_> =
-        coverage::cells(measurements).filter(|cell| !cell.tested()).map(|cell| cell.pair).collect();
+        coverage::cells(measurements).filter(|cell| !cell.tested()).filter_map(|cell| cell.flow.pair()).collect();
     pairs.into_iter().collect()
 }
 
@@ -278,7 +278,7 @@ fn untested_only_for(pairs: &dyn Fn(Pair) -> bool, gpus: &BTreeSet<u32>, evidenc
     summary.untested > 0
         && summary.unverified == 0
         && measurements.driver.failure.is_none()
-        && coverage::cells(measurements).filter(|cell| !cell.tested()).all(|cell| pairs(cell.pair))
+        && coverage::cells(measurements).filter(|cell| !cell.tested()).all(|cell| cell.flow.pair().is_some_and(pairs))
         && coverage::unusable(measurements).all(|(gpu, _)| gpus.contains(&gpu))
 }
 

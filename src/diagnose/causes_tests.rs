@@ -165,11 +165,11 @@ fn slow_staging_is_laid_to_slow_direct_copies_of_the_same_pairs_alone() {
         .collect();
     measurements.peer.extend(staged);
     // More than the Gen1 that the idle link shows could carry.
-    set(&mut measurements, 9.0, |cell| touches(cell, 3) && cell.path == Path::Direct);
+    set(&mut measurements, 9.0, |cell| touches(cell, 3) && cell.setup.path == Path::Direct);
     let found = only(&findings(&machine, Some(&measurements)), "peer-bandwidth-low", Severity::Error);
     assert!(found.evidence["effects"][0].as_str().unwrap().starts_with("staged-slow"), "{found:#?}");
     // Staged copies of another pair are slow as well: that has another cause.
-    set(&mut measurements, 1.5, |cell| is(cell, 0, 1) && cell.path == Path::Staged);
+    set(&mut measurements, 1.5, |cell| is(cell, 0, 1) && cell.setup.path == Path::Staged);
     let found = findings(&machine, Some(&measurements));
     let codes: Vec<_> = found.iter().map(|finding| finding.code.as_str()).collect();
     assert!(codes.contains(&"peer-bandwidth-low") && codes.contains(&"staged-slow"), "{found:#?}");

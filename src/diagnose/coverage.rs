@@ -2,72 +2,20 @@
 
 use std::collections::BTreeMap;
 
+use crate::model::cells::Cell;
 use crate::model::measurement::{Measurements, Status, Verified};
 use crate::model::placement::{Pair, Path};
-
-/// One measurement that was asked for, whatever its probe.
-#[derive(Debug, Clone, Copy)]
-pub struct Cell<'a> {
-    /// What was measured.
-    pub probe: &'static str,
-    /// The pair.
-    pub pair: Pair,
-    /// Direct or staged, where that is told apart.
-    pub path: Option<Path>,
-    /// How it ended.
-    pub status: Status,
-    /// Whether it has a figure.
-    pub has_figure: bool,
-    /// Why there is no figure.
-    pub reason: Option<&'a str>,
-    /// Whether the bytes arrived.
-    pub verified: Verified,
-}
-
-impl Cell<'_> {
-    /// Whether it has an answer. Wrong bytes are one, whatever became of the timing.
-    pub fn tested(&self) -> bool {
-        matches!(self.verified, Verified::Dropped | Verified::Corrupt)
-            || (self.status == Status::Measured && self.has_figure)
-    }
-}
 
 /// Every measurement that was asked for.
 ///
 /// A pair that CUDA denies peer access is tested by its staged copies: a direct one that was
 /// skipped for that is not one that was asked for.
 pub fn cells(measurements: &Measurements) -> impl Iterator<Item = Cell<'_>> {
-    let denied = |pair| measurements.driver.said_of(pair).is_some_and(|said| said.possible == Some(false));
-    let peer = measurements.peer.iter().map(|cell| Cell {
-        probe: "bandwidth",
-        pair: cell.pair,
-        path: Some(cell.path),
-        status: cell.status,
-        has_figure: cell.achieved_gbps.is_some(),
-        reason: cell.reason.as_deref(),
-        verified: cell.verified,
-    });
-    let overlap = measurements.overlap.iter().map(|cell| Cell {
-        probe: "overlap",
-        pair: cell.pair,
-        path: None,
-        status: cell.status,
-        has_figure: cell.overlap_percent.is_some(),
-        reason: cell.reason.as_deref(),
-        verified: Verified::Skipped,
-    });
-    let latency = measurements.latency.iter().map(|cell| Cell {
-        probe: "latency",
-        pair: cell.pair,
-        path: Some(cell.path),
-        status: cell.status,
-        has_figure: cell.latency_us.is_some(),
-        reason: cell.reason.as_deref(),
-        verified: Verified::Skipped,
-    });
-    peer.chain(overlap)
-        .chain(latency)
-        .filter(move |cell| !(cell.status == Status::Skipped && cell.path == Some(Path::Direct) && denied(cell.pair)))
+    let denied = |cell: &Cell<'_>| {
+        let said = cell.flow.pair().and_then(|pair| measurements.driver.said_of(pair));
+        cell.setup.path == Path::Direct && said.is_some_and(|said| said.possible == Some(false))
+    };
+    measurements.cells().filter(move |cell| cell.status != Status::Skipped || !denied(cell))
 }
 
 /// GPUs that were asked for and could not be used, with the reason.
@@ -128,7 +76,7 @@ pub fn coverage(measurements: &Measurements) -> Coverage {
     let mut pairs = Pair::ordered(&gpus);
     for (gpu, reason) in unusable(measurements) {
         let of_gpu = |pair: &Pair| pair.source == gpu || pair.destination == gpu;
-        if cells(measurements).any(|cell| of_gpu(&cell.pair)) {
+        if cells(measurements).any(|cell| cell.uses(gpu)) {
             continue;
         }
         let lost = pairs.iter().filter(|pair| of_gpu(pair)).count();

@@ -138,20 +138,20 @@ impl Expectation {
 /// What this cell is expected to reach; `None` where its theoretical rate is not known.
 pub fn of(cell: &PeerBandwidth, topology: &Topology, snapshot: &Snapshot, settings: &Settings) -> Option<Expectation> {
     let route = topology.route(cell.pair)?;
-    let theoretical = cell.theoretical_gbps.or(match cell.path {
+    let theoretical = cell.theoretical_gbps.or(match cell.setup.path {
         Path::Direct => route.theoretical_gbps,
         Path::Staged => route.staged_theoretical_gbps,
     });
     let theoretical = as_written(theoretical.filter(|rate| rate.0 > 0.0)?);
-    let class = class_of(route, cell.path, snapshot);
+    let class = class_of(route, cell.setup.path, snapshot);
     let mut share = settings.share(class.key).unwrap_or(class.share);
-    if cell.engine == Engine::Kernel {
+    if cell.setup.engine == Engine::Kernel {
         share.percent *= KERNEL_OF_COPY_PERCENT / 100.0;
         share.margin_percent = share.margin_percent.max(KERNEL_MARGIN_PERCENT);
     }
     // What a staged copy reaches with both directions busy, the host's memory decides.
-    if cell.direction == Direction::BothWays {
-        let left = if cell.path == Path::Staged { STAGED_BOTH_WAYS_PERCENT } else { BOTH_WAYS_PERCENT };
+    if cell.setup.direction == Direction::BothWays {
+        let left = if cell.setup.path == Path::Staged { STAGED_BOTH_WAYS_PERCENT } else { BOTH_WAYS_PERCENT };
         share.percent *= left / 100.0;
         share.margin_percent = share.margin_percent.max(BOTH_WAYS_MARGIN_PERCENT);
     }

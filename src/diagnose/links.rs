@@ -17,9 +17,9 @@ use crate::topology::pcie::{self, Connection};
 /// and an idle link may lower its generation.
 pub fn used_pcie(evidence: &Evidence<'_>, gpu: u32) -> bool {
     evidence.measurements.is_some_and(|measurements| {
-        coverage::cells(measurements)
-            .filter(|cell| cell.tested() && (cell.pair.source == gpu || cell.pair.destination == gpu))
-            .any(|cell| cell.path == Some(Path::Staged) || !over_nvlink(evidence, cell.pair))
+        coverage::cells(measurements).filter(|cell| cell.tested() && cell.uses(gpu)).any(|cell| {
+            cell.setup.path == Path::Staged || cell.flow.pair().is_some_and(|pair| !over_nvlink(evidence, pair))
+        })
     })
 }
 
@@ -66,8 +66,8 @@ pub fn slow_with<'a>(evidence: &Evidence<'a>, gpu: u32) -> Vec<&'a PeerBandwidth
 /// direct copies where there are any. Nulls where there was none.
 pub fn rates(cells: &[&PeerBandwidth]) -> [Value; 3] {
     let pairs: BTreeSet<Pair> = cells.iter().map(|cell| cell.pair).collect();
-    let has_direct = cells.iter().any(|cell| cell.path == Path::Direct);
-    let judged = || cells.iter().filter(|cell| cell.path == Path::Direct || !has_direct);
+    let has_direct = cells.iter().any(|cell| cell.setup.path == Path::Direct);
+    let judged = || cells.iter().filter(|cell| cell.setup.path == Path::Direct || !has_direct);
     let rates = || judged().filter_map(|cell| cell.achieved_gbps);
     let pairs: Vec<_> = pairs.iter().map(ToString::to_string).collect();
     let lowest = rates().min_by(|one, other| one.0.total_cmp(&other.0));

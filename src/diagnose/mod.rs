@@ -17,7 +17,7 @@ mod suspects;
 mod verdict;
 mod words;
 
-pub use coverage::{Cell, cells};
+pub use coverage::cells;
 pub use rule::{Evidence, Rule};
 pub use settings::{Level, Parameter, Settings};
 pub use verdict::{Contract, Ending, Terms, exit_code, is_gap, verdict};

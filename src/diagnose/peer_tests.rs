@@ -4,7 +4,7 @@ use super::testing::{cell, exit, findings, is, measured, only, touches, without}
 use super::tests::{deny, with_links_down};
 use crate::model::finding::{Finding, Severity, Subject};
 use crate::model::measurement::{DriverFacts, Measurements, PeerBandwidth, Status, Verified};
-use crate::model::placement::{Engine, Pair, Path, Side};
+use crate::model::placement::{Engine, Pair, Path};
 use crate::model::reading::Reading;
 use crate::model::snapshot::{CommonAncestor, FabricState, P2pStatus, Snapshot};
 use crate::model::testing::{all_pairs, function_mut, gpu, h200_vm, nvlink_bridge, two_sockets};
@@ -131,13 +131,13 @@ fn direct_copies_that_are_slower_than_staged_ones_are_told_once() {
     let mut measurements = measured(&machine, 0.85);
     with_staged(&mut measurements, 12.0);
     assert_eq!(findings(&machine, Some(&measurements)), []);
-    scale(&mut measurements, 0.25, |cell| cell.path == Path::Direct && (is(cell, 0, 2) || is(cell, 2, 0)));
+    scale(&mut measurements, 0.25, |cell| cell.setup.path == Path::Direct && (is(cell, 0, 2) || is(cell, 2, 0)));
     let found = only(&findings(&machine, Some(&measurements)), "direct-slower-than-staged", Severity::Error);
     assert_eq!(found.subject, Subject::Pair(pair(0, 2)));
     assert_eq!(found.evidence["staged_gbps"], 12.0);
     assert!(found.evidence["effects"][0].as_str().unwrap().starts_with("peer-bandwidth-low"), "{found:#?}");
     // Low pairs that are not slower than staged stay.
-    scale(&mut measurements, 0.5, |cell| cell.path == Path::Direct && is(cell, 1, 3));
+    scale(&mut measurements, 0.5, |cell| cell.setup.path == Path::Direct && is(cell, 1, 3));
     let found = findings(&machine, Some(&measurements));
     assert_eq!(codes(&found), ["direct-slower-than-staged", "peer-bandwidth-low"], "{found:#?}");
 }
@@ -385,7 +385,7 @@ fn with_kernels(measurements: &mut Measurements) {
     let kernels: Vec<_> = measurements
         .peer
         .iter()
-        .map(|cell| PeerBandwidth { engine: Engine::Kernel, issuer: Side::Source, ..cell.clone() })
+        .map(|cell| PeerBandwidth { setup: cell.setup.with_engine(Engine::Kernel), ..cell.clone() })
         .collect();
     measurements.peer.extend(kernels);
 }
@@ -449,7 +449,7 @@ fn an_engine_that_alone_loses_bytes_is_named() {
         machine.host.iommu_translating = Reading::Known(true);
         let mut measurements = measured(&machine, 0.85);
         with_kernels(&mut measurements);
-        spoil(&mut measurements, Verified::Dropped, |cell| cell.engine == engine);
+        spoil(&mut measurements, Verified::Dropped, |cell| cell.setup.engine == engine);
         let found = only(
             &without("iommu-translating", findings(&machine, Some(&measurements))),
             "peer-data-wrong",

@@ -7,8 +7,8 @@ use serde_json::Value;
 use super::expected::{self, Expectation};
 use super::settings::{Parameter, Settings};
 use crate::model::finding::{Finding, Severity, Subject};
-use crate::model::measurement::{Measurements, PeerBandwidth, Status};
-use crate::model::placement::{Direction, Engine, Pair, Path, Placement, Side};
+use crate::model::measurement::{Measurements, PeerBandwidth};
+use crate::model::placement::{Pair, Path};
 use crate::model::snapshot::Snapshot;
 use crate::model::topology::Topology;
 
@@ -29,7 +29,7 @@ impl<'a> Evidence<'a> {
     /// The figure that a pair is judged by: copy engine, issued by the source, one way, reference
     /// placement, and of several sizes the largest.
     pub fn reference(&self, path: Path) -> BTreeMap<Pair, &'a PeerBandwidth> {
-        reference_cells(self.measurements, path)
+        self.measurements.map(|measurements| measurements.reference(path)).unwrap_or_default()
     }
 
     /// What a cell is expected to reach; `None` where its theoretical rate is not known.
@@ -48,23 +48,6 @@ impl<'a> Evidence<'a> {
     pub fn virtual_machine(&self) -> bool {
         self.snapshot.host.virtual_machine.get() == Some(true)
     }
-}
-
-/// The figure that a pair is judged by, of these measurements; see [`Evidence::reference`].
-pub fn reference_cells(measurements: Option<&Measurements>, path: Path) -> BTreeMap<Pair, &PeerBandwidth> {
-    let mut cells: BTreeMap<Pair, &PeerBandwidth> = BTreeMap::new();
-    for cell in measurements.map_or(&[][..], |measurements| &measurements.peer) {
-        let is_reference = cell.status == Status::Measured
-            && cell.engine == Engine::Copy
-            && cell.issuer == Side::Source
-            && cell.direction == Direction::OneWay
-            && cell.placement == Placement::REFERENCE
-            && cell.path == path;
-        if is_reference && cells.get(&cell.pair).is_none_or(|other| other.bytes < cell.bytes) {
-            cells.insert(cell.pair, cell);
-        }
-    }
-    cells
 }
 
 /// One thing that can be wrong. Its file's doc comment is its manual page.

@@ -2,8 +2,9 @@
 
 use super::{Evidence, Settings, judge, verdict};
 use crate::model::finding::{Finding, Severity};
+use crate::model::flow::Setup;
 use crate::model::measurement::{CudaPeerAccess, Measurements, PeerBandwidth, Status, Verified};
-use crate::model::placement::{Direction, Engine, Pair, Path, Placement, Side};
+use crate::model::placement::{Pair, Path};
 use crate::model::snapshot::Snapshot;
 use crate::model::units::{Bytes, GIB, GbPerSecond};
 use crate::topology::{build, with_cuda};
@@ -12,12 +13,7 @@ use crate::topology::{build, with_cuda};
 pub fn cell(pair: Pair, path: Path, gbps: f64) -> PeerBandwidth {
     PeerBandwidth {
         pair,
-        placement: Placement::REFERENCE,
-        issuer: Side::Source,
-        engine: Engine::Copy,
-        direction: Direction::OneWay,
-        path,
-        bytes: Bytes(GIB),
+        setup: Setup::REFERENCE.with_path(path).with_bytes(Bytes(GIB)),
         achieved_gbps: Some(GbPerSecond(gbps)),
         theoretical_gbps: None,
         percent: None,

@@ -449,7 +449,7 @@ fn an_error_about_peer_access_is_a_fault_and_no_denial() {
     // CUDA cannot answer the question; or says yes, and enabling fails.
     for possible in [None, Some(true)] {
         let mut measurements = measured(&machine, 0.88);
-        let only_staged = |cell: &mut PeerBandwidth| cell.path = Path::Staged;
+        let only_staged = |cell: &mut PeerBandwidth| cell.setup.path = Path::Staged;
         measurements.peer.iter_mut().for_each(only_staged);
         for access in &mut measurements.driver.peer_access {
             (access.possible, access.failure) = (possible, why());
@@ -493,7 +493,7 @@ fn a_way_of_copying_that_is_far_slower_than_the_reference_is_told() {
     let mut measurements = measured(&machine, 0.88);
     let reference = measurements.peer.clone();
     let slower = |cell: &PeerBandwidth, share: f64| PeerBandwidth {
-        placement: Placement { source: StreamKind::Default, ..cell.placement },
+        setup: cell.setup.with_placement(Placement { source: StreamKind::Default, ..cell.setup.placement }),
         achieved_gbps: cell.achieved_gbps.map(|rate| GbPerSecond(rate.0 * share)),
         ..cell.clone()
     };

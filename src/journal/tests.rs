@@ -2,6 +2,8 @@ use std::os::unix::fs::PermissionsExt;
 
 use super::read::read;
 use super::*;
+use crate::measure::{Row, Span};
+use crate::model::placement::StreamKind;
 
 fn header() -> Header {
     Header {
@@ -29,7 +31,9 @@ fn what_is_written_is_read_back() {
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&folders[0]), mode(&path)), (0o700, 0o600));
     journal.write(&problem("one\ntwo"));
-    let outcome = Outcome::Times { copy_ns: vec![0.1, 3e9], small_ns: vec![], host_ns: vec![1.0 / 3.0] };
+    let span = Span { start_ns: 0.1, end_ns: 3e9 };
+    let row = Row { gpu: 3, stream: StreamKind::Side, copies: vec![span], small: vec![], host_ns: vec![1.0 / 3.0] };
+    let outcome = Outcome::Rows { rows: vec![row] };
     journal.write(&Entry::Outcome { at: 1.5, id: 7, outcome: Cow::Borrowed(&outcome) });
 
     assert!(is_going_on(&path).unwrap());

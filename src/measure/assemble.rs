@@ -2,14 +2,15 @@
 
 use std::collections::HashMap;
 
-use super::Outcome;
 use super::statistics::{median, spread_percent};
+use super::{Outcome, Row, Span};
 use crate::hardware::ErrorKind;
+use crate::model::flow::{Flow, Setup};
 use crate::model::measurement::{Latency, Overlap, PeerBandwidth, Status, Verified};
-use crate::model::placement::{Direction, Engine, Pair, Path, Side};
+use crate::model::placement::{Direction, Pair, Path, Placement, Side};
 use crate::model::topology::Topology;
 use crate::model::units::{Bytes, GbPerSecond};
-use crate::plan::{FIXED_COST_BYTES, LATENCY_BYTES, Round, Task};
+use crate::plan::{Action, FIXED_COST_BYTES, LATENCY_COPIES, Round};
 
 /// The three kinds of measurement that rounds give.
 #[derive(Debug, Default)]
@@ -30,8 +31,8 @@ struct Verification {
     lost: Option<(Status, String)>,
 }
 
-/// A verification by what it stands for.
-type Guard = (Pair, Engine, Side, Path);
+/// What a verification vouches for.
+type Guard = (Flow, Setup);
 
 /// Measurements of all rounds; a round without outcome was not reached.
 pub fn assemble(rounds: &[Round], outcomes: &HashMap<u32, Outcome>, topology: &Topology) -> Assembled {
@@ -40,16 +41,30 @@ pub fn assemble(rounds: &[Round], outcomes: &HashMap<u32, Outcome>, topology: &T
     let not_reached = Outcome::Lost { status: Status::Skipped, reason: "not reached".into() };
     for round in rounds {
         let outcome = outcomes.get(&round.id).unwrap_or(&not_reached);
-        match &round.task {
-            Task::Verify { engine, issuer, path, .. } => {
-                guards.insert((round.pair, *engine, *issuer, *path), verification(outcome));
+        for (at, (&flow, pair)) in round.flows.iter().filter_map(|flow| Some((flow, flow.pair()?))).enumerate() {
+            match round.task.action {
+                Action::Verify => {
+                    guards.insert((flow, round.task.setup.of_any_size()), verification(outcome));
+                }
+                Action::Bandwidth { .. } => {
+                    let guard = guard_of(flow, round.task.setup, &guards);
+                    assembled.peer.push(peer(pair, round.task.setup, rates(outcome, at), guard, topology));
+                }
+                Action::Overlap { compute_on, .. } => {
+                    assembled.overlap.push(overlap(pair, round.task.setup, compute_on, outcome));
+                }
+                Action::Latency { .. } => assembled.latency.push(latency(pair, round.task.setup, outcome)),
             }
-            Task::Bandwidth { .. } => assembled.peer.extend(peer(round, outcome, &guards, topology)),
-            Task::Overlap { .. } => assembled.overlap.extend(overlap(round, outcome)),
-            Task::Latency { .. } => assembled.latency.extend(latency(round, outcome)),
         }
     }
     assembled
+}
+
+/// The verification that vouches for copies of this setup.
+fn guard_of(flow: Flow, setup: Setup, guards: &HashMap<Guard, Verification>) -> Option<&Verification> {
+    let as_verified = Setup { placement: Placement::REFERENCE, direction: Direction::OneWay, ..setup.of_any_size() };
+    // A copy engine moves the bytes alike whoever enqueues; a kernel pushes or pulls.
+    guards.get(&(flow, as_verified)).or_else(|| guards.get(&(flow, as_verified.with_issuer(Side::Source))))
 }
 
 /// Status and reason of an outcome without figures.
@@ -61,7 +76,7 @@ fn without_figures(outcome: &Outcome) -> (Status, Option<String>) {
         }
         Outcome::Failed { error } => (Status::Failed, Some(error.message.clone())),
         Outcome::Lost { status, reason } => (*status, Some(reason.clone())),
-        Outcome::Times { .. } | Outcome::Overlap { .. } | Outcome::Verified { .. } => {
+        Outcome::Rows { .. } | Outcome::Overlap { .. } | Outcome::Verified { .. } => {
             (Status::Failed, Some("the worker gave an answer to another question".into()))
         }
     }
@@ -81,63 +96,103 @@ fn verification(outcome: &Outcome) -> Verification {
     }
 }
 
-fn peer(
-    round: &Round,
-    outcome: &Outcome,
-    guards: &HashMap<Guard, Verification>,
-    topology: &Topology,
-) -> Option<PeerBandwidth> {
-    let Task::Bandwidth { placement, issuer, engine, direction, path, bytes, .. } = round.task.clone() else {
-        return None;
+/// Times of one flow's copies.
+pub(super) struct Rates {
+    pub(super) copy_ns: Vec<f64>,
+    small_ns: Vec<f64>,
+    host_ns: Vec<f64>,
+}
+
+/// The times of the flow at this place of a round, or why there are none.
+pub(super) fn rates(outcome: &Outcome, at: usize) -> Result<Rates, (Status, Option<String>)> {
+    let Outcome::Rows { rows } = outcome else { return Err(without_figures(outcome)) };
+    let Some(row) = rows.get(at) else { return Err((Status::Failed, Some("the worker gave no samples".into()))) };
+    let counted = |row: &Row| row.copies.get(1..).unwrap_or_default().to_vec();
+    let reverse = rows.iter().enumerate().find(|(other, _)| *other != at).map(|(_, row)| row);
+    let copy_ns = reverse.map_or_else(|| row.copy_ns(), |reverse| while_both(&counted(row), &counted(reverse)));
+    Ok(Rates { copy_ns, small_ns: row.small_ns(), host_ns: row.host_ns.clone() })
+}
+
+/// How far a copy may stick out of the time of both directions, as a share of its length.
+const SLACK_SHARE: f64 = 0.1;
+
+/// Nanoseconds per copy of one direction while the other was busy too.
+///
+/// Where the directions run at the same time, the copies that lie within the time of both count as
+/// they are: one direction may start a copy later than the other. Where they do not, they take
+/// turns, as placements on default streams do: then every copy takes as long as its own turn and
+/// the other's.
+fn while_both(one: &[Span], other: &[Span]) -> Vec<f64> {
+    let all: Vec<f64> = one.iter().map(|span| span.length_ns()).collect();
+    let whole = |spans: &[Span]| Some(Span { start_ns: spans.first()?.start_ns, end_ns: spans.last()?.end_ns });
+    let (Some(own), Some(others)) = (whole(one), whole(other)) else { return all };
+    // Two devices' clocks agree to some microseconds, and neither direction starts exactly when the
+    // other does.
+    let slack = SLACK_SHARE * median(&all).unwrap_or(0.0);
+    let (from, to) = (own.start_ns.max(others.start_ns) - slack, own.end_ns.min(others.end_ns) + slack);
+    let within = one.iter().filter(|span| span.start_ns >= from && span.end_ns <= to);
+    let within: Vec<f64> = within.map(|span| span.length_ns()).collect();
+    if 2 * within.len() >= all.len() {
+        return within;
+    }
+    let together = if to < from {
+        own.length_ns() + others.length_ns()
+    } else {
+        own.end_ns.max(others.end_ns) - own.start_ns.min(others.start_ns)
     };
-    // A copy engine moves the bytes alike whoever enqueues; a kernel pushes or pulls.
-    let guard = guards
-        .get(&(round.pair, engine, issuer, path))
-        .or_else(|| guards.get(&(round.pair, engine, Side::Source, path)));
-    let route = topology.route(round.pair);
-    let theoretical = route.and_then(|route| match path {
+    all.iter().map(|ns| ns * together / own.length_ns()).collect()
+}
+
+fn peer(
+    pair: Pair,
+    setup: Setup,
+    rates: Result<Rates, (Status, Option<String>)>,
+    guard: Option<&Verification>,
+    topology: &Topology,
+) -> PeerBandwidth {
+    let route = topology.route(pair);
+    let theoretical = route.and_then(|route| match setup.path {
         Path::Direct => route.theoretical_gbps,
         Path::Staged => route.staged_theoretical_gbps,
     });
     let (mut status, mut reason) = (Status::Measured, None);
-    let (mut rates, mut host_ns, mut fixed) = (Vec::new(), Vec::new(), None);
-    if let Outcome::Times { copy_ns, small_ns, host_ns: host } = outcome {
-        fixed = fixed_cost_ns(bytes, copy_ns, small_ns);
-        rates = copy_ns.iter().map(|&ns| GbPerSecond::of(bytes.0, ns - fixed.unwrap_or(0.0)).0).collect();
-        host_ns.clone_from(host);
-    } else {
-        (status, reason) = without_figures(outcome);
-        // When the verification is what hung or crashed, the path itself did, not this cell alone.
-        if let (Status::Skipped, Some(Verification { lost: Some((lost, why)), .. })) = (status, guard) {
-            (status, reason) = (*lost, Some(why.clone()));
+    let (mut gbps, mut host_ns, mut fixed) = (Vec::new(), Vec::new(), None);
+    match rates {
+        Ok(rates) => {
+            fixed = fixed_cost_ns(setup.bytes, &rates.copy_ns, &rates.small_ns);
+            let rate = |ns: &f64| GbPerSecond::of(setup.bytes.0, ns - fixed.unwrap_or(0.0)).0;
+            gbps = rates.copy_ns.iter().map(rate).collect();
+            host_ns = rates.host_ns;
+        }
+        Err(why) => {
+            (status, reason) = why;
+            // When the verification is what hung or crashed, the path itself did, not this cell alone.
+            if let (Status::Skipped, Some(Verification { lost: Some((lost, why)), .. })) = (status, guard) {
+                (status, reason) = (*lost, Some(why.clone()));
+            }
         }
     }
-    let achieved = median(&rates).map(GbPerSecond);
+    let achieved = median(&gbps).map(GbPerSecond);
     if status == Status::Measured && achieved.is_none() {
         (status, reason) = (Status::Failed, Some("the worker gave no samples".into()));
     }
-    Some(PeerBandwidth {
-        pair: round.pair,
-        placement,
-        issuer,
-        engine,
-        direction,
-        path,
-        bytes,
+    PeerBandwidth {
+        pair,
+        setup,
         achieved_gbps: achieved,
         theoretical_gbps: theoretical,
         percent: achieved.zip(theoretical).map(|(achieved, theoretical)| achieved.percent_of(theoretical)),
         expected_gbps: None,
         expected_percent: None,
-        samples: count(&rates),
-        spread_percent: spread_percent(&rates),
+        samples: count(&gbps),
+        spread_percent: spread_percent(&gbps),
         fixed_cost_us: fixed.map(|ns| ns / 1e3),
         host_blocked_us: median(&host_ns).map(|ns| ns / 1e3),
         verified: guard.map_or(Verified::Skipped, |guard| guard.verified),
         verification_detail: guard.and_then(|guard| guard.detail.clone()),
         status,
         reason,
-    })
+    }
 }
 
 /// What every copy of a row costs beside its bytes, nanoseconds: two sizes give a line, whose value
@@ -155,13 +210,12 @@ fn fixed_cost_ns(bytes: Bytes, copy_ns: &[f64], small_ns: &[f64]) -> Option<f64>
     (0.0..large).contains(&fixed).then_some(fixed)
 }
 
-fn overlap(round: &Round, outcome: &Outcome) -> Option<Overlap> {
-    let Task::Overlap { placement, compute_on, bytes, .. } = round.task.clone() else { return None };
+fn overlap(pair: Pair, setup: Setup, compute_on: Side, outcome: &Outcome) -> Overlap {
     let mut cell = Overlap {
-        pair: round.pair,
-        placement,
+        pair,
+        placement: setup.placement,
         compute_on,
-        bytes,
+        bytes: setup.bytes,
         overlap_percent: None,
         host_blocked_us: None,
         copy_us: None,
@@ -173,66 +227,43 @@ fn overlap(round: &Round, outcome: &Outcome) -> Option<Overlap> {
     if let Outcome::Overlap { samples } = outcome {
         let over =
             |figure: &dyn Fn(&super::OverlapSample) -> f64| median(&samples.iter().map(figure).collect::<Vec<_>>());
-        cell.overlap_percent = over(&|sample| 100.0 * sample.both_ns / sample.kernel_ns);
+        cell.overlap_percent =
+            over(&|sample| 100.0 * sample.copy.together_ns(sample.kernel) / sample.kernel.length_ns());
         cell.host_blocked_us = over(&|sample| sample.host_ns / 1e3);
-        cell.copy_us = over(&|sample| sample.copy_ns / 1e3);
-        cell.kernel_us = over(&|sample| sample.kernel_ns / 1e3);
+        cell.copy_us = over(&|sample| sample.copy.length_ns() / 1e3);
+        cell.kernel_us = over(&|sample| sample.kernel.length_ns() / 1e3);
         cell.samples = u32::try_from(samples.len()).unwrap_or(u32::MAX);
     } else {
         (cell.status, cell.reason) = without_figures(outcome);
     }
-    Some(cell)
+    cell
 }
 
-fn latency(round: &Round, outcome: &Outcome) -> Option<Latency> {
-    let Task::Latency { path, .. } = round.task.clone() else { return None };
+fn latency(pair: Pair, setup: Setup, outcome: &Outcome) -> Latency {
     let mut cell = Latency {
-        pair: round.pair,
-        path,
-        bytes: Bytes(LATENCY_BYTES),
+        pair,
+        path: setup.path,
+        bytes: setup.bytes,
         latency_us: None,
         samples: 0,
         spread_percent: None,
         status: Status::Measured,
         reason: None,
     };
-    if let Outcome::Times { copy_ns, .. } = outcome {
-        cell.latency_us = median(copy_ns).map(|ns| ns / 1e3);
-        cell.samples = count(copy_ns);
-        cell.spread_percent = spread_percent(copy_ns);
-    } else {
-        (cell.status, cell.reason) = without_figures(outcome);
+    match rates(outcome, 0) {
+        Ok(rates) => {
+            let copy_ns: Vec<_> = rates.copy_ns.iter().map(|ns| ns / f64::from(LATENCY_COPIES)).collect();
+            cell.latency_us = median(&copy_ns).map(|ns| ns / 1e3);
+            cell.samples = count(&copy_ns);
+            cell.spread_percent = spread_percent(&copy_ns);
+        }
+        Err(why) => (cell.status, cell.reason) = why,
     }
-    Some(cell)
+    cell
 }
 
 fn count(samples: &[f64]) -> u32 {
     u32::try_from(samples.len()).unwrap_or(u32::MAX)
-}
-
-/// What a round measures, for people: progress and reasons.
-pub fn describe(task: &Task) -> String {
-    match task {
-        Task::Verify { engine, path, .. } => format!("verification of the {path} path ({engine})"),
-        Task::Bandwidth { placement, issuer, engine, direction, path, .. } => {
-            let mut text = format!("{placement}");
-            if *issuer == Side::Destination {
-                text.push_str(", issued by destination");
-            }
-            if *engine == Engine::Kernel {
-                text.push_str(", kernel");
-            }
-            if *direction == Direction::BothWays {
-                text.push_str(", both ways");
-            }
-            if *path == Path::Staged {
-                text.push_str(", staged");
-            }
-            text
-        }
-        Task::Overlap { placement, compute_on, .. } => format!("overlap {placement}, kernel on {compute_on}"),
-        Task::Latency { path, .. } => format!("latency, {path}"),
-    }
 }
 
 #[cfg(test)]
@@ -257,5 +288,27 @@ mod tests {
         assert_eq!(fixed_cost_ns(bytes, &[100.0], &[200.0]), None);
         assert_eq!(fixed_cost_ns(bytes, &[6400.0], &[50.0]), None);
         assert_eq!(fixed_cost_ns(Bytes(MIB), &[100.0], &[90.0]), None);
+    }
+
+    /// Copies that follow each other, from these times.
+    fn row(times: [f64; 4]) -> Vec<Span> {
+        times.windows(2).map(|ends| Span { start_ns: ends[0], end_ns: ends[1] }).collect()
+    }
+
+    #[test]
+    fn directions_at_the_same_time_count_as_they_are() {
+        assert_eq!(while_both(&row([0.0, 10.0, 20.0, 30.0]), &row([0.5, 10.5, 20.5, 30.5])), [10.0; 3]);
+    }
+
+    #[test]
+    fn a_direction_that_starts_a_copy_later_is_not_slower() {
+        assert_eq!(while_both(&row([0.0, 10.0, 20.0, 30.0]), &row([10.0, 20.0, 30.0, 40.0])), [10.0; 2]);
+        assert_eq!(while_both(&row([10.0, 20.0, 30.0, 40.0]), &row([0.0, 10.0, 20.0, 30.0])), [10.0; 2]);
+    }
+
+    #[test]
+    fn directions_that_take_turns_have_half_each() {
+        assert_eq!(while_both(&row([0.0, 10.0, 20.0, 30.0]), &row([50.0, 60.0, 70.0, 80.0])), [20.0; 3]);
+        assert_eq!(while_both(&row([50.0, 60.0, 70.0, 80.0]), &row([0.0, 10.0, 20.0, 30.0])), [20.0; 3]);
     }
 }

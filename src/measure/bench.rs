@@ -1,17 +1,18 @@
 //! The devices of a run with their streams, events and buffers, and the rounds run on them.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::Outcome;
 use super::verify::Seeds;
+use super::{Outcome, Span};
 use crate::hardware::{Buffer, Device, DeviceInfo, Driver, ErrorKind, Event, HardwareError, Stream};
 use crate::model::measurement::{CudaDevice, CudaPeerAccess, DriverFacts};
 use crate::model::placement::{Pair, Path, Placement, Side, StreamKind};
 use crate::model::units::{Bytes, MIB, PciAddress};
-use crate::plan::{Round, Task, stream_of};
+use crate::plan::{Action, Round, stream_of};
 
 /// Device memory left to others, and to the driver's own needs, when buffers are sized.
 const MEMORY_MARGIN: u64 = 64 * MIB;
@@ -46,6 +47,13 @@ pub(super) struct Seat {
     pub opened: Event,
 }
 
+/// An event of a device, and when it happened on the host's clock.
+#[derive(Clone, Copy)]
+pub(super) struct Origin {
+    pub event: Event,
+    pub at: Duration,
+}
+
 /// The devices of a run, and the rounds run on them.
 pub struct Bench<'a> {
     pub(super) driver: &'a dyn Driver,
@@ -54,6 +62,8 @@ pub struct Bench<'a> {
     /// Ordered pairs whose first device may reach the second's memory now.
     enabled: RefCell<HashSet<(Device, Device)>>,
     events: RefCell<HashMap<Device, Vec<Event>>>,
+    /// When the gates opened last, on the clock of [`Driver::now`].
+    released: Cell<Duration>,
     /// Nanoseconds per byte of a direct copy, as last seen.
     pub(super) pace: RefCell<HashMap<Pair, f64>>,
     pub(super) verification: Seeds,
@@ -93,6 +103,7 @@ impl<'a> Bench<'a> {
             facts: DriverFacts::default(),
             enabled: RefCell::default(),
             events: RefCell::default(),
+            released: Cell::default(),
             pace: RefCell::default(),
             verification: Seeds::new(),
         };
@@ -127,26 +138,24 @@ impl<'a> Bench<'a> {
 
     /// Runs one round.
     pub fn run(&self, round: &Round) -> Outcome {
-        let result = match &round.task {
-            Task::Verify { engine, issuer, path, bytes } => self.verify(round.pair, *engine, *issuer, *path, bytes.0),
-            Task::Bandwidth { placement, issuer, engine, direction, path, bytes, samples } => {
-                let row = super::bandwidth::Row {
-                    placement: *placement,
-                    issuer: *issuer,
-                    engine: *engine,
-                    direction: *direction,
-                    path: *path,
-                    bytes: bytes.0,
-                    samples: *samples,
-                };
-                self.bandwidth(round.pair, &row)
+        let result = self.pairs(round).and_then(|pairs| {
+            let (pair, setup) = (pairs[0], round.task.setup);
+            match round.task.action {
+                Action::Verify => self.verify(pair, setup),
+                Action::Bandwidth { samples } => self.bandwidth(&pairs, setup, samples),
+                Action::Overlap { compute_on, samples } => self.overlap(pair, setup, compute_on, samples),
+                Action::Latency { samples } => self.latency(pair, setup, samples),
             }
-            Task::Overlap { placement, compute_on, bytes, samples } => {
-                self.overlap(round.pair, *placement, *compute_on, bytes.0, *samples)
-            }
-            Task::Latency { path, samples } => self.latency(round.pair, *path, *samples),
-        };
+        });
         result.unwrap_or_else(|error| Outcome::Failed { error })
+    }
+
+    /// The pairs that a round copies between, of which there is at least one.
+    fn pairs(&self, round: &Round) -> Result<Vec<Pair>, HardwareError> {
+        let pairs: Option<Vec<_>> = round.flows.iter().map(|flow| flow.pair()).collect();
+        pairs.filter(|pairs| !pairs.is_empty()).ok_or_else(|| {
+            HardwareError::new(ErrorKind::Unsupported, "this version does not copy to or from host memory")
+        })
     }
 
     fn take_seat(&self, device: Device, limit: Bytes) -> Result<Seat, HardwareError> {
@@ -294,7 +303,36 @@ impl<'a> Bench<'a> {
     pub(super) fn gated<T>(&self, enqueue: impl FnOnce() -> Result<T, HardwareError>) -> Result<T, HardwareError> {
         let result = enqueue();
         self.driver.release();
+        self.released.set(self.driver.now());
         result
+    }
+
+    /// Where times of a device are counted from: the opening of its gate.
+    pub(super) fn opening(&self, opened: Event) -> Origin {
+        Origin { event: opened, at: self.released.get() }
+    }
+
+    /// What ran between two events.
+    #[allow(clippy::cast_precision_loss, reason = "2^53 ns are a hundred days")]
+    pub(super) fn span(&self, origin: Origin, start: Event, end: Event) -> Result<Span, HardwareError> {
+        let start_ns = origin.at.as_nanos() as f64 + self.driver.elapsed_ns(origin.event, start)?;
+        // Not from the origin: drivers give times as floats of some seven digits.
+        Ok(Span { start_ns, end_ns: start_ns + self.driver.elapsed_ns(start, end)? })
+    }
+
+    /// The spans between marks that follow each other.
+    ///
+    /// # Errors
+    ///
+    /// One took no time, although the driver said that it had enqueued it.
+    pub(super) fn spans(&self, origin: Origin, marks: &[Event]) -> Result<Vec<Span>, HardwareError> {
+        let span = |ends: &[Event]| match self.span(origin, ends[0], ends[1])? {
+            span if span.length_ns() <= 0.0 => {
+                Err(HardwareError::new(ErrorKind::Other, "a copy took no time: it was not made"))
+            }
+            span => Ok(span),
+        };
+        marks.windows(2).map(span).collect()
     }
 
     /// An error if a gate opened by itself: what was timed meanwhile is void.

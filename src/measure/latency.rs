@@ -1,39 +1,44 @@
 //! Time of one small copy in a row of them, as p2pBandwidthLatencyTest measures it.
 
-use super::Outcome;
-use super::bench::Bench;
+use super::bench::{Bench, Origin};
+use super::{Outcome, Row};
 use crate::hardware::HardwareError;
-use crate::model::placement::{Pair, Path, Placement, Side};
-use crate::plan::{LATENCY_BYTES, LATENCY_COPIES};
+use crate::model::flow::Setup;
+use crate::model::placement::{Pair, Path, Side};
+use crate::plan::{LATENCY_COPIES, stream_of};
 
 impl Bench<'_> {
-    pub(super) fn latency(&self, pair: Pair, path: Path, samples: u32) -> Result<Outcome, HardwareError> {
-        self.set_path(pair, path)?;
+    /// Each span of the row that comes of it is one sample of [`LATENCY_COPIES`].
+    pub(super) fn latency(&self, pair: Pair, setup: Setup, samples: u32) -> Result<Outcome, HardwareError> {
+        self.set_path(pair, setup.path)?;
         let (source, destination) = (self.seat(pair.source)?, self.seat(pair.destination)?);
-        let stream = self.current_stream(pair, Placement::REFERENCE, Side::Source)?;
+        let stream = self.current_stream(pair, setup.placement, Side::Source)?;
         let events = self.events(source.device, 2)?;
-        let (mut copy_ns, mut host_ns) = (Vec::new(), Vec::new());
+        let (mut copies, mut host_ns) = (Vec::new(), Vec::new());
         // The first row warms up and is not counted.
         for _ in 0..=samples {
+            let began = self.driver.now();
             self.gated(|| {
-                if path == Path::Direct {
+                if setup.path == Path::Direct {
                     let opened = self.close_gate(pair.source)?;
                     self.driver.wait(stream, opened)?;
                 }
                 self.driver.record(events[0], stream)?;
-                let host = self.timed(|| {
-                    (0..LATENCY_COPIES)
-                        .try_for_each(|_| self.driver.copy(stream, destination.receive, source.send, LATENCY_BYTES))
-                })?;
+                let copy = || self.driver.copy(stream, destination.receive, source.send, setup.bytes.0);
+                let host = self.timed(|| (0..LATENCY_COPIES).try_for_each(|_| copy()))?;
                 host_ns.push(host / f64::from(LATENCY_COPIES));
                 self.driver.record(events[1], stream)
             })?;
             self.driver.synchronize(stream)?;
             self.gates_held()?;
-            copy_ns.push(self.driver.elapsed_ns(events[0], events[1])? / f64::from(LATENCY_COPIES));
+            let origin = match setup.path {
+                Path::Direct => self.opening(source.opened),
+                Path::Staged => Origin { event: events[0], at: began },
+            };
+            copies.push(self.span(origin, events[0], events[1])?);
         }
-        copy_ns.remove(0);
         host_ns.remove(0);
-        Ok(Outcome::Times { copy_ns, small_ns: Vec::new(), host_ns })
+        let stream = stream_of(setup.placement, Side::Source);
+        Ok(Outcome::Rows { rows: vec![Row { gpu: pair.source, stream, copies, small: Vec::new(), host_ns }] })
     }
 }

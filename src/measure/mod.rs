@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 
 pub use self::bench::{Bench, Selection};
 use crate::hardware::HardwareError;
-use crate::model::measurement::Status;
-use crate::model::measurement::Verified;
+use crate::model::measurement::{Status, Verified};
+use crate::model::placement::StreamKind;
 
 /// How a round ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -29,14 +29,9 @@ pub enum Outcome {
         detail: Option<String>,
     },
     /// Copies were timed.
-    Times {
-        /// Nanoseconds per copy, source to destination.
-        copy_ns: Vec<f64>,
-        /// Nanoseconds per copy of [`crate::plan::FIXED_COST_BYTES`] on the same streams; empty
-        /// where the fixed cost is not told.
-        small_ns: Vec<f64>,
-        /// Nanoseconds of host time per copy.
-        host_ns: Vec<f64>,
+    Rows {
+        /// One for each flow of the round.
+        rows: Vec<Row>,
     },
     /// A copy and a kernel were timed against each other.
     Overlap {
@@ -57,16 +52,65 @@ pub enum Outcome {
     },
 }
 
-/// One sample of an overlap measurement, in nanoseconds.
+/// When something ran, nanoseconds on the worker's clock. Times of a device are brought onto it by the
+/// moment at which the device's gate opened, which is exact to some microseconds; differences
+/// between times of one device are exact.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Span {
+    /// When it began.
+    pub start_ns: f64,
+    /// When it ended.
+    pub end_ns: f64,
+}
+
+impl Span {
+    /// How long it took.
+    pub fn length_ns(self) -> f64 {
+        self.end_ns - self.start_ns
+    }
+
+    /// How long both ran.
+    pub fn together_ns(self, other: Self) -> f64 {
+        (self.end_ns.min(other.end_ns) - self.start_ns.max(other.start_ns)).max(0.0)
+    }
+}
+
+/// The copies of one flow, in the order in which they ran on one stream.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// The GPU whose stream it is, by NVML's index.
+    pub gpu: u32,
+    /// The stream.
+    pub stream: StreamKind,
+    /// Copies of the round's size. The first carries the start-up of the row and is not counted.
+    pub copies: Vec<Span>,
+    /// Copies of [`crate::plan::FIXED_COST_BYTES`] after them, whose first is not counted either; empty
+    /// where the fixed cost is not measured.
+    pub small: Vec<Span>,
+    /// Nanoseconds of host time per copy, one for each time that the row was enqueued.
+    pub host_ns: Vec<f64>,
+}
+
+impl Row {
+    /// Nanoseconds of each counted copy.
+    pub fn copy_ns(&self) -> Vec<f64> {
+        self.copies.iter().skip(1).map(|span| span.length_ns()).collect()
+    }
+
+    /// Nanoseconds of each counted small copy.
+    pub fn small_ns(&self) -> Vec<f64> {
+        self.small.iter().skip(1).map(|span| span.length_ns()).collect()
+    }
+}
+
+/// One sample of an overlap measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct OverlapSample {
-    /// How long the copy took.
-    pub copy_ns: f64,
-    /// How long the kernel took.
-    pub kernel_ns: f64,
-    /// How long both ran.
-    pub both_ns: f64,
-    /// How long the host was in the copy call, waiting included.
+    /// The copy.
+    pub copy: Span,
+    /// The kernel.
+    pub kernel: Span,
+    /// Nanoseconds that the host was in the copy call, waiting included.
     pub host_ns: f64,
 }
 

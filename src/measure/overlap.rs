@@ -11,8 +11,9 @@ use std::time::Duration;
 use super::bench::Bench;
 use super::{Outcome, OverlapSample};
 use crate::hardware::{ErrorKind, HardwareError, Stream};
-use crate::model::placement::{Direction, Engine, Pair, Path, Placement, Side};
-use crate::model::units::MIB;
+use crate::model::flow::Setup;
+use crate::model::placement::{Pair, Path, Side};
+use crate::model::units::{Bytes, MIB};
 use crate::plan::is_blocking;
 
 /// Length of the spacer before the kernel, as a share of the copy's time.
@@ -28,19 +29,18 @@ impl Bench<'_> {
     pub(super) fn overlap(
         &self,
         pair: Pair,
-        placement: Placement,
+        setup: Setup,
         compute_on: Side,
-        bytes: u64,
         samples: u32,
     ) -> Result<Outcome, HardwareError> {
         self.set_path(pair, Path::Direct)?;
         let pace = self.pace_of(pair)?;
         #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
-        let copy_ns = pace * bytes as f64;
+        let copy_ns = pace * setup.bytes.0 as f64;
         // The first round of a placement warms it up and is not counted.
         let mut all = Vec::new();
         for _ in 0..=samples {
-            all.push(self.overlap_once(pair, placement, compute_on, bytes, copy_ns)?);
+            all.push(self.overlap_once(pair, setup, compute_on, copy_ns)?);
         }
         all.remove(0);
         Ok(Outcome::Overlap { samples: all })
@@ -49,20 +49,9 @@ impl Bench<'_> {
     fn pace_of(&self, pair: Pair) -> Result<f64, HardwareError> {
         let known = || self.pace.borrow().get(&pair).copied();
         if known().is_none() {
-            self.bandwidth(
-                pair,
-                &super::bandwidth::Row {
-                    placement: Placement::REFERENCE,
-                    issuer: Side::Source,
-                    engine: Engine::Copy,
-                    direction: Direction::OneWay,
-                    path: Path::Direct,
-                    bytes: PACE_BYTES
-                        .min(self.seat(pair.source)?.send.bytes)
-                        .min(self.seat(pair.destination)?.receive.bytes),
-                    samples: PACE_SAMPLES,
-                },
-            )?;
+            let most = self.seat(pair.source)?.send.bytes.min(self.seat(pair.destination)?.receive.bytes);
+            let setup = Setup::REFERENCE.with_bytes(Bytes(PACE_BYTES.min(most)));
+            self.bandwidth(&[pair], setup, PACE_SAMPLES)?;
         }
         known().ok_or_else(|| HardwareError::new(ErrorKind::Other, "the pair's pace could not be measured"))
     }
@@ -70,9 +59,8 @@ impl Bench<'_> {
     fn overlap_once(
         &self,
         pair: Pair,
-        placement: Placement,
+        Setup { placement, bytes, .. }: Setup,
         compute_on: Side,
-        bytes: u64,
         copy_ns: f64,
     ) -> Result<OverlapSample, HardwareError> {
         let driver = self.driver;
@@ -104,7 +92,7 @@ impl Bench<'_> {
                 driver.wait(from, ready)?;
                 driver.record(copy_start, from)?;
                 // A copy larger than the buffers is made of several, one right after the other.
-                let (mut left, most) = (bytes, source.send.bytes.min(destination.receive.bytes));
+                let (mut left, most) = (bytes.0, source.send.bytes.min(destination.receive.bytes));
                 while left > 0 {
                     let part = left.min(most);
                     driver.copy(from, destination.receive, source.send, part)?;
@@ -130,12 +118,9 @@ impl Bench<'_> {
         self.gates_held()?;
 
         let kernel_zero = if compute_on == Side::Source { source_opened } else { destination_opened };
-        let copy = (driver.elapsed_ns(source_opened, copy_start)?, driver.elapsed_ns(source_opened, copy_end)?);
-        let kernel = (driver.elapsed_ns(kernel_zero, kernel_start)?, driver.elapsed_ns(kernel_zero, kernel_end)?);
         Ok(OverlapSample {
-            copy_ns: copy.1 - copy.0,
-            kernel_ns: kernel.1 - kernel.0,
-            both_ns: (copy.1.min(kernel.1) - copy.0.max(kernel.0)).max(0.0),
+            copy: self.span(self.opening(source_opened), copy_start, copy_end)?,
+            kernel: self.span(self.opening(kernel_zero), kernel_start, kernel_end)?,
             host_ns,
         })
     }

@@ -2,9 +2,10 @@ use std::time::Duration;
 
 use super::*;
 use crate::hardware::{Driver, ErrorKind, Machine, sim};
+use crate::model::flow::{Flow, Setup};
 use crate::model::placement::{Direction, Engine, Pair, Path, Placement, Side, StreamKind};
 use crate::model::units::{Bytes, MIB};
-use crate::plan::{Round, Task};
+use crate::plan::{Action, Round, Task};
 
 const PAIR: Pair = Pair { source: 0, destination: 1 };
 
@@ -20,22 +21,26 @@ fn run_on(driver: Box<dyn Driver>, tasks: &[Task]) -> Vec<Outcome> {
     };
     let bench = Bench::open(driver.as_ref(), &[select(0), select(1)], Bytes(1024 * MIB));
     assert_eq!(bench.facts().devices.iter().filter_map(|device| device.failure.clone()).collect::<Vec<_>>(), [""; 0]);
-    let round = |task: &Task| Round { id: 0, pair: PAIR, task: task.clone(), deadline: Duration::from_secs(5) };
+    let round = |task: &Task| {
+        let mut flows = vec![Flow::from(PAIR)];
+        flows.extend(task.is_both_ways().then(|| flows[0].reversed()));
+        Round { id: 0, flows, task: *task, deadline: Duration::from_secs(5) }
+    };
     tasks.iter().map(|task| bench.run(&round(task))).collect()
 }
 
 fn row(placement: Placement, direction: Direction, path: Path) -> Task {
-    let (issuer, engine, bytes) = (Side::Source, Engine::Copy, Bytes(300 * MIB));
-    Task::Bandwidth { placement, issuer, engine, direction, path, bytes, samples: 3 }
+    let setup = Setup { placement, direction, path, bytes: Bytes(300 * MIB), ..Setup::REFERENCE };
+    Task { setup, action: Action::Bandwidth { samples: 3 } }
 }
 
 /// Median rate of a row, GB/s, with the fixed cost still in it.
 fn rate(outcome: &Outcome) -> f64 {
-    let Outcome::Times { copy_ns, .. } = outcome else { panic!("{outcome:?}") };
+    let copy_ns = assemble::rates(outcome, 0).unwrap_or_else(|_| panic!("{outcome:?}")).copy_ns;
     assert_eq!(copy_ns.len(), 3);
     #[allow(clippy::cast_precision_loss)]
     let bytes = (300 * MIB) as f64;
-    bytes / statistics::median(copy_ns).unwrap()
+    bytes / statistics::median(&copy_ns).unwrap()
 }
 
 #[test]
@@ -78,18 +83,16 @@ fn every_cell_of_the_overlap_table_is_as_measured_with_pytorch() {
             .collect();
         let tasks: Vec<_> = cells
             .iter()
-            .map(|&(placement, compute_on)| Task::Overlap {
-                placement,
-                compute_on,
-                bytes: Bytes(bytes * MIB),
-                samples: 2,
+            .map(|&(placement, compute_on)| Task {
+                setup: Setup::REFERENCE.with_placement(placement).with_bytes(Bytes(bytes * MIB)),
+                action: Action::Overlap { compute_on, samples: 2 },
             })
             .collect();
         for (&(placement, compute_on), outcome) in cells.iter().zip(run("h200x2", &tasks)) {
             let Outcome::Overlap { samples } = outcome else { panic!("{placement}: {outcome:?}") };
             assert_eq!(samples.len(), 2);
             for sample in samples {
-                let percent = 100.0 * sample.both_ns / sample.kernel_ns;
+                let percent = 100.0 * sample.copy.together_ns(sample.kernel) / sample.kernel.length_ns();
                 let expected = if placement.should_overlap(compute_on) { 95.0..=100.0 } else { 0.0..=3.0 };
                 assert!(expected.contains(&percent), "{bytes} MiB, {placement}, kernel on {compute_on}: {percent}");
             }
@@ -103,7 +106,10 @@ fn the_host_waits_in_blocking_placements_only() {
         Outcome::Overlap { samples } => samples[0].host_ns,
         outcome => panic!("{outcome:?}"),
     };
-    let task = |placement| Task::Overlap { placement, compute_on: Side::Source, bytes: Bytes(256 * MIB), samples: 1 };
+    let task = |placement| Task {
+        setup: Setup::REFERENCE.with_placement(placement).with_bytes(Bytes(256 * MIB)),
+        action: Action::Overlap { compute_on: Side::Source, samples: 1 },
+    };
     let blocking = Placement { host: crate::model::placement::HostMode::Blocking, ..Placement::REFERENCE };
     let outcomes = run("h200x2", &[task(Placement::REFERENCE), task(blocking)]);
     assert!(host(&outcomes[0]) < 50e3 && host(&outcomes[1]) > 500e3, "{outcomes:?}");
@@ -111,7 +117,10 @@ fn the_host_waits_in_blocking_placements_only() {
 
 #[test]
 fn verification_tells_what_became_of_the_bytes() {
-    let verify = |engine, path| Task::Verify { engine, issuer: Side::Source, path, bytes: Bytes(64 * MIB) };
+    let verify = |engine, path| Task {
+        setup: Setup::REFERENCE.with_engine(engine).with_path(path).with_bytes(Bytes(64 * MIB)),
+        action: Action::Verify,
+    };
     let tasks =
         [verify(Engine::Copy, Path::Direct), verify(Engine::Kernel, Path::Direct), verify(Engine::Copy, Path::Staged)];
     let verdicts = |machine| -> Vec<Verified> {
@@ -149,7 +158,7 @@ fn where_streams_cannot_be_held_copies_are_measured_and_the_rest_is_not_supporte
     let tasks = [
         row(Placement::REFERENCE, Direction::OneWay, Path::Direct),
         row(Placement::REFERENCE, Direction::BothWays, Path::Direct),
-        Task::Latency { path: Path::Direct, samples: 1 },
+        Task { setup: Setup::REFERENCE.with_bytes(Bytes(16)), action: Action::Latency { samples: 1 } },
     ];
     let outcomes = run_on(sim::driver(spec).unwrap(), &tasks);
     assert!((390.0..400.0).contains(&rate(&outcomes[0])), "{outcomes:?}");

@@ -13,19 +13,14 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use super::Outcome;
 use super::bench::Bench;
 use crate::hardware::{ErrorKind, HardwareError, PatternCheck};
+use crate::model::flow::Setup;
 use crate::model::measurement::Verified;
-use crate::model::placement::{Engine, Pair, Path, Placement, Side};
+use crate::model::placement::{Engine, Pair, Path, Side};
 use crate::model::units::Bytes;
 
 impl Bench<'_> {
-    pub(super) fn verify(
-        &self,
-        pair: Pair,
-        engine: Engine,
-        issuer: Side,
-        path: Path,
-        bytes: u64,
-    ) -> Result<Outcome, HardwareError> {
+    pub(super) fn verify(&self, pair: Pair, setup: Setup) -> Result<Outcome, HardwareError> {
+        let Setup { engine, issuer, path, bytes: Bytes(bytes), .. } = setup;
         if let Some(failure) = &self.facts().kernels_failure {
             let detail = Some(format!("not checked, since the GPU kernels could not be loaded: {failure}"));
             return Ok(Outcome::Verified { verified: Verified::Inconclusive, detail });
@@ -43,7 +38,7 @@ impl Bench<'_> {
             if before.poisoned != before.words {
                 return Ok(Err(before));
             }
-            let stream = self.current_stream(pair, Placement::REFERENCE, issuer)?;
+            let stream = self.current_stream(pair, setup.placement, issuer)?;
             match engine {
                 Engine::Copy => self.driver.copy(stream, destination.receive, source.send, bytes)?,
                 Engine::Kernel => self.driver.kernel_copy(stream, destination.receive, source.send, bytes)?,

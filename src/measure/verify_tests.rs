@@ -10,9 +10,10 @@ use proptest::prelude::*;
 use super::*;
 use crate::hardware::sim::spec::{CopyFault, MachineSpec, Noise, PairFault, Pairs};
 use crate::hardware::{Driver, sim};
+use crate::model::flow::Setup;
 use crate::model::placement::{Engine, Pair, Path, Side};
 use crate::model::units::{Bytes, MIB};
-use crate::plan::{Round, Task};
+use crate::plan::{Action, Round, Task};
 
 /// The least memory that a run may take, which makes for buffers of 30 MiB.
 const LIMIT: Bytes = Bytes(64 * MIB);
@@ -38,9 +39,10 @@ fn bench(driver: &dyn Driver) -> Bench<'_> {
 }
 
 fn verify(bench: &Bench, pair: (u32, u32), engine: Engine, issuer: Side, path: Path) -> Verified {
-    let task = Task::Verify { engine, issuer, path, bytes: Bytes(BUFFER) };
-    let pair = Pair { source: pair.0, destination: pair.1 };
-    match bench.run(&Round { id: 0, pair, task, deadline: Duration::from_secs(5) }) {
+    let setup = Setup { engine, issuer, path, bytes: Bytes(BUFFER), ..Setup::REFERENCE };
+    let task = Task { setup, action: Action::Verify };
+    let flows = vec![Pair { source: pair.0, destination: pair.1 }.into()];
+    match bench.run(&Round { id: 0, flows, task, deadline: Duration::from_secs(5) }) {
         Outcome::Verified { verified, detail } => {
             assert_eq!(verified == Verified::Ok, detail.is_none());
             verified

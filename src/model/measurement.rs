@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::placement::{Direction, Engine, Pair, Path, Placement, Side};
+use super::flow::Setup;
+use super::placement::{Pair, Path, Placement, Side};
 use super::snapshot::{P2pStatus, PcieErrors};
 use super::units::{Bytes, GbPerSecond, PciAddress};
 
@@ -131,6 +132,13 @@ pub enum Verified {
     Skipped,
 }
 
+impl Verified {
+    /// Whether bytes are known to have been lost or changed: a rate of such copies means nothing.
+    pub const fn is_wrong(self) -> bool {
+        matches!(self, Self::Dropped | Self::Corrupt)
+    }
+}
+
 /// Bandwidth from one GPU to another in one configuration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -138,18 +146,9 @@ pub struct PeerBandwidth {
     /// The pair.
     #[serde(flatten)]
     pub pair: Pair,
-    /// Streams and host.
-    pub placement: Placement,
-    /// The device on whose stream the copy was enqueued.
-    pub issuer: Side,
-    /// What moved the bytes.
-    pub engine: Engine,
-    /// Whether the opposite direction was busy too.
-    pub direction: Direction,
-    /// Direct or through host memory.
-    pub path: Path,
-    /// Size of one copy.
-    pub bytes: Bytes,
+    /// How the bytes were copied.
+    #[serde(flatten)]
+    pub setup: Setup,
     /// Median over the samples, of this one direction, without the fixed cost of a copy.
     pub achieved_gbps: Option<GbPerSecond>,
     /// Payload rate of the narrowest hop of the route.

@@ -1,7 +1,9 @@
 //! The data that the stages hand on: plain, immutable, serialisable. Nothing here touches a
 //! machine, and every number carries its unit in its name or its type.
 
+pub mod cells;
 pub mod finding;
+pub mod flow;
 pub mod measurement;
 pub mod placement;
 pub mod reading;

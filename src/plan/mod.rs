@@ -4,11 +4,13 @@
 pub mod profile;
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use self::profile::{Extent, Profile, Staged};
+use crate::model::flow::{Endpoint, Flow, Place, Setup};
 use crate::model::measurement::DriverFacts;
 use crate::model::placement::{Direction, Engine, HostMode, Pair, Path, Placement, Side, StreamKind};
 use crate::model::topology::Topology;
@@ -63,66 +65,73 @@ impl Group {
 }
 
 /// One thing that the worker does between two answers. If it hangs or crashes, only this and what
-/// else concerns its pair is lost.
+/// else concerns its flows is lost.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Round {
     /// Number within the plan.
     pub id: u32,
-    /// The pair of GPUs, by NVML index.
-    pub pair: Pair,
+    /// What is copied at the same time, from where to where.
+    pub flows: Vec<Flow>,
     /// What to do.
     pub task: Task,
     /// How long it may take.
     pub deadline: Duration,
 }
 
+impl Round {
+    /// Whether a flow begins or ends in this part of the machine.
+    pub fn uses(&self, place: Place) -> bool {
+        places(&self.flows).contains(&place)
+    }
+
+    /// Whether all of these flows are among its own.
+    pub fn includes(&self, flows: &[Flow]) -> bool {
+        flows.iter().all(|flow| self.flows.contains(flow))
+    }
+
+    /// The flows for people: `GPU 0 → GPU 1`.
+    pub fn way(&self) -> String {
+        let flows: Vec<_> = self.flows.iter().map(ToString::to_string).collect();
+        flows.join(" and ")
+    }
+}
+
+/// The parts of the machine in which these flows begin or end.
+pub fn places(flows: &[Flow]) -> BTreeSet<Place> {
+    flows.iter().flat_map(|flow| flow.ends()).map(Endpoint::place).collect()
+}
+
 /// What a round does.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", tag = "task")]
-pub enum Task {
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Task {
+    /// How the bytes are copied.
+    #[serde(flatten)]
+    pub setup: Setup,
+    /// What is found out about the copy.
+    #[serde(flatten)]
+    pub action: Action,
+}
+
+/// What is found out about a copy.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "action")]
+pub enum Action {
     /// Copy a pattern and check it on the destination.
-    Verify {
-        /// What moves the bytes.
-        engine: Engine,
-        /// Who issues.
-        issuer: Side,
-        /// Direct or staged.
-        path: Path,
-        /// Bytes to check.
-        bytes: Bytes,
-    },
+    Verify,
     /// Time a row of copies.
     Bandwidth {
-        /// Streams and host.
-        placement: Placement,
-        /// Who issues.
-        issuer: Side,
-        /// What moves the bytes.
-        engine: Engine,
-        /// One way, or both at once.
-        direction: Direction,
-        /// Direct or staged.
-        path: Path,
-        /// Size of one copy.
-        bytes: Bytes,
         /// Timed copies, after one that is not.
         samples: u32,
     },
     /// Time a copy and a kernel against each other.
     Overlap {
-        /// Streams and host.
-        placement: Placement,
         /// Where the kernel runs.
         compute_on: Side,
-        /// Bytes that are copied.
-        bytes: Bytes,
         /// How often.
         samples: u32,
     },
     /// Time a row of small copies.
     Latency {
-        /// Direct or staged.
-        path: Path,
         /// How often.
         samples: u32,
     },
@@ -131,19 +140,40 @@ pub enum Task {
 impl Task {
     /// Bytes that go over the link.
     fn total_bytes(&self) -> u64 {
-        match self {
-            Self::Verify { bytes, .. } => bytes.0,
-            Self::Bandwidth { bytes, samples, .. } => bytes.0 * u64::from(samples + 1),
-            Self::Overlap { bytes, samples, .. } => bytes.0 * u64::from(*samples),
-            Self::Latency { .. } => 0,
-        }
+        let copies = match self.action {
+            Action::Verify => 1,
+            Action::Bandwidth { samples } => samples + 1,
+            Action::Overlap { samples, .. } => samples,
+            Action::Latency { .. } => 0,
+        };
+        self.setup.bytes.0 * u64::from(copies)
+    }
+
+    /// Whether the opposite direction is busy too, so that its fate is this one's.
+    pub fn is_both_ways(&self) -> bool {
+        self.setup.direction == Direction::BothWays
     }
 }
 
-impl Task {
-    /// Whether the opposite direction is busy too, so that its fate is this one's.
-    pub const fn is_both_ways(&self) -> bool {
-        matches!(self, Self::Bandwidth { direction: Direction::BothWays, .. })
+impl fmt::Display for Task {
+    /// For progress and reasons.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Setup { placement, issuer, engine, direction, path, .. } = self.setup;
+        match self.action {
+            Action::Verify => write!(f, "verification of the {path} path ({engine})"),
+            Action::Overlap { compute_on, .. } => write!(f, "overlap {placement}, kernel on {compute_on}"),
+            Action::Latency { .. } => write!(f, "latency, {path}"),
+            Action::Bandwidth { .. } => {
+                write!(f, "{placement}")?;
+                let parts = [
+                    (issuer == Side::Destination, "issued by destination"),
+                    (engine == Engine::Kernel, "kernel"),
+                    (direction == Direction::BothWays, "both ways"),
+                    (path == Path::Staged, "staged"),
+                ];
+                parts.into_iter().filter(|(is, _)| *is).try_for_each(|(_, part)| write!(f, ", {part}"))
+            }
+        }
     }
 }
 
@@ -167,13 +197,15 @@ pub struct Request<'a> {
 }
 
 /// The rounds for a request: pair by pair in rows, staged before direct so that peer access is
-/// switched twice per pair and not at every round. Copies both ways come after everything else: a
-/// direction that hangs is found by itself then, and is not blamed on the pair it is joined with.
+/// switched twice per pair and not at every round. Copies both ways come after everything else, once
+/// for the two directions: a direction that hangs is found by itself then, and is not blamed on the
+/// pair it is joined with.
 ///
 /// With more than [`MOST_GPUS_IN_FULL`] GPUs this is done for some pairs only; all others are
 /// verified and measured in the reference placement, on the path that they have.
 pub fn rounds(request: &Request<'_>) -> Vec<Round> {
-    let mut planned = Vec::new();
+    let mut planned: Vec<(Vec<Flow>, Task)> = Vec::new();
+    let mut both_ways = BTreeSet::new();
     let in_full = in_full(request.gpus);
     for pair in Pair::ordered(request.gpus) {
         let Some(budget) = budget(request.driver, pair) else { continue };
@@ -184,27 +216,36 @@ pub fn rounds(request: &Request<'_>) -> Vec<Round> {
             if request.groups.contains(&Group::Peers) {
                 reference(request, pair, budget, path, &mut tasks);
             }
-            planned.extend(tasks.into_iter().map(|task| (pair, task)));
-            continue;
+        } else {
+            if !direct || request.profile.peers.staged == Staged::All {
+                staged(request, pair, budget, &mut tasks);
+            }
+            if direct {
+                direct_peers(request, pair, budget, &mut tasks);
+                overlap(request, &mut tasks);
+                latency(request, Path::Direct, &mut tasks);
+            }
         }
-        if !direct || request.profile.peers.staged == Staged::All {
-            staged(request, pair, budget, &mut tasks);
+        for task in tasks {
+            let mut flows = vec![Flow::from(pair)];
+            // Without access the other way the round has an obstacle, and its one flow the reason.
+            if task.is_both_ways() && is_direct(request.driver, pair.reversed()) {
+                flows.push(flows[0].reversed());
+            }
+            let key = |flows: &[Flow]| (flows.iter().copied().collect::<BTreeSet<_>>(), task.setup.of_any_size());
+            if !task.is_both_ways() || both_ways.insert(key(&flows)) {
+                planned.push((flows, task));
+            }
         }
-        if direct {
-            direct_peers(request, pair, budget, &mut tasks);
-            overlap(request, &mut tasks);
-            latency(request, Path::Direct, &mut tasks);
-        }
-        planned.extend(tasks.into_iter().map(|task| (pair, task)));
     }
     let (both_ways, first): (Vec<_>, Vec<_>) = planned.into_iter().partition(|(_, task)| task.is_both_ways());
     first
         .into_iter()
         .chain(both_ways)
         .zip(0..)
-        .map(|((pair, task), id)| {
+        .map(|((flows, task), id)| {
             let deadline = request.deadline.unwrap_or_else(|| deadline(&task));
-            Round { id, pair, task, deadline }
+            Round { id, flows, task, deadline }
         })
         .collect()
 }
@@ -240,34 +281,27 @@ pub fn left_out(gpus: &[u32], groups: &BTreeSet<Group>) -> Option<String> {
 
 /// The probe groups that these rounds are of.
 pub fn groups_of(rounds: &[Round]) -> BTreeSet<Group> {
-    let group = |round: &Round| match round.task {
-        Task::Verify { .. } | Task::Bandwidth { .. } => Group::Peers,
-        Task::Overlap { .. } => Group::Overlap,
-        Task::Latency { .. } => Group::Latency,
+    let group = |round: &Round| match round.task.action {
+        Action::Verify | Action::Bandwidth { .. } => Group::Peers,
+        Action::Overlap { .. } => Group::Overlap,
+        Action::Latency { .. } => Group::Latency,
     };
     rounds.iter().map(group).collect()
 }
 
 /// Verification and the reference placement.
 fn reference(request: &Request<'_>, pair: Pair, buffer: u64, path: Path, tasks: &mut Vec<Task>) {
-    let (engine, issuer) = (Engine::Copy, Side::Source);
+    let setup = Setup::REFERENCE.with_path(path);
     let route = request.topology.route(pair);
     let (verify, bytes) = match path {
-        Path::Direct => (buffer, direct_bytes(route.and_then(|route| route.theoretical_gbps), issuer, buffer)),
+        Path::Direct => (buffer, direct_bytes(route.and_then(|route| route.theoretical_gbps), setup.issuer, buffer)),
         Path::Staged => {
             (STAGED_VERIFY.min(buffer), staged_bytes(route.and_then(|route| route.staged_theoretical_gbps), buffer))
         }
     };
-    tasks.push(Task::Verify { engine, issuer, path, bytes: Bytes(verify) });
-    tasks.push(Task::Bandwidth {
-        placement: Placement::REFERENCE,
-        issuer,
-        engine,
-        direction: Direction::OneWay,
-        path,
-        bytes,
-        samples: request.profile.peers.samples,
-    });
+    tasks.push(Task { setup: setup.with_bytes(Bytes(verify)), action: Action::Verify });
+    let action = Action::Bandwidth { samples: request.profile.peers.samples };
+    tasks.push(Task { setup: setup.with_bytes(bytes), action });
 }
 
 /// Bytes of a direct copy.
@@ -289,26 +323,21 @@ fn staged_bytes(rate: Option<GbPerSecond>, buffer: u64) -> Bytes {
 
 /// Why a round cannot be run with this driver, if so.
 pub fn obstacle(round: &Round, driver: &DriverFacts) -> Option<String> {
-    let needs_kernels = match &round.task {
-        Task::Verify { engine, .. } | Task::Bandwidth { engine, .. } => *engine == Engine::Kernel,
-        Task::Overlap { .. } => true,
-        Task::Latency { .. } => false,
+    let Task { setup, action } = round.task;
+    let needs_kernels = match action {
+        Action::Verify | Action::Bandwidth { .. } => setup.engine == Engine::Kernel,
+        Action::Overlap { .. } => true,
+        Action::Latency { .. } => false,
     };
     if let Some(why) = driver.kernels_failure.as_ref().filter(|_| needs_kernels) {
         return Some(format!("the GPU kernels could not be loaded: {why}"));
     }
     // Access is granted per direction. Without it a copy engine would go through the host all the
     // same, and a kernel would break its context.
-    let needs_reverse = match &round.task {
-        Task::Verify { issuer, path: Path::Direct, .. } => *issuer == Side::Destination,
-        Task::Bandwidth { issuer, direction, path: Path::Direct, .. } => {
-            *issuer == Side::Destination || *direction == Direction::BothWays
-        }
-        _ => false,
-    };
-    let Pair { source, destination } = round.pair;
-    (needs_reverse && !is_direct(driver, round.pair.reversed()))
-        .then(|| format!("GPU {destination} may not reach the memory of GPU {source}, which this needs"))
+    let needs_reverse = setup.path == Path::Direct && (setup.issuer == Side::Destination || round.task.is_both_ways());
+    let mut reversed = round.flows.iter().filter(|_| needs_reverse).filter_map(|flow| flow.reversed().pair());
+    let Pair { source, destination } = reversed.find(|pair| !is_direct(driver, *pair))?;
+    Some(format!("GPU {source} may not reach the memory of GPU {destination}, which this needs"))
 }
 
 /// Whether CUDA lets both ends of a pair reach each other.
@@ -335,30 +364,24 @@ fn direct_peers(request: &Request<'_>, pair: Pair, buffer: u64, tasks: &mut Vec<
     let engines = [(Engine::Copy, Extent::EveryPlacement), (Engine::Kernel, peers.kernel)];
     let directions = [(Direction::OneWay, Extent::EveryPlacement), (Direction::BothWays, peers.both_ways)];
 
+    let setup = Setup::REFERENCE;
+    let verify = Task { setup: setup.with_bytes(Bytes(buffer)), action: Action::Verify };
     for (engine, by_engine) in engines {
         if by_engine == Extent::None {
             continue;
         }
-        tasks.push(Task::Verify { engine, issuer: Side::Source, path: Path::Direct, bytes: Bytes(buffer) });
+        let verify = Task { setup: verify.setup.with_engine(engine), ..verify };
+        tasks.push(verify);
         if engine == Engine::Kernel && peers.issued_by_destination != Extent::None {
             // A kernel that pulls takes another way through the chip than one that pushes.
-            let issuer = Side::Destination;
-            tasks.push(Task::Verify { engine, issuer, path: Path::Direct, bytes: Bytes(buffer) });
+            tasks.push(Task { setup: verify.setup.with_issuer(Side::Destination), ..verify });
         }
         for (issuer, by_issuer) in issuers {
             for (direction, by_direction) in directions {
-                let placements = in_common([by_engine, by_issuer, by_direction]);
-                for placement in placements {
-                    tasks.push(Task::Bandwidth {
-                        placement,
-                        issuer,
-                        engine,
-                        direction,
-                        path: Path::Direct,
-                        bytes: direct_bytes(rate, issuer, buffer),
-                        samples: peers.samples,
-                    });
-                }
+                let setup = Setup { issuer, engine, direction, bytes: direct_bytes(rate, issuer, buffer), ..setup };
+                let action = Action::Bandwidth { samples: peers.samples };
+                let placements = in_common([by_engine, by_issuer, by_direction]).into_iter();
+                tasks.extend(placements.map(|placement| Task { setup: setup.with_placement(placement), action }));
             }
         }
     }
@@ -379,22 +402,13 @@ fn in_common(extents: [Extent; 3]) -> Vec<Placement> {
 
 fn staged(request: &Request<'_>, pair: Pair, buffer: u64, tasks: &mut Vec<Task>) {
     if request.groups.contains(&Group::Peers) {
-        let rate = request.topology.route(pair).and_then(|route| route.staged_theoretical_gbps);
-        let bytes = staged_bytes(rate, buffer);
-        let (engine, issuer, path) = (Engine::Copy, Side::Source, Path::Staged);
-        tasks.push(Task::Verify { engine, issuer, path, bytes: Bytes(STAGED_VERIFY.min(buffer)) });
+        reference(request, pair, buffer, Path::Staged, tasks);
         // Without a direct path the staged one is what the pair has: all placements, then.
-        let direct = is_direct(request.driver, pair);
-        for placement in Placement::all().filter(|placement| !direct || *placement == Placement::REFERENCE) {
-            tasks.push(Task::Bandwidth {
-                placement,
-                issuer,
-                engine,
-                direction: Direction::OneWay,
-                path,
-                bytes,
-                samples: request.profile.peers.samples,
-            });
+        if let (Some(&timed), false) = (tasks.last(), is_direct(request.driver, pair)) {
+            tasks.pop();
+            tasks.extend(
+                Placement::all().map(|placement| Task { setup: timed.setup.with_placement(placement), ..timed }),
+            );
         }
     }
     latency(request, Path::Staged, tasks);
@@ -405,10 +419,11 @@ fn overlap(request: &Request<'_>, tasks: &mut Vec<Task>) {
     if !request.groups.contains(&Group::Overlap) || profile.samples == 0 {
         return;
     }
-    let bytes = request.overlap_bytes.unwrap_or(profile.bytes);
+    let setup = Setup::REFERENCE.with_bytes(request.overlap_bytes.unwrap_or(profile.bytes));
     for placement in Placement::all() {
         for compute_on in [Side::Source, Side::Destination] {
-            tasks.push(Task::Overlap { placement, compute_on, bytes, samples: profile.samples });
+            let action = Action::Overlap { compute_on, samples: profile.samples };
+            tasks.push(Task { setup: setup.with_placement(placement), action });
         }
     }
 }
@@ -416,7 +431,8 @@ fn overlap(request: &Request<'_>, tasks: &mut Vec<Task>) {
 fn latency(request: &Request<'_>, path: Path, tasks: &mut Vec<Task>) {
     let samples = request.profile.latency.samples;
     if request.groups.contains(&Group::Latency) && samples > 0 {
-        tasks.push(Task::Latency { path, samples });
+        let setup = Setup::REFERENCE.with_path(path).with_bytes(Bytes(LATENCY_BYTES));
+        tasks.push(Task { setup, action: Action::Latency { samples } });
     }
 }
 

@@ -48,13 +48,21 @@ fn plan(name: Name, driver: &DriverFacts, groups: &[Group]) -> Vec<Round> {
 }
 
 fn of(rounds: &[Round], source: u32, destination: u32) -> Vec<Task> {
-    let pair = Pair { source, destination };
-    rounds.iter().filter(|round| round.pair == pair).map(|round| round.task.clone()).collect()
+    let flow = Flow::from(Pair { source, destination });
+    rounds.iter().filter(|round| round.includes(&[flow])).map(|round| round.task).collect()
 }
 
-fn is_reference_set(task: &Task, wanted: Path) -> bool {
-    matches!(task, Task::Bandwidth { issuer: Side::Source, engine: Engine::Copy, direction: Direction::OneWay, path, .. }
-        if *path == wanted)
+fn is_bandwidth(task: &Task, path: Path) -> bool {
+    matches!(task.action, Action::Bandwidth { .. }) && task.setup.path == path
+}
+
+fn is_reference_set(task: &Task, path: Path) -> bool {
+    is_bandwidth(task, path)
+        && task.setup.of_any_size().with_placement(Placement::REFERENCE) == Setup::REFERENCE.with_path(path)
+}
+
+fn is_verification(task: &Task, setup: Setup) -> bool {
+    task.action == Action::Verify && task.setup.of_any_size() == setup
 }
 
 #[test]
@@ -68,7 +76,7 @@ fn every_profile_measures_the_eight_placements_of_every_pair() {
             let placements: Vec<_> = tasks.iter().filter(|task| is_reference_set(task, path)).collect();
             assert_eq!(placements.len(), 8, "{} {pair}", name.as_str());
             let bandwidth_first = tasks.iter().position(|task| is_reference_set(task, path)).unwrap();
-            assert!(matches!(tasks[bandwidth_first - 1], Task::Verify { .. }), "{pair}: verified before it is timed");
+            assert_eq!(tasks[bandwidth_first - 1].action, Action::Verify, "{pair}: verified before it is timed");
         }
         assert!(rounds.iter().zip(0..).all(|(round, id)| round.id == id), "ids are places in the list");
     }
@@ -77,35 +85,34 @@ fn every_profile_measures_the_eight_placements_of_every_pair() {
 #[test]
 fn full_is_the_whole_product_and_verifies_pushing_and_pulling_kernels() {
     let tasks = of(&plan(Name::Full, &driver(), &[Group::Peers]), 0, 1);
-    let direct = tasks.iter().filter(|task| matches!(task, Task::Bandwidth { path: Path::Direct, .. })).count();
+    let direct = tasks.iter().filter(|task| is_bandwidth(task, Path::Direct)).count();
     assert_eq!(direct, 8 * 2 * 2 * 2);
     for issuer in [Side::Source, Side::Destination] {
-        let verified =
-            |task: &Task| matches!(task, Task::Verify { engine: Engine::Kernel, issuer: by, .. } if *by == issuer);
-        assert!(tasks.iter().any(verified), "{issuer}");
+        let setup = Setup::REFERENCE.with_engine(Engine::Kernel).with_issuer(issuer);
+        assert!(tasks.iter().any(|task| is_verification(task, setup)), "{issuer}");
     }
 }
 
 #[test]
 fn standard_measures_each_axis_by_itself() {
     let tasks = of(&plan(Name::Standard, &driver(), &[Group::Peers]), 0, 1);
-    let direct = tasks.iter().filter(|task| matches!(task, Task::Bandwidth { path: Path::Direct, .. })).count();
+    let direct = tasks.iter().filter(|task| is_bandwidth(task, Path::Direct)).count();
     assert_eq!(direct, 8 + 3, "issued by destination, kernel, both ways");
-    let staged = tasks.iter().filter(|task| matches!(task, Task::Bandwidth { path: Path::Staged, .. })).count();
+    let staged = tasks.iter().filter(|task| is_bandwidth(task, Path::Staged)).count();
     assert_eq!(staged, 1);
-    let first_direct = tasks.iter().position(|task| matches!(task, Task::Bandwidth { path: Path::Direct, .. }));
-    let last_staged = tasks.iter().rposition(|task| matches!(task, Task::Bandwidth { path: Path::Staged, .. }));
+    let first_direct = tasks.iter().position(|task| is_bandwidth(task, Path::Direct));
+    let last_staged = tasks.iter().rposition(|task| is_bandwidth(task, Path::Staged));
     assert!(last_staged < first_direct, "peer access is switched once per pair");
 }
 
 #[test]
 fn groups_choose_probes() {
     let overlap = plan(Name::Standard, &driver(), &[Group::Overlap]);
-    assert!(overlap.iter().all(|round| matches!(round.task, Task::Overlap { .. })));
+    assert!(overlap.iter().all(|round| matches!(round.task.action, Action::Overlap { .. })));
     assert_eq!(of(&overlap, 0, 1).len(), 16);
     assert!(of(&overlap, 0, 2).is_empty(), "no direct path, no overlap to speak of");
     let latency = plan(Name::Standard, &driver(), &[Group::Latency]);
-    assert!(latency.iter().all(|round| matches!(round.task, Task::Latency { .. })));
+    assert!(latency.iter().all(|round| matches!(round.task.action, Action::Latency { .. })));
     assert_eq!(of(&latency, 0, 1).len(), 2);
 }
 
@@ -114,12 +121,8 @@ fn without_kernels_copy_engines_are_still_measured_and_the_rest_has_its_reason()
     let driver = DriverFacts { kernels_failure: Some("refused".into()), ..driver() };
     let rounds = plan(Name::Full, &driver, &Group::ALL);
     for round in &rounds {
-        let needs_kernels = matches!(
-            round.task,
-            Task::Overlap { .. }
-                | Task::Bandwidth { engine: Engine::Kernel, .. }
-                | Task::Verify { engine: Engine::Kernel, .. }
-        );
+        let needs_kernels =
+            matches!(round.task.action, Action::Overlap { .. }) || round.task.setup.engine == Engine::Kernel;
         assert_eq!(obstacle(round, &driver).is_some(), needs_kernels, "{:?}", round.task);
     }
     assert!(rounds.iter().any(|round| is_reference_set(&round.task, Path::Direct)));
@@ -130,18 +133,25 @@ fn access_granted_one_way_only_is_used_one_way_only() {
     let mut driver = driver();
     let refused = driver.peer_access.iter_mut().find(|access| access.pair == Pair { source: 1, destination: 0 });
     refused.unwrap().possible = Some(false);
-    for round in plan(Name::Full, &driver, &[Group::Peers]).iter().filter(|round| round.pair.destination == 1) {
-        let needs_reverse = round.pair.source == 0
-            && match &round.task {
-                Task::Bandwidth { path: Path::Staged, .. } | Task::Verify { path: Path::Staged, .. } => false,
-                Task::Bandwidth { issuer, direction, .. } => {
-                    *issuer == Side::Destination || *direction == Direction::BothWays
-                }
-                Task::Verify { issuer, .. } => *issuer == Side::Destination,
-                _ => false,
-            };
+    let (there, onward) = (Pair { source: 0, destination: 1 }.into(), Pair { source: 2, destination: 1 }.into());
+    let rounds = plan(Name::Full, &driver, &[Group::Peers]);
+    for round in rounds.iter().filter(|round| round.includes(&[there]) || round.includes(&[onward])) {
+        let Setup { path, issuer, direction, .. } = round.task.setup;
+        let reads = issuer == Side::Destination || direction == Direction::BothWays;
+        let needs_reverse = round.includes(&[there]) && path == Path::Direct && reads;
         assert_eq!(obstacle(round, &driver).is_some(), needs_reverse, "{round:?}");
+        let flows = if direction == Direction::BothWays && !needs_reverse { 2 } else { 1 };
+        assert_eq!(round.flows.len(), flows, "{round:?}");
     }
+}
+
+#[test]
+fn both_ways_is_measured_once_for_two_directions() {
+    let rounds = plan(Name::Full, &driver(), &[Group::Peers]);
+    let both_ways: Vec<_> = rounds.iter().filter(|round| round.task.is_both_ways()).collect();
+    // Placements, engines and issuers of the two unordered pairs that have access.
+    assert_eq!(both_ways.len(), 2 * 8 * 2 * 2);
+    assert!(both_ways.iter().all(|round| round.flows[1] == round.flows[0].reversed()));
 }
 
 #[test]
@@ -157,16 +167,14 @@ fn a_gpu_that_cannot_be_used_costs_its_pairs_only() {
     driver.devices[1].failure = Some("exclusive".into());
     driver.devices[1].budget_bytes = None;
     let rounds = plan(Name::Quick, &driver, &Group::ALL);
-    assert!(!rounds.is_empty() && rounds.iter().all(|round| round.pair.source != 1 && round.pair.destination != 1));
+    assert!(!rounds.is_empty() && rounds.iter().all(|round| !round.uses(Place::Gpu(1))));
 }
 
 #[test]
 fn copies_fit_the_smaller_budget_and_the_rate() {
     let size = |rounds: &[Round]| {
-        of(rounds, 0, 1).iter().find_map(|task| match task {
-            Task::Bandwidth { bytes, path: Path::Direct, issuer: Side::Source, .. } => Some(bytes.0 / MIB),
-            _ => None,
-        })
+        let tasks = of(rounds, 0, 1);
+        tasks.iter().find(|task| is_reference_set(task, Path::Direct)).map(|task| task.setup.bytes.0 / MIB)
     };
     assert_eq!(size(&plan(Name::Quick, &driver(), &Group::ALL)), Some(301), "0.7 ms at 450 GB/s");
     let mut small = driver();
@@ -177,8 +185,7 @@ fn copies_fit_the_smaller_budget_and_the_rate() {
 
 #[test]
 fn a_deadline_grows_with_the_bytes_or_is_as_asked() {
-    let task =
-        |bytes| Task::Verify { engine: Engine::Copy, issuer: Side::Source, path: Path::Direct, bytes: Bytes(bytes) };
+    let task = |bytes| Task { setup: Setup::REFERENCE.with_bytes(Bytes(bytes)), action: Action::Verify };
     assert_eq!(deadline(&task(0)), DEADLINE_BASE);
     assert_eq!(deadline(&task(200_000_000)), DEADLINE_BASE + Duration::from_secs(1));
 }
@@ -220,10 +227,11 @@ fn with_many_gpus_every_pair_is_measured_once_and_some_in_full() {
         let wanted = if denied(pair) { Path::Staged } else { Path::Direct };
         assert!(tasks.iter().any(|task| is_reference_set(task, wanted)), "{pair}");
         if in_full.contains(pair) {
-            assert!(tasks.iter().any(|task| matches!(task, Task::Overlap { .. })), "{pair}");
+            assert!(tasks.iter().any(|task| matches!(task.action, Action::Overlap { .. })), "{pair}");
         } else {
-            assert_eq!(tasks.len(), 2, "{pair}");
-            assert!(matches!(tasks[0], Task::Verify { path, .. } if path == wanted), "{pair}");
+            // What runs both ways with a pair that is measured in full is measured of this one too.
+            assert_eq!(tasks.iter().filter(|task| !task.is_both_ways()).count(), 2, "{pair}");
+            assert!(is_verification(&tasks[0], Setup::REFERENCE.with_path(wanted)), "{pair}");
         }
     }
     let told = left_out(&gpus, &groups).unwrap();

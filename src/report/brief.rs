@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::figures::{Setup, Spread};
+use super::figures::Spread;
 use super::findings;
 use crate::model::finding::{Finding, Severity};
+use crate::model::flow::Setup;
 use crate::model::measurement::{Latency, PeerBandwidth, Status, Verified};
 use crate::model::placement::{Pair, Path};
 use crate::model::report::Report;
@@ -36,11 +37,11 @@ pub(super) fn reference(report: &Report) -> Vec<&PeerBandwidth> {
     let mut cells: BTreeMap<(Path, Pair), &PeerBandwidth> = BTreeMap::new();
     for path in [Path::Direct, Path::Staged] {
         let setup = Setup::REFERENCE.with_path(path);
-        for cell in report.measurements.iter().flat_map(|measurements| setup.of_all(measurements)) {
+        for cell in report.measurements.iter().flat_map(|measurements| super::figures::of_setup(measurements, setup)) {
             let key = (path, cell.pair);
             let counts = cell.status == Status::Measured
                 && !matches!(cell.verified, Verified::Dropped | Verified::Corrupt)
-                && cells.get(&key).is_none_or(|other| other.bytes < cell.bytes);
+                && cells.get(&key).is_none_or(|other| other.setup.bytes < cell.setup.bytes);
             if counts {
                 cells.insert(key, cell);
             }
@@ -89,7 +90,7 @@ pub(super) struct ClassFigures {
 pub(super) fn by_class(report: &Report) -> Vec<ClassFigures> {
     let mut groups: BTreeMap<(LinkClass, Path), [Vec<f64>; 3]> = BTreeMap::new();
     for cell in reference(report) {
-        let [rates, percents, _] = groups.entry((class(report, cell.pair), cell.path)).or_default();
+        let [rates, percents, _] = groups.entry((class(report, cell.pair), cell.setup.path)).or_default();
         rates.extend(cell.achieved_gbps.map(|rate| rate.0));
         percents.extend(cell.percent);
     }

@@ -3,10 +3,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::figures::{Figure, Setup, Spread, count, preferred, ranges, rate};
+use super::figures::{Figure, Spread, count, preferred, ranges, rate};
 use super::matrix::{Align, Cell, Table};
 use super::page::{Page, Paint};
 use super::paths;
+use crate::model::flow::Setup;
 use crate::model::measurement::{Measurements, PeerBandwidth};
 use crate::model::placement::{Pair, Path};
 use crate::model::reading::Reading;
@@ -192,7 +193,10 @@ pub(super) fn rates(page: &mut Page, report: &Report, measurements: &Measurement
     page.heading("Achieved, by kind of link, GB/s and % of theoretical");
     let classes = by_pair(report);
     let setup = Setup::REFERENCE;
-    let (direct, staged) = (setup.by_pair(measurements), setup.with_path(Path::Staged).by_pair(measurements));
+    let (direct, staged) = (
+        super::figures::by_pair(measurements, setup),
+        super::figures::by_pair(measurements, setup.with_path(Path::Staged)),
+    );
     let mut kinds: BTreeMap<(LinkClass, bool), Vec<&PeerBandwidth>> = BTreeMap::new();
     let mut words: BTreeMap<&'static str, Vec<Pair>> = BTreeMap::new();
     for pair in Pair::ordered(gpus) {
@@ -200,7 +204,7 @@ pub(super) fn rates(page: &mut Page, report: &Report, measurements: &Measurement
         match (Figure::of(cell), cell) {
             (Figure::Word(word), _) => words.entry(word).or_default().push(pair),
             (Figure::Number { .. }, Some(cell)) => {
-                let kind = (class(&classes, pair.source, pair.destination), cell.path == Path::Staged);
+                let kind = (class(&classes, pair.source, pair.destination), cell.setup.path == Path::Staged);
                 kinds.entry(kind).or_default().push(cell);
             }
             (Figure::Number { .. }, None) => {}

@@ -1,96 +1,34 @@
 //! Figures picked out of the measurements: configurations, spreads over pairs, cells.
 
 use std::collections::HashMap;
-use std::fmt;
 
 use super::highlight::Highlights;
 use super::matrix::Cell;
 use super::page::Paint;
+use crate::model::flow::Setup;
 use crate::model::measurement::{Measurements, PeerBandwidth, Status, Verified};
-use crate::model::placement::{Direction, Engine, Pair, Path, Placement, Side};
+use crate::model::placement::{Pair, Path};
 use crate::model::report::Report;
 
-/// One configuration of a peer copy: everything but the pair.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Setup {
-    pub(super) engine: Engine,
-    pub(super) issuer: Side,
-    pub(super) direction: Direction,
-    pub(super) path: Path,
-    pub(super) placement: Placement,
-}
-
-impl Setup {
-    /// The configuration that a machine is judged by.
-    pub(super) const REFERENCE: Self = Self {
-        engine: Engine::Copy,
-        issuer: Side::Source,
-        direction: Direction::OneWay,
-        path: Path::Direct,
-        placement: Placement::REFERENCE,
-    };
-
-    pub(super) const fn of(peer: &PeerBandwidth) -> Self {
-        let &PeerBandwidth { engine, issuer, direction, path, placement, .. } = peer;
-        Self { engine, issuer, direction, path, placement }
-    }
-
-    pub(super) const fn with_path(self, path: Path) -> Self {
-        Self { path, ..self }
-    }
-
-    pub(super) const fn with_placement(self, placement: Placement) -> Self {
-        Self { placement, ..self }
-    }
-
-    /// Every configuration that was planned, in the order in which it was.
-    pub(super) fn all(measurements: &Measurements) -> Vec<Self> {
-        let mut setups: Vec<Self> = Vec::new();
-        for setup in measurements.peer.iter().map(Self::of) {
-            if !setups.contains(&setup) {
-                setups.push(setup);
-            }
-        }
-        setups
-    }
-
-    /// The measurements made in this configuration.
-    pub(super) fn of_all(self, measurements: &Measurements) -> impl Iterator<Item = &PeerBandwidth> {
-        measurements.peer.iter().filter(move |peer| Self::of(peer) == self)
-    }
-
-    /// This configuration's measurements by their pairs.
-    pub(super) fn by_pair(self, measurements: &Measurements) -> HashMap<Pair, &PeerBandwidth> {
-        self.of_all(measurements).map(|peer| (peer.pair, peer)).collect()
-    }
-
-    fn mover(self) -> &'static str {
-        match (self.engine, self.issuer) {
-            (Engine::Copy, Side::Source) => "copy engine, issued by source",
-            (Engine::Copy, Side::Destination) => "copy engine, issued by destination",
-            (Engine::Kernel, Side::Source) => "kernel on source (writes)",
-            (Engine::Kernel, Side::Destination) => "kernel on destination (reads)",
+/// Every configuration that was planned, whatever its size, in the order in which it was.
+pub(super) fn setups(measurements: &Measurements) -> Vec<Setup> {
+    let mut setups: Vec<Setup> = Vec::new();
+    for setup in measurements.peer.iter().map(|peer| peer.setup.of_any_size()) {
+        if !setups.contains(&setup) {
+            setups.push(setup);
         }
     }
-
-    /// In what it differs from the reference.
-    pub(super) fn difference(self) -> String {
-        let reference = Self::REFERENCE;
-        let mover = (self.engine, self.issuer) != (reference.engine, reference.issuer);
-        let parts = [
-            mover.then(|| self.mover().to_owned()),
-            (self.direction != reference.direction).then(|| self.direction.to_string()),
-            (self.path != reference.path).then(|| self.path.to_string()),
-            (self.placement != reference.placement).then(|| self.placement.to_string()),
-        ];
-        parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
-    }
+    setups
 }
 
-impl fmt::Display for Setup {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, {}, {}, {}", self.mover(), self.direction, self.path, self.placement)
-    }
+/// The measurements made in this configuration, whatever their size.
+pub(super) fn of_setup(measurements: &Measurements, setup: Setup) -> impl Iterator<Item = &PeerBandwidth> {
+    measurements.peer.iter().filter(move |peer| peer.setup.of_any_size() == setup.of_any_size())
+}
+
+/// The same by their pairs.
+pub(super) fn by_pair(measurements: &Measurements, setup: Setup) -> HashMap<Pair, &PeerBandwidth> {
+    of_setup(measurements, setup).map(|peer| (peer.pair, peer)).collect()
 }
 
 /// Smallest, median and largest of some figures.
@@ -166,7 +104,7 @@ impl Figure {
         }
         match (peer.status, peer.achieved_gbps) {
             (Status::Measured, Some(achieved)) => {
-                let staged = if peer.path == Path::Staged { "s" } else { "" };
+                let staged = if peer.setup.path == Path::Staged { "s" } else { "" };
                 let unsure = if peer.verified == Verified::Inconclusive { "?" } else { "" };
                 Self::Number { value: format!("{}{staged}{unsure}", tight_rate(achieved.0)), percent: peer.percent }
             }

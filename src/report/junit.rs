@@ -17,10 +17,11 @@ use super::escape::clean;
 use super::evidence;
 use super::figures::rate;
 use super::page::GLUE;
-use crate::diagnose::{self, Cell};
+use crate::diagnose;
+use crate::model::cells::{Cell, Probe};
 use crate::model::finding::{Finding, Severity};
+use crate::model::flow::Flow;
 use crate::model::measurement::{Status, Verified};
-use crate::model::placement::Pair;
 use crate::model::report::{Conclusion, Report};
 
 /// The report as JUnit XML.
@@ -135,22 +136,23 @@ fn gpus(report: &Report) -> Option<TestSuite> {
 
 /// One suite for each probe, with a case for each pair.
 fn probes(report: &Report) -> Vec<TestSuite> {
-    let mut probes: BTreeMap<&str, BTreeMap<Pair, Vec<Cell<'_>>>> = BTreeMap::new();
+    let mut probes: BTreeMap<Probe, BTreeMap<Flow, Vec<Cell<'_>>>> = BTreeMap::new();
     for cell in report.measurements.iter().flat_map(diagnose::cells) {
-        probes.entry(cell.probe).or_default().entry(cell.pair).or_default().push(cell);
+        probes.entry(cell.probe).or_default().entry(cell.flow).or_default().push(cell);
     }
-    let rates: BTreeMap<Pair, String> = brief::reference_by_pair(report)
+    let rates: BTreeMap<Flow, String> = brief::reference_by_pair(report)
         .into_values()
         .filter_map(|cell| {
             let percent = cell.percent.map(|percent| format!(", {percent:.0}% of theoretical")).unwrap_or_default();
-            Some((cell.pair, format!("{} {} GB/s{percent}", cell.path, rate(cell.achieved_gbps?.0))))
+            Some((cell.pair.into(), format!("{} {} GB/s{percent}", cell.setup.path, rate(cell.achieved_gbps?.0))))
         })
         .collect();
-    let suites = probes.into_iter().map(|(probe, pairs)| {
-        let mut suite = suite(report, probe);
-        for (pair, cells) in pairs {
-            let mut case = case(probe, &pair.to_string(), pair_status(report, &cells));
-            if let Some(rate) = rates.get(&pair).filter(|_| probe == "bandwidth") {
+    let suites = probes.into_iter().map(|(probe, flows)| {
+        let name = probe.to_string();
+        let mut suite = suite(report, &name);
+        for (flow, cells) in flows {
+            let mut case = case(&name, &flow.to_string(), pair_status(report, &cells));
+            if let Some(rate) = rates.get(&flow).filter(|_| probe == Probe::Bandwidth) {
                 case.set_system_out(rate.clone());
             }
             suite.add_test_case(case);

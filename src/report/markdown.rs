@@ -164,7 +164,7 @@ fn worst_pairs(page: &mut String, report: &Report) -> std::fmt::Result {
         let percent = figure.percent.map_or_else(|| "-".to_owned(), |percent| format!("{percent:.0}"));
         let hop = report.topology.route(figure.pair).and_then(|route| route.bottleneck.as_deref()).unwrap_or("-");
         let (pair, class) = (figure.pair, brief::class(report, figure.pair));
-        writeln!(page, "| {pair} | {class} | {} | {achieved} | {percent} | {} |", figure.path, cell(hop))?;
+        writeln!(page, "| {pair} | {class} | {} | {achieved} | {percent} | {} |", figure.setup.path, cell(hop))?;
     }
     Ok(())
 }

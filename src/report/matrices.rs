@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 
 use super::crowd;
-use super::figures::{Figure, Setup, Spread, cells, legend, rate, short};
+use super::figures::{Figure, Spread, cells, legend, rate, short};
 use super::highlight::Highlights;
 use super::matrix::{Cell, pair_matrix};
 use super::page::{Page, Paint};
+use crate::model::flow::Setup;
 use crate::model::measurement::{Measurements, Status};
 use crate::model::placement::{Pair, Path, Placement, Side};
 use crate::model::report::Report;
@@ -32,8 +33,10 @@ impl<'a> Matrices<'a> {
             return crowd::rates(page, self.report, self.measurements, self.gpus);
         }
         page.heading("Achieved, source (row) → destination (column), GB/s and % of theoretical");
-        let (direct, staged) =
-            (setup.by_pair(self.measurements), setup.with_path(Path::Staged).by_pair(self.measurements));
+        let (direct, staged) = (
+            super::figures::by_pair(self.measurements, setup),
+            super::figures::by_pair(self.measurements, setup.with_path(Path::Staged)),
+        );
         self.rates(page, setup, |pair| {
             Figure::direct_or_staged(direct.get(&pair).copied(), staged.get(&pair).copied())
         });
@@ -44,7 +47,7 @@ impl<'a> Matrices<'a> {
 
     /// What healthy machines reach on these routes, and how much of it was reached.
     fn expected(&self, setup: Setup) -> Option<String> {
-        let peers = || setup.of_all(self.measurements);
+        let peers = || super::figures::of_setup(self.measurements, setup);
         let mut routes: Vec<(f64, f64)> =
             peers().filter_map(|peer| Some((peer.theoretical_gbps?.0, peer.expected_gbps?.0))).collect();
         routes.sort_by(|one, other| other.0.total_cmp(&one.0).then(other.1.total_cmp(&one.1)));
@@ -61,8 +64,8 @@ impl<'a> Matrices<'a> {
 
     /// The size of a copy, and what was taken out of the rates.
     fn method(&self, setup: Setup) -> Option<String> {
-        let peers = || setup.of_all(self.measurements);
-        let size = size_text(peers().map(|peer| peer.bytes)).map(|size| format!("copies of {size}"));
+        let peers = || super::figures::of_setup(self.measurements, setup);
+        let size = size_text(peers().map(|peer| peer.setup.bytes)).map(|size| format!("copies of {size}"));
         let fixed = Spread::of(peers().filter_map(|peer| peer.fixed_cost_us));
         let fixed =
             fixed.map(|fixed| format!("rates without the fixed cost of a copy (median {} us)", rate(fixed.median)));
@@ -73,9 +76,9 @@ impl<'a> Matrices<'a> {
     /// Every other matrix there is.
     pub(super) fn all(&self, page: &mut Page) {
         let shown_above = |setup: &Setup| *setup == Setup::REFERENCE;
-        for setup in Setup::all(self.measurements).into_iter().filter(|setup| !shown_above(setup)) {
+        for setup in super::figures::setups(self.measurements).into_iter().filter(|setup| !shown_above(setup)) {
             page.heading(&format!("Achieved, {}, GB/s and % of theoretical", setup.difference()));
-            let found = setup.by_pair(self.measurements);
+            let found = super::figures::by_pair(self.measurements, setup);
             self.rates(page, setup, |pair| Figure::of(found.get(&pair).copied()));
         }
         for path in [Path::Direct, Path::Staged] {

@@ -159,14 +159,14 @@ fn every_pair(metrics: &mut Metrics, report: &Report) {
     metrics.gauge(
         "pair_bandwidth_bytes_per_second",
         "Bandwidth from the source to the destination GPU.",
-        cells
-            .iter()
-            .filter_map(|cell| Some((labels(cell.pair, Some(&cell.path)), bytes_per_second(cell.achieved_gbps?.0)))),
+        cells.iter().filter_map(|cell| {
+            Some((labels(cell.pair, Some(&cell.setup.path)), bytes_per_second(cell.achieved_gbps?.0)))
+        }),
     );
     metrics.gauge(
         "pair_bandwidth_ratio",
         "Share of the theoretical bandwidth that the pair reaches.",
-        cells.iter().filter_map(|cell| Some((labels(cell.pair, Some(&cell.path)), ratio(cell.percent?)))),
+        cells.iter().filter_map(|cell| Some((labels(cell.pair, Some(&cell.setup.path)), ratio(cell.percent?)))),
     );
     metrics.gauge(
         "pair_theoretical_bytes_per_second",
@@ -185,7 +185,8 @@ fn every_pair(metrics: &mut Metrics, report: &Report) {
     );
     let mut states: BTreeMap<Pair, [usize; 2]> = BTreeMap::new();
     for cell in report.measurements.iter().flat_map(diagnose::cells) {
-        states.entry(cell.pair).or_default()[usize::from(!cell.tested())] += 1;
+        let Some(pair) = cell.flow.pair() else { continue };
+        states.entry(pair).or_default()[usize::from(!cell.tested())] += 1;
     }
     metrics.gauge(
         "pair_measurements",

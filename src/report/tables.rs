@@ -1,14 +1,15 @@
 //! Tables over all pairs: the eight placements, other configurations, latency, links under load.
 
-use super::figures::{Setup, Spread, rate, short};
+use super::figures::{Spread, rate, short};
 use super::matrix::{Align, Cell, Table};
 use super::page::{Page, Paint};
+use crate::model::flow::Setup;
 use crate::model::measurement::{Measurements, PeerBandwidth, Status, Verified};
 use crate::model::placement::{Path, Placement, Side};
 
 /// Bandwidth, overlap and host time of the eight placements, over all pairs.
 pub(super) fn placements(page: &mut Page, measurements: &Measurements) {
-    let other_than_reference = measurements.peer.iter().any(|peer| peer.placement != Placement::REFERENCE);
+    let other_than_reference = measurements.peer.iter().any(|peer| peer.setup.placement != Placement::REFERENCE);
     if !other_than_reference && measurements.overlap.is_empty() {
         return;
     }
@@ -50,7 +51,7 @@ pub(super) fn placements(page: &mut Page, measurements: &Measurements) {
 
 /// Where no pair has a direct path, the staged one is what the pairs have.
 fn path_of_placements(measurements: &Measurements) -> Path {
-    let has_direct = measurements.peer.iter().any(|peer| peer.path == Path::Direct);
+    let has_direct = measurements.peer.iter().any(|peer| peer.setup.path == Path::Direct);
     if has_direct || measurements.peer.is_empty() { Path::Direct } else { Path::Staged }
 }
 
@@ -67,7 +68,8 @@ fn host_blocked(measurements: &Measurements, setup: Setup) -> Option<f64> {
 pub(super) fn others(page: &mut Page, measurements: &Measurements) {
     let path = path_of_placements(measurements);
     let is_placement = |setup: &Setup| *setup == Setup::REFERENCE.with_path(path).with_placement(setup.placement);
-    let setups: Vec<_> = Setup::all(measurements).into_iter().filter(|setup| !is_placement(setup)).collect();
+    let setups: Vec<_> =
+        super::figures::setups(measurements).into_iter().filter(|setup| !is_placement(setup)).collect();
     if setups.is_empty() {
         return;
     }
@@ -78,7 +80,7 @@ pub(super) fn others(page: &mut Page, measurements: &Measurements) {
     table.captions(["", "", "GB/s", "", "% of", "% of", ""]);
     table.captions(["", "min", "median", "max", "theory", "exp.", "pairs"]);
     for setup in setups {
-        let planned = setup.of_all(measurements).count();
+        let planned = super::figures::of_setup(measurements, setup).count();
         let rates = Spread::of(figures(setup, measurements).map(|(rate, _)| rate));
         let done = rates.map_or(0, |rates| rates.count);
         let mut cells = vec![Cell::from(setup.difference())];
@@ -160,7 +162,7 @@ const fn pairs_meant(measurements: &Measurements) -> &'static str {
 /// What was measured in a configuration while the bytes arrived.
 fn measured(setup: Setup, measurements: &Measurements) -> impl Iterator<Item = &PeerBandwidth> {
     let arrived = |peer: &&PeerBandwidth| !matches!(peer.verified, Verified::Dropped | Verified::Corrupt);
-    setup.of_all(measurements).filter(|peer| peer.status == Status::Measured).filter(arrived)
+    super::figures::of_setup(measurements, setup).filter(|peer| peer.status == Status::Measured).filter(arrived)
 }
 
 /// Rates and per cent of a configuration.

@@ -9,9 +9,9 @@ use super::protocol::{Reply, Request};
 use crate::fuzz;
 use crate::hardware::{ErrorKind, HardwareError};
 use crate::measure::assemble::assemble;
-use crate::measure::{Outcome, OverlapSample};
+use crate::measure::{Outcome, OverlapSample, Row, Span};
 use crate::model::measurement::{CudaPeerAccess, Measurements, Status, Verified};
-use crate::model::placement::Pair;
+use crate::model::placement::{Pair, StreamKind};
 use crate::model::report::Report;
 use crate::plan::profile::{Name, Profile};
 use crate::plan::{self, Group, Round};
@@ -25,11 +25,17 @@ static REPLIES: LazyLock<Vec<Value>> = LazyLock::new(|| {
     let mut facts = REPORT.measurements.clone().unwrap().driver;
     let access = |pair| CudaPeerAccess { pair, possible: Some(true), failure: None };
     facts.peer_access = Pair::ordered(&[0, 1]).into_iter().map(access).collect();
-    let sample = OverlapSample { copy_ns: 1.36e6, kernel_ns: 9.9e5, both_ns: 9.8e5, host_ns: 7e3 };
-    let times = || vec![1.1e6, 1.2e6, 1.3e6];
+    let sample = OverlapSample {
+        copy: Span { start_ns: 1e9, end_ns: 1.0014e9 },
+        kernel: Span { start_ns: 1.0002e9, end_ns: 1.0012e9 },
+        host_ns: 7e3,
+    };
+    let span = |ns: f64| Span { start_ns: 1e9, end_ns: 1e9 + ns };
+    let spans = || [1.1e6, 1.2e6, 1.3e6, 1.2e6].map(span).to_vec();
+    let row = Row { gpu: 0, stream: StreamKind::Side, copies: spans(), small: vec![span(1e4); 2], host_ns: vec![7e3] };
     let outcomes = [
         Outcome::Verified { verified: Verified::Ok, detail: None },
-        Outcome::Times { copy_ns: times(), small_ns: vec![1e4], host_ns: times() },
+        Outcome::Rows { rows: vec![row; 2] },
         Outcome::Overlap { samples: vec![sample; 3] },
         Outcome::Failed { error: HardwareError::new(ErrorKind::Other, "CUDA error 700") },
         Outcome::Lost { status: Status::Hung, reason: "late".into() },

@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::model::placement::Pair;
-use crate::plan::Round;
+use crate::model::flow::{Flow, Place};
+use crate::plan::places;
 
 /// So many pairs of one GPU in a row, and the GPU itself is suspected: chosen. One such pair may be
 /// a bad link, two the two directions of it.
@@ -17,41 +17,35 @@ const MOST_IF_NONE_ENDS: usize = 12;
 /// So many in all, whatever else has ended: chosen, some minutes with the usual deadlines.
 const MOST: usize = 32;
 
-/// Rounds of one pair that follow each other: both ways comes after everything else.
-pub type Batch = (Pair, bool);
-
-/// Which rounds a round goes together with.
-pub const fn batch_of(round: &Round) -> Batch {
-    (round.pair, round.task.is_both_ways())
-}
+/// The flows of a round, by which rounds belong together.
+pub type Flows = [Flow];
 
 /// What has hung so far, and what follows from it.
 #[derive(Debug, Default)]
 pub struct Hangs {
-    /// Pairs of a GPU that hung since one of it ended.
-    in_a_row: BTreeMap<u32, u32>,
+    /// Sets of flows that hung in a part of the machine since one of it ended.
+    in_a_row: BTreeMap<Place, u32>,
     /// Suspects that got another chance since then.
-    tried: BTreeSet<u32>,
-    ended: BTreeSet<Batch>,
-    /// Pairs that hung.
-    hung: BTreeSet<Pair>,
+    tried: BTreeSet<Place>,
+    ended: BTreeSet<Vec<Flow>>,
+    hung: BTreeSet<Vec<Flow>>,
 }
 
 impl Hangs {
-    /// All rounds of a batch have ended, well or not: both GPUs still do something.
-    pub fn ended(&mut self, batch: Batch) {
-        for gpu in [batch.0.source, batch.0.destination] {
-            self.in_a_row.remove(&gpu);
-            self.tried.remove(&gpu);
+    /// All rounds of these flows have ended, well or not: everything that they use still does something.
+    pub fn ended(&mut self, flows: &Flows) {
+        for place in places(flows) {
+            self.in_a_row.remove(&place);
+            self.tried.remove(&place);
         }
-        self.ended.insert(batch);
+        self.ended.insert(flows.to_vec());
     }
 
-    /// A round of this pair hung.
-    pub fn hung(&mut self, pair: Pair) {
-        self.hung.insert(pair);
-        for gpu in [pair.source, pair.destination] {
-            *self.in_a_row.entry(gpu).or_default() += 1;
+    /// A round of these flows hung.
+    pub fn hung(&mut self, flows: &Flows) {
+        self.hung.insert(flows.to_vec());
+        for place in places(flows) {
+            *self.in_a_row.entry(place).or_default() += 1;
         }
     }
 
@@ -64,51 +58,50 @@ impl Hangs {
         (hung >= MOST).then(|| format!("not run, since {hung} pairs hung"))
     }
 
-    /// Whether a batch is to wait until everything else is done.
-    pub fn puts_off(&self, batch: Batch) -> bool {
+    /// Whether rounds of these flows are to wait until everything else is done.
+    pub fn puts_off(&self, flows: &Flows) -> bool {
         // Where the opposite direction ended, the path is there.
-        let (pair, both_ways) = batch;
-        let known = !both_ways && self.ended.contains(&(pair.reversed(), false));
-        !known && self.suspects(pair).next().is_some()
+        let known = matches!(flows, [flow] if self.ended.contains(&vec![flow.reversed()]));
+        !known && self.suspects(flows).next().is_some()
     }
 
-    /// Which of the batches that were put off is tried next, the most promising. None where none is
+    /// Which of the flows that were put off are tried next, the most promising. None where none are
     /// worth it.
-    pub fn another_chance(&mut self, batches: impl Iterator<Item = Batch>) -> Option<Batch> {
-        let rank = |batch: Batch| {
-            let (pair, _) = batch;
-            let tried = || self.suspects(pair).any(|gpu| self.tried.contains(&gpu));
-            Some(match self.suspects(pair).count() {
-                _ if !self.puts_off(batch) => 0,
-                _ if tried() || self.hung.contains(&pair.reversed()) => return None,
+    pub fn another_chance<'r>(&mut self, put_off: impl Iterator<Item = &'r Flows>) -> Option<Vec<Flow>> {
+        let rank = |flows: &Flows| {
+            let tried = || self.suspects(flows).any(|place| self.tried.contains(&place));
+            let reverse: Vec<_> = flows.iter().map(|flow| flow.reversed()).collect();
+            let suspects: Vec<_> = self.suspects(flows).collect();
+            Some(match suspects.as_slice() {
+                _ if !self.puts_off(flows) => 0,
+                _ if tried() || self.hung.contains(&reverse) => return None,
                 // Two that hang with a third may be of one group, and sound between themselves.
-                2 if self.hung_with(pair.source).intersection(&self.hung_with(pair.destination)).next().is_some() => 1,
-                2 => 2,
+                [one, other] if self.hung_with(*one).intersection(&self.hung_with(*other)).next().is_some() => 1,
+                [_, _] => 2,
                 _ => 3,
             })
         };
-        let ranked = batches.filter_map(|batch| Some(((batch.1, rank(batch)?), batch)));
+        let ranked = put_off.filter_map(|flows| Some(((flows.len() > 1, rank(flows)?), flows)));
         let (_, best) = ranked.min_by_key(|(rank, _)| *rank)?;
-        let suspects: Vec<u32> = self.suspects(best.0).collect();
+        let suspects: Vec<_> = self.suspects(best).collect();
         self.tried.extend(suspects);
-        Some(best)
+        Some(best.to_vec())
     }
 
-    /// Why a batch that was put off is not run at all.
-    pub fn reason(&self, (pair, _): Batch) -> String {
-        let gpus: Vec<String> = self.suspects(pair).map(|gpu| format!("GPU {gpu}")).collect();
-        let them = if gpus.is_empty() { pair.to_string() } else { gpus.join(" and of ") };
+    /// Why rounds that were put off are not run at all.
+    pub fn reason(&self, flows: &Flows) -> String {
+        let suspects: Vec<_> = self.suspects(flows).map(|place| place.to_string()).collect();
+        let them = if suspects.is_empty() { "these flows".to_owned() } else { suspects.join(" and of ") };
         format!("not run, since {IN_A_ROW} pairs or more of {them} hung one after the other")
     }
 
-    fn hung_with(&self, gpu: u32) -> BTreeSet<u32> {
-        let of_gpu = self.hung.iter().filter(|pair| pair.source == gpu || pair.destination == gpu);
-        of_gpu.map(|pair| if pair.source == gpu { pair.destination } else { pair.source }).collect()
+    /// The other parts of the machine that flows used which hung with this one.
+    fn hung_with(&self, place: Place) -> BTreeSet<Place> {
+        let with = self.hung.iter().map(|flows| places(flows)).filter(|places| places.contains(&place));
+        with.flatten().filter(|other| *other != place).collect()
     }
 
-    fn suspects(&self, pair: Pair) -> impl Iterator<Item = u32> {
-        [pair.source, pair.destination]
-            .into_iter()
-            .filter(|gpu| self.in_a_row.get(gpu).is_some_and(|count| *count >= IN_A_ROW))
+    fn suspects(&self, flows: &Flows) -> impl Iterator<Item = Place> {
+        places(flows).into_iter().filter(|place| self.in_a_row.get(place).is_some_and(|count| *count >= IN_A_ROW))
     }
 }

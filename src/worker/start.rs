@@ -17,7 +17,7 @@ const MOST_LEFT_OUT: usize = 2;
 
 /// What is needed to start workers.
 #[derive(Debug, Clone)]
-pub struct Setup {
+pub struct Launch {
     /// The machine.
     pub machine: Machine,
     /// The GPUs.
@@ -57,21 +57,21 @@ pub enum StartError {
 }
 
 /// Opens the GPUs with a worker and waits until it is ready, replacing it by `spawn` where a single
-/// GPU is to blame. `setup` loses the GPUs that were left out.
+/// GPU is to blame. `launch` loses the GPUs that were left out.
 ///
 /// # Errors
 ///
 /// The driver does not start, or not in time.
 pub fn start(
     first: Result<Worker, String>,
-    setup: &mut Setup,
+    launch: &mut Launch,
     stop: &AtomicBool,
     spawn: &mut dyn FnMut() -> Result<Worker, String>,
 ) -> Result<Ready, StartError> {
     let mut worker = first.map_err(StartError::Failed)?;
     let (mut left_out, mut one_by_one, mut problems) = (LeftOut::new(), false, Vec::new());
     loop {
-        let (gpu, why) = match open(&mut worker, setup, one_by_one, stop) {
+        let (gpu, why) = match open(&mut worker, launch, one_by_one, stop) {
             Opened::Ready(mut facts, floor_seconds) => {
                 facts.devices.extend(left_out.iter().map(|(gpu, why)| CudaDevice {
                     index: *gpu,
@@ -89,9 +89,9 @@ pub fn start(
         };
         match gpu {
             Some(gpu) => {
-                setup.selections.retain(|selection| selection.index != gpu);
+                launch.selections.retain(|selection| selection.index != gpu);
                 left_out.push((gpu, why.clone()));
-                if setup.selections.is_empty() || left_out.len() > MOST_LEFT_OUT {
+                if launch.selections.is_empty() || left_out.len() > MOST_LEFT_OUT {
                     return Err(StartError::Failed(why));
                 }
             }
@@ -115,11 +115,11 @@ enum Opened {
     Interrupted,
 }
 
-fn open(worker: &mut Worker, setup: &Setup, one_by_one: bool, stop: &AtomicBool) -> Opened {
+fn open(worker: &mut Worker, launch: &Launch, one_by_one: bool, stop: &AtomicBool) -> Opened {
     // A worker without a driver may be gone before it reads this; it has said why then.
-    let (selections, memory_limit) = (setup.selections.clone(), setup.memory_limit);
+    let (selections, memory_limit) = (launch.selections.clone(), launch.memory_limit);
     let sent = worker.send(&Request::Open { selections, memory_limit, one_by_one });
-    let until = Instant::now() + setup.start_limit;
+    let until = Instant::now() + launch.start_limit;
     let mut at = None;
     loop {
         match worker.receive(until, stop) {
@@ -131,7 +131,7 @@ fn open(worker: &mut Worker, setup: &Setup, one_by_one: bool, stop: &AtomicBool)
             }
             Received::Late => {
                 worker.end();
-                let limit = setup.start_limit.as_secs_f64();
+                let limit = launch.start_limit.as_secs_f64();
                 let which = at.map(|gpu| format!(" and hung at GPU {gpu}")).unwrap_or_default();
                 let stuck = worker.stuck().map(|pid| format!("; {}", stuck(pid))).unwrap_or_default();
                 return Opened::Late(

@@ -1,19 +1,18 @@
 //! Runs rounds on workers: watches their deadlines, replaces those that hang or crash, and keeps
 //! every outcome.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::handle::{Received, Worker};
-use super::hangs::{Hangs, batch_of};
+use super::hangs::Hangs;
 use super::protocol::{Reply, Request};
-use super::start::{LeftOut, Setup, StartError, start, stuck};
+use super::start::{Launch, LeftOut, StartError, start, stuck};
 use crate::hardware::ErrorKind;
 use crate::measure::Outcome;
-use crate::measure::assemble::describe;
+use crate::model::flow::{Endpoint, Flow, Place};
 use crate::model::measurement::Status;
-use crate::model::placement::Pair;
 use crate::plan::Round;
 
 /// Rounds sent ahead, so that the worker never waits for the pipe.
@@ -48,26 +47,32 @@ pub struct Results {
 }
 
 /// Runs all rounds, replacing the worker as often as needed.
-pub fn run(worker: Worker, setup: &Setup, rounds: &[Round], stop: &AtomicBool, listener: &mut dyn Listener) -> Results {
-    let mut spawn = || Worker::spawn(&setup.machine, setup.start_limit);
-    run_with(worker, setup.clone(), rounds, stop, listener, &mut spawn)
+pub fn run(
+    worker: Worker,
+    launch: &Launch,
+    rounds: &[Round],
+    stop: &AtomicBool,
+    listener: &mut dyn Listener,
+) -> Results {
+    let mut spawn = || Worker::spawn(&launch.machine, launch.start_limit);
+    run_with(worker, launch.clone(), rounds, stop, listener, &mut spawn)
 }
 
 /// The same with workers of other make.
 pub(super) fn run_with(
     worker: Worker,
-    setup: Setup,
+    launch: Launch,
     rounds: &[Round],
     stop: &AtomicBool,
     listener: &mut dyn Listener,
     spawn: &mut dyn FnMut() -> Result<Worker, String>,
 ) -> Results {
     let mut session = Session {
-        setup,
+        launch,
         waiting: rounds.iter().collect(),
         put_off: VecDeque::new(),
         hangs: Hangs::default(),
-        pairs_lost: HashSet::new(),
+        lost: HashSet::new(),
         total: rounds.len(),
         results: Results::default(),
         listener,
@@ -78,12 +83,13 @@ pub(super) fn run_with(
 }
 
 struct Session<'r, 'l> {
-    setup: Setup,
+    launch: Launch,
     waiting: VecDeque<&'r Round>,
     /// Rounds of GPUs that keep hanging, after all others.
     put_off: VecDeque<&'r Round>,
     hangs: Hangs,
-    pairs_lost: HashSet<Pair>,
+    /// Flows that hung or crashed together.
+    lost: HashSet<Vec<Flow>>,
     total: usize,
     results: Results,
     listener: &'l mut dyn Listener,
@@ -153,8 +159,8 @@ impl<'r> Session<'r, '_> {
                         return Served::Lost(head, Status::Failed, error.message.clone());
                     }
                     self.record(id, outcome);
-                    if self.waiting.front().is_none_or(|next| batch_of(next) != batch_of(head)) {
-                        self.hangs.ended(batch_of(head));
+                    if self.waiting.front().is_none_or(|next| next.flows != head.flows) {
+                        self.hangs.ended(&head.flows);
                     }
                 }
                 Received::Reply(other) => {
@@ -164,11 +170,11 @@ impl<'r> Session<'r, '_> {
                 }
                 Received::Late => {
                     worker.end();
-                    let (what, limit) = (describe(&head.task), head.deadline.as_secs_f64());
+                    let (what, limit) = (head.task, head.deadline.as_secs_f64());
                     return Served::Lost(head, Status::Hung, format!("{what} did not end within {limit:.1} s"));
                 }
                 Received::Gone => {
-                    let (what, why) = (describe(&head.task), worker.death());
+                    let (what, why) = (head.task, worker.death());
                     let reason = format!("the worker process ended during {what}: {why}");
                     return Served::Lost(head, Status::Failed, reason);
                 }
@@ -185,20 +191,18 @@ impl<'r> Session<'r, '_> {
     fn lost(&mut self, round: &Round, status: Status, reason: String, pid: Option<u32>) {
         let reason = pid.map_or(reason.clone(), |pid| format!("{reason}; {}", stuck(pid)));
         let replaced = if pid.is_some() { "left behind" } else { "replaced" };
-        self.problem(format!("{}: {reason}; the worker was {replaced}", round.pair));
-        let why = format!("not run, since {} of {} went wrong: {reason}", describe(&round.task), round.pair);
+        self.problem(format!("{}: {reason}; the worker was {replaced}", round.way()));
+        let why = format!("not run, since {} of {} went wrong: {reason}", round.task, round.way());
         self.record(round.id, Outcome::Lost { status, reason });
-        // One replacement per pair at most, or a broken driver would be restarted for ever.
-        self.pairs_lost.insert(round.pair);
-        let lost = self.pairs_lost.clone();
-        self.lose_if(&why, |round| {
-            lost.contains(&round.pair) || (round.task.is_both_ways() && lost.contains(&round.pair.reversed()))
-        });
+        // One replacement for the same flows at most, or a broken driver would be restarted for ever.
+        self.lost.insert(round.flows.clone());
+        let lost = self.lost.clone();
+        self.lose_if(&why, |round| lost.iter().any(|flows| round.includes(flows)));
         if let Some(pid) = pid {
-            self.mark(round.pair, pid);
+            self.mark(&round.flows, pid);
         }
         if status == Status::Hung {
-            self.hangs.hung(round.pair);
+            self.hangs.hung(&round.flows);
             match self.hangs.enough() {
                 Some(why) => self.lose_if(&why, |_| true),
                 None => self.put_off(),
@@ -207,23 +211,25 @@ impl<'r> Session<'r, '_> {
     }
 
     /// Leaves the GPUs of a process alone that holds on to them and cannot be ended.
-    fn mark(&mut self, pair: Pair, pid: u32) {
-        let Pair { source, destination } = pair;
+    fn mark(&mut self, flows: &[Flow], pid: u32) {
+        let gpus: BTreeSet<u32> = flows.iter().flat_map(|flow| flow.ends()).filter_map(Endpoint::gpu).collect();
+        let names: Vec<_> = gpus.iter().map(|gpu| format!("GPU {gpu}")).collect();
         self.problem(format!(
-            "GPU {source} and GPU {destination} are not used any more: {}. Look for NVRM and Xid messages in dmesg, then \
+            "{} are not used any more: {}. Look for NVRM and Xid messages in dmesg, then \
              restart the machine: a GPU that such a process holds cannot be reset",
+            names.join(" and "),
             stuck(pid)
         ));
         let why = format!("its worker was left behind, {}", stuck(pid));
-        self.leave_out(&vec![(source, why.clone()), (destination, why)]);
+        self.leave_out(&gpus.into_iter().map(|gpu| (gpu, why.clone())).collect());
     }
 
     /// Runs nothing more on these GPUs.
     fn leave_out(&mut self, gpus: &LeftOut) {
         for (gpu, why) in gpus {
-            self.setup.selections.retain(|selection| selection.index != *gpu);
+            self.launch.selections.retain(|selection| selection.index != *gpu);
             let why = format!("not run, since GPU {gpu} is not used any more: {why}");
-            self.lose_if(&why, |round| [round.pair.source, round.pair.destination].contains(gpu));
+            self.lose_if(&why, |round| round.uses(Place::Gpu(*gpu)));
         }
     }
 
@@ -231,29 +237,29 @@ impl<'r> Session<'r, '_> {
     fn put_off(&mut self) {
         let hangs = &self.hangs;
         let (later, now): (VecDeque<_>, VecDeque<_>) =
-            self.waiting.drain(..).partition(|round| hangs.puts_off(batch_of(round)));
+            self.waiting.drain(..).partition(|round| hangs.puts_off(&round.flows));
         self.waiting = now;
         self.put_off.extend(later);
     }
 
     /// Takes up what was put off, a pair at a time; whether there is anything to do.
     fn take_up(&mut self) -> bool {
-        let chosen = self.hangs.another_chance(self.put_off.iter().map(|round| batch_of(round)));
-        if let Some(batch) = chosen {
+        let chosen = self.hangs.another_chance(self.put_off.iter().map(|round| round.flows.as_slice()));
+        if let Some(flows) = chosen {
             let (now, later): (VecDeque<_>, VecDeque<_>) =
-                self.put_off.drain(..).partition(|round| batch_of(round) == batch);
+                self.put_off.drain(..).partition(|round| round.flows == flows);
             (self.waiting, self.put_off) = (now, later);
             return true;
         }
         for round in std::mem::take(&mut self.put_off) {
-            let reason = self.hangs.reason(batch_of(round));
+            let reason = self.hangs.reason(&round.flows);
             self.record(round.id, Outcome::Lost { status: Status::Skipped, reason });
         }
         false
     }
 
     fn restart(&mut self, spawn: &mut dyn FnMut() -> Result<Worker, String>) -> Result<(Worker, LeftOut), StartError> {
-        let mut start = || start(spawn(), &mut self.setup, self.stop, spawn);
+        let mut start = || start(spawn(), &mut self.launch, self.stop, spawn);
         // What the last worker left behind may take a moment to go.
         let ready = start().or_else(|error| match error {
             StartError::Failed(_) if !self.stop.load(Ordering::Relaxed) => {

@@ -5,15 +5,16 @@ use std::time::Duration;
 
 use super::handle::Worker;
 use super::protocol::{Reply, Request};
-use super::start::{Ready, Setup, StartError, start};
+use super::start::{Launch, Ready, StartError, start};
 use super::supervisor::{Listener, Results, run_with};
 use super::testing::worker;
 use crate::hardware::Machine;
 use crate::measure::{Outcome, Selection};
+use crate::model::flow::{Endpoint, Flow, HostMemory, Place, Setup};
 use crate::model::measurement::{DriverFacts, Status};
-use crate::model::placement::{Pair, Path};
+use crate::model::placement::Pair;
 use crate::model::units::Bytes;
-use crate::plan::{Round, Task};
+use crate::plan::{Action, Round, Task};
 
 static GOING_ON: AtomicBool = AtomicBool::new(false);
 
@@ -25,9 +26,9 @@ impl Listener for Silent {
     fn problem(&mut self, _: &str) {}
 }
 
-fn setup(gpus: u32) -> Setup {
+fn launch(gpus: u32) -> Launch {
     let selection = |index| Selection { index, uuid: Some(format!("GPU-{index}")), pci: None };
-    Setup {
+    Launch {
         machine: Machine::Live,
         selections: (0..gpus).map(selection).collect(),
         memory_limit: Bytes(1 << 30),
@@ -39,11 +40,15 @@ fn setup(gpus: u32) -> Setup {
 fn rounds(gpus: u32) -> Vec<Round> {
     let all: Vec<u32> = (0..gpus).collect();
     let twice = Pair::ordered(&all).into_iter().flat_map(|pair| [pair, pair]);
-    let task = Task::Latency { path: Path::Direct, samples: 1 };
+    let task = Task { setup: Setup::REFERENCE, action: Action::Latency { samples: 1 } };
     twice
         .zip(0..)
-        .map(|(pair, id)| Round { id, pair, task: task.clone(), deadline: Duration::from_millis(200) })
+        .map(|(pair, id)| Round { id, flows: vec![pair.into()], task, deadline: Duration::from_millis(200) })
         .collect()
+}
+
+fn pair_of(round: &Round) -> Pair {
+    round.flows[0].pair().unwrap()
 }
 
 fn ready() -> Reply {
@@ -51,7 +56,7 @@ fn ready() -> Reply {
 }
 
 fn done(id: u32) -> Reply {
-    Reply::Done { id, outcome: Outcome::Times { copy_ns: vec![1.0], small_ns: Vec::new(), host_ns: Vec::new() } }
+    Reply::Done { id, outcome: Outcome::Rows { rows: Vec::new() } }
 }
 
 /// A run on which the copies of these pairs hang. Workers get the numbers 100, 101 and so on; a
@@ -68,15 +73,15 @@ fn run(gpus: u32, hangs: fn(Pair) -> bool, dies: bool) -> (Results, Vec<Round>, 
                 opened.lock().unwrap().push(selections.iter().map(|selection| selection.index).collect());
                 Some(vec![ready()])
             }
-            Request::Run { round } => (!hangs(round.pair)).then(|| vec![done(round.id)]),
+            Request::Run { round } => (!hangs(pair_of(&round))).then(|| vec![done(round.id)]),
         };
         Ok(worker(pid, dies, Box::new(answers)))
     };
-    let mut setup = setup(gpus);
-    let Ok(Ready { worker, .. }) = start(spawn(), &mut setup, &GOING_ON, &mut spawn) else {
+    let mut launch = launch(gpus);
+    let Ok(Ready { worker, .. }) = start(spawn(), &mut launch, &GOING_ON, &mut spawn) else {
         panic!("the first worker does not start")
     };
-    let results = run_with(worker, setup, &rounds, &GOING_ON, &mut Silent, &mut spawn);
+    let results = run_with(worker, launch, &rounds, &GOING_ON, &mut Silent, &mut spawn);
     assert_eq!(results.outcomes.len(), rounds.len(), "every round has an outcome");
     let opened = opened.lock().unwrap().clone();
     (results, rounds, opened)
@@ -85,11 +90,11 @@ fn run(gpus: u32, hangs: fn(Pair) -> bool, dies: bool) -> (Results, Vec<Round>, 
 /// The pairs with a round that ended so.
 fn pairs(results: &Results, rounds: &[Round], is: impl Fn(&Outcome) -> bool) -> BTreeSet<(u32, u32)> {
     let of = |round: &&Round| is(&results.outcomes[&round.id]);
-    rounds.iter().filter(of).map(|round| (round.pair.source, round.pair.destination)).collect()
+    rounds.iter().filter(of).map(pair_of).map(|pair| (pair.source, pair.destination)).collect()
 }
 
 fn measured(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Times { .. })
+    matches!(outcome, Outcome::Rows { .. })
 }
 
 fn hung(outcome: &Outcome) -> bool {
@@ -162,7 +167,7 @@ fn gpus_that_a_stuck_process_holds_are_left_alone() {
     let all = results.problems.join("\n");
     assert!(all.contains("GPU 1 and GPU 2 are not used any more") && all.contains("process 100"), "{all}");
     assert!(all.contains("dmesg") && all.contains("restart the machine"), "{all}");
-    let after = rounds.iter().find(|round| round.pair == Pair { source: 3, destination: 1 }).unwrap();
+    let after = rounds.iter().find(|round| pair_of(round) == Pair { source: 3, destination: 1 }).unwrap();
     let Outcome::Lost { status: Status::Skipped, reason } = &results.outcomes[&after.id] else { panic!() };
     assert!(reason.contains("GPU 1 is not used any more") && reason.contains("process 100"), "{reason}");
 }
@@ -180,7 +185,7 @@ fn open(answer: fn(&[u32], bool) -> Option<Vec<Reply>>) -> (Result<Ready, StartE
         };
         Ok(worker(spawned, true, Box::new(answers)))
     };
-    let ready = start(spawn(), &mut setup(3), &GOING_ON, &mut spawn);
+    let ready = start(spawn(), &mut launch(3), &GOING_ON, &mut spawn);
     (ready, spawned)
 }
 
@@ -218,4 +223,54 @@ fn a_driver_that_does_not_start_is_not_tried_for_ever() {
     let (each, spawned) = open(|gpus, _| Some(vec![Reply::Opening { gpu: gpus[0] }]));
     assert!(each.is_err());
     assert_eq!(spawned, 3, "one for each GPU");
+}
+
+/// What came of rounds with these flows, of which those with host memory of node 1 hang.
+fn with_host_node_1_hanging(flows: Vec<Vec<Flow>>) -> Vec<Outcome> {
+    let task = Task { setup: Setup::REFERENCE, action: Action::Latency { samples: 1 } };
+    let deadline = Duration::from_millis(100);
+    let rounds: Vec<_> = flows.into_iter().zip(0..).map(|(flows, id)| Round { id, flows, task, deadline }).collect();
+    let hangs = |round: &Round| round.uses(Place::Host(Some(1)));
+    let mut spawn = || -> Result<Worker, String> {
+        let answers = move |request| match request {
+            Request::Open { .. } => Some(vec![ready()]),
+            Request::Run { round } => (!hangs(&round)).then(|| vec![done(round.id)]),
+        };
+        Ok(worker(1, true, Box::new(answers)))
+    };
+    let mut launch = launch(8);
+    let Ok(Ready { worker, .. }) = start(spawn(), &mut launch, &GOING_ON, &mut spawn) else { panic!("no worker") };
+    let results = run_with(worker, launch, &rounds, &GOING_ON, &mut Silent, &mut spawn);
+    rounds.iter().map(|round| results.outcomes[&round.id].clone()).collect()
+}
+
+#[test]
+fn a_host_node_that_hangs_costs_neither_its_gpus_nor_the_other_node() {
+    let up = |node, gpu| {
+        let host = Endpoint::Host { node: Some(node), memory: HostMemory::Pinned };
+        vec![Flow { from: host, to: Endpoint::Gpu(gpu) }]
+    };
+    let flows = (0..8).flat_map(|gpu| [up(1, gpu), up(0, gpu)]).collect();
+    let outcomes = with_host_node_1_hanging(flows);
+    let (bad, good): (Vec<_>, Vec<_>) = (0..16).partition(|id| id % 2 == 0);
+    assert!(good.iter().all(|id| measured(&outcomes[*id])), "{outcomes:?}");
+    let waited = bad.iter().filter(|id| hung(&outcomes[**id])).count();
+    assert!((3..=4).contains(&waited), "three in a row and another chance: {waited}");
+    let Outcome::Lost { reason, .. } = &outcomes[14] else { panic!("{:?}", outcomes[14]) };
+    assert!(reason.contains("host memory of NUMA node 1"), "{reason}");
+}
+
+#[test]
+fn rounds_of_several_flows_are_skipped_with_any_flow_that_hung() {
+    let flow = |from, to| Flow { from, to };
+    let (zero, one, two) = (Endpoint::Gpu(0), Endpoint::Gpu(1), Endpoint::Gpu(2));
+    let host = Endpoint::Host { node: Some(1), memory: HostMemory::Pageable };
+    let outcomes = with_host_node_1_hanging(vec![
+        vec![flow(zero, one), flow(one, zero)],
+        vec![flow(host, zero)],
+        vec![flow(host, zero), flow(one, two)],
+        vec![flow(one, two), flow(two, one)],
+    ]);
+    assert!(measured(&outcomes[0]) && hung(&outcomes[1]) && measured(&outcomes[3]), "{outcomes:?}");
+    assert!(matches!(&outcomes[2], Outcome::Lost { status: Status::Skipped, .. }), "{outcomes:?}");
 }

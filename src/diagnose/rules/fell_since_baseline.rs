@@ -150,7 +150,7 @@ impl FellSinceBaseline {
             let old = figures.old;
             let way = format!(
                 "{} copies, {}, issued by {}, {}, {}",
-                old.engine, old.path, old.issuer, old.direction, old.placement
+                old.setup.engine, old.setup.path, old.setup.issuer, old.setup.direction, old.setup.placement
             );
             ways.entry(way).or_default().push(figures);
         }

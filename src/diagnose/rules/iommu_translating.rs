@@ -124,7 +124,7 @@ fn translated(evidence: &Evidence<'_>) -> Option<Vec<u32>> {
 fn pcie_peers(evidence: &Evidence<'_>) -> Vec<Pair> {
     let pairs: Vec<Pair> = match evidence.measurements {
         Some(measurements) => {
-            let tried = measurements.peer.iter().filter(|cell| cell.path == Path::Direct);
+            let tried = measurements.peer.iter().filter(|cell| cell.setup.path == Path::Direct);
             tried.filter(|cell| cell.status != Status::Skipped).map(|cell| cell.pair).collect()
         }
         None => {
@@ -139,7 +139,7 @@ fn pcie_peers(evidence: &Evidence<'_>) -> Vec<Pair> {
 fn broken(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Pair> {
     let cells = evidence.measurements.map_or(&[][..], |measurements| &measurements.peer);
     let wrong = cells.iter().filter(|cell| {
-        cell.path == Path::Direct
+        cell.setup.path == Path::Direct
             && (matches!(cell.verified, Verified::Dropped | Verified::Corrupt)
                 || matches!(cell.status, Status::Failed | Status::Hung))
     });
@@ -171,7 +171,7 @@ mod tests {
         let effect = wrong.evidence["effects"][0].as_str().unwrap();
         assert!(effect.starts_with("iommu-translating") && effect.contains("GPU 2 → GPU 3"), "{effect}");
         // Without peer access nothing goes wrong.
-        measurements.peer.iter_mut().for_each(|cell| (cell.path, cell.verified) = (Path::Staged, Verified::Ok));
+        measurements.peer.iter_mut().for_each(|cell| (cell.setup.path, cell.verified) = (Path::Staged, Verified::Ok));
         only(&findings(&machine, Some(&measurements)), "iommu-translating", Severity::Info);
     }
 

@@ -161,7 +161,8 @@ fn fitting_generation(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) 
     }
     let at_rest = PcieLink { generation: link.now.generation?, width: link.now.width? };
     let carries = capacity::pcie(at_rest)?.gbps;
-    let mut cells = links::over(evidence, link, gpus).into_iter().filter(|cell| cell.path == Path::Direct).peekable();
+    let mut cells =
+        links::over(evidence, link, gpus).into_iter().filter(|cell| cell.setup.path == Path::Direct).peekable();
     cells.peek()?;
     let fits = cells.all(|cell| {
         let Some((achieved, expected)) = cell.achieved_gbps.zip(evidence.expected(cell)) else { return false };
@@ -175,8 +176,7 @@ fn fitting_generation(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) 
 /// Readings of this GPU's link that tell something: enough of them, of a GPU that had work to do.
 fn under_load<'a>(evidence: &Evidence<'a>, gpu: u32) -> Option<&'a LinkUnderLoad> {
     let measurements = evidence.measurements?;
-    let worked = coverage::cells(measurements)
-        .any(|cell| cell.tested() && (cell.pair.source == gpu || cell.pair.destination == gpu));
+    let worked = coverage::cells(measurements).any(|cell| cell.tested() && cell.uses(gpu));
     measurements.links.iter().find(|link| worked && link.index == gpu && link.readings >= READINGS_TO_BELIEVE)
 }
 

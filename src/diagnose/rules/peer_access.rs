@@ -60,7 +60,7 @@ pub fn cuda_word(said: &PeerAccess) -> String {
 /// What staged copies reach, in the reference placement or else in the first that was measured.
 pub fn staged_rates(evidence: &Evidence<'_>) -> HashMap<Pair, GbPerSecond> {
     let cells = evidence.measurements.map_or(&[][..], |measurements| &measurements.peer);
-    let staged = cells.iter().filter(|cell| cell.path == Path::Staged && cell.status == Status::Measured);
+    let staged = cells.iter().filter(|cell| cell.setup.path == Path::Staged && cell.status == Status::Measured);
     let mut rates = HashMap::new();
     for cell in staged {
         if let Some(rate) = cell.achieved_gbps {

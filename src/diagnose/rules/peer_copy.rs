@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 use serde_json::json;
 
 use crate::diagnose::cluster;
-use crate::diagnose::coverage::{self, Cell};
+use crate::diagnose::coverage;
 use crate::diagnose::rule::{Evidence, Rule, finding};
 use crate::diagnose::{suspects, words};
+use crate::model::cells::Cell;
 use crate::model::finding::Finding;
-use crate::model::measurement::{Status, Verified};
+use crate::model::measurement::Status;
 use crate::model::placement::Path;
 
 /// One finding for each group of pairs that have cells of this status. `what` completes "Copies
@@ -17,20 +18,23 @@ use crate::model::placement::Path;
 pub fn findings(rule: &dyn Rule, evidence: &Evidence<'_>, status: Status, what: &str, next_step: &str) -> Vec<Finding> {
     let Some(measurements) = evidence.measurements else { return Vec::new() };
     // Wrong bytes are `peer-data-wrong`'s, whatever became of the timing.
-    let is_bad =
-        |cell: &Cell<'_>| cell.status == status && !matches!(cell.verified, Verified::Dropped | Verified::Corrupt);
+    let is_bad = |cell: &Cell<'_>| cell.status == status && !cell.verified.is_wrong();
     let cells: Vec<_> = coverage::cells(measurements).filter(|cell| cell.status != Status::Skipped).collect();
     let pairs_of = |wanted: &dyn Fn(&Cell<'_>) -> bool| -> Vec<_> {
-        let pairs: BTreeSet<_> = cells.iter().filter(|cell| wanted(cell)).map(|cell| cell.pair).collect();
+        let pairs: BTreeSet<_> = cells.iter().filter(|cell| wanted(cell)).filter_map(|cell| cell.flow.pair()).collect();
         pairs.into_iter().collect()
     };
     let groups = cluster::groups(&pairs_of(&is_bad), &pairs_of(&|_| true), evidence.topology);
     groups
         .iter()
         .map(|group| {
-            let bad: Vec<_> = cells.iter().filter(|cell| is_bad(cell) && group.pairs.contains(&cell.pair)).collect();
+            let bad: Vec<_> = cells
+                .iter()
+                .filter(|cell| is_bad(cell) && cell.flow.pair().is_some_and(|pair| group.pairs.contains(&pair)))
+                .collect();
             let reasons = words::distinct(bad.iter().filter_map(|cell| cell.reason));
-            let probes = words::distinct(bad.iter().map(|cell| cell.probe));
+            let probes: Vec<_> = bad.iter().map(|cell| cell.probe.to_string()).collect();
+            let probes = words::distinct(probes.iter().map(String::as_str));
             let detail = if reasons.is_empty() { String::new() } else { format!(": {reasons}") };
             let mut found = finding(
                 rule,
@@ -44,7 +48,7 @@ pub fn findings(rule: &dyn Rule, evidence: &Evidence<'_>, status: Status, what: 
                 ],
                 next_step,
             );
-            let direct = bad.iter().any(|cell| cell.path != Some(Path::Staged));
+            let direct = bad.iter().any(|cell| cell.setup.path != Path::Staged);
             if direct && group.pairs.iter().any(|pair| suspects::over_pcie(evidence, *pair)) {
                 found.suspects = suspects::of_pcie_settings(evidence, &group.pairs);
             }

@@ -89,12 +89,12 @@ impl Rule for PeerCopyUneven {
         let mut ways: BTreeMap<String, Slow> = BTreeMap::new();
         for cell in evidence.measurements.map_or(&[][..], |measurements| &measurements.peer) {
             let is_compared = cell.status == Status::Measured
-                && cell.path == Path::Direct
-                && cell.direction == Direction::OneWay
+                && cell.setup.path == Path::Direct
+                && cell.setup.direction == Direction::OneWay
                 && !matches!(cell.verified, Verified::Dropped | Verified::Corrupt);
             let rates = reference.get(&cell.pair).and_then(|reference| reference.achieved_gbps).zip(cell.achieved_gbps);
             let Some((normal, achieved)) = rates.filter(|_| is_compared) else { continue };
-            let floor = if cell.engine == Engine::Kernel { floor_kernel } else { floor_copy };
+            let floor = if cell.setup.engine == Engine::Kernel { floor_kernel } else { floor_copy };
             let percent = achieved.percent_of(normal);
             if percent < floor {
                 let slow = ways.entry(way(cell)).or_default();
@@ -136,5 +136,5 @@ impl Rule for PeerCopyUneven {
 }
 
 fn way(cell: &PeerBandwidth) -> String {
-    format!("{}, issued by {}, {}", cell.engine, cell.issuer, cell.placement)
+    format!("{}, issued by {}, {}", cell.setup.engine, cell.setup.issuer, cell.setup.placement)
 }

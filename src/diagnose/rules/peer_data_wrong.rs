@@ -60,7 +60,7 @@ impl Rule for PeerDataWrong {
         let Some(measurements) = evidence.measurements else { return Vec::new() };
         let broken = wrong_bytes::broken_pairs(evidence);
         let is_wrong = |cell: &&PeerBandwidth| {
-            wrong_bytes::is_wrong(cell) && !(cell.path == Path::Direct && broken.contains(&cell.pair))
+            wrong_bytes::is_wrong(cell) && !(cell.setup.path == Path::Direct && broken.contains(&cell.pair))
         };
         let is_judged = |cell: &&PeerBandwidth| is_wrong(cell) || cell.verified == Verified::Ok;
         let wrong: Vec<_> = measurements.peer.iter().filter(is_wrong).collect();
@@ -80,7 +80,7 @@ impl Rule for PeerDataWrong {
 
 impl PeerDataWrong {
     fn finding(&self, evidence: &Evidence<'_>, group: &cluster::Group, cells: &[&PeerBandwidth]) -> Finding {
-        let how: BTreeSet<_> = cells.iter().map(|cell| format!("{}, {}", cell.engine, cell.path)).collect();
+        let how: BTreeSet<_> = cells.iter().map(|cell| format!("{}, {}", cell.setup.engine, cell.setup.path)).collect();
         let how: Vec<_> = how.iter().map(String::as_str).collect();
         let count = |verified| cells.iter().filter(|cell| cell.verified == verified).count();
         let (dropped, corrupt) = (count(Verified::Dropped), count(Verified::Corrupt));
@@ -153,16 +153,18 @@ impl PeerDataWrong {
 /// The engine that alone fails: on all these pairs the other was checked as well, and its bytes
 /// arrived.
 fn one_engine(evidence: &Evidence<'_>, cells: &[&PeerBandwidth]) -> Option<Engine> {
-    let engine = cells.first()?.engine;
+    let engine = cells.first()?.setup.engine;
     let all = &evidence.measurements?.peer;
     let other_is_fine = |pair: Pair| {
         let mut others = all
             .iter()
-            .filter(|cell| cell.pair == pair && cell.path == Path::Direct && cell.engine != engine)
+            .filter(|cell| cell.pair == pair && cell.setup.path == Path::Direct && cell.setup.engine != engine)
             .filter(|cell| wrong_bytes::is_wrong(cell) || cell.verified == Verified::Ok)
             .peekable();
         others.peek().is_some() && others.all(|cell| cell.verified == Verified::Ok)
     };
-    let alone = cells.iter().all(|cell| cell.engine == engine && cell.path == Path::Direct && other_is_fine(cell.pair));
+    let alone = cells
+        .iter()
+        .all(|cell| cell.setup.engine == engine && cell.setup.path == Path::Direct && other_is_fine(cell.pair));
     alone.then_some(engine)
 }

@@ -33,7 +33,7 @@ pub fn broken(evidence: &Evidence<'_>) -> Option<Broken> {
     let mut pairs: BTreeMap<Pair, Vec<Verified>> = BTreeMap::new();
     for cell in &evidence.measurements?.peer {
         let is_checked = is_wrong(cell) || cell.verified == Verified::Ok;
-        if cell.path == Path::Direct && is_checked && over_pcie(evidence, cell.pair) {
+        if cell.setup.path == Path::Direct && is_checked && over_pcie(evidence, cell.pair) {
             pairs.entry(cell.pair).or_default().push(cell.verified);
         }
     }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use serde_json::json;
 
 use crate::model::finding::{Finding, Severity, Subject};
+use crate::model::flow::Setup;
 use crate::model::measurement::{
     CudaDevice, DriverFacts, Latency, LinkUnderLoad, Measurements, Overlap, PeerAccess, PeerBandwidth, Status, Verified,
 };
@@ -94,12 +95,7 @@ fn measured(pair: Pair, setup: (Placement, Side, Engine, Direction, Path), rate:
     let achieved = rate * (1.0 + f64::from((pair.source * 7 + pair.destination * 3) % 5) * 5e-4);
     PeerBandwidth {
         pair,
-        placement,
-        issuer,
-        engine,
-        direction,
-        path,
-        bytes: Bytes(512 * MIB),
+        setup: Setup { placement, issuer, engine, direction, path, bytes: Bytes(512 * MIB) },
         achieved_gbps: Some(GbPerSecond(achieved)),
         theoretical_gbps: Some(GbPerSecond(theory)),
         percent: Some(100.0 * achieved / theory),

@@ -135,7 +135,7 @@ pub(crate) fn pcie_box() -> Report {
             peer.achieved_gbps = None;
             peer.percent = None;
         };
-        for peer in of_pair.iter_mut().filter(|peer| peer.path == Path::Direct) {
+        for peer in of_pair.iter_mut().filter(|peer| peer.setup.path == Path::Direct) {
             match (pair.source, pair.destination) {
                 (2, 5) | (5, 2) => fail(peer, Status::Skipped, "no peer access between these GPUs"),
                 (4, 6) => fail(peer, Status::Hung, "no end within 10 s; the worker was replaced"),

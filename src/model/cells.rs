@@ -1,0 +1,130 @@
+//! One view of everything that was measured, whatever the probe.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::flow::{Endpoint, Flow, Setup};
+use super::measurement::{Latency, Measurements, Overlap, PeerBandwidth, Status, Verified};
+use super::placement::{Pair, Path};
+
+/// What was measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Probe {
+    /// The rate of large copies.
+    Bandwidth,
+    /// The time of small copies.
+    Latency,
+    /// Whether a copy and a kernel run at the same time.
+    Overlap,
+}
+
+impl fmt::Display for Probe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Bandwidth => "bandwidth",
+            Self::Overlap => "overlap",
+            Self::Latency => "latency",
+        })
+    }
+}
+
+/// One measurement that was asked for.
+#[derive(Debug, Clone, Copy)]
+pub struct Cell<'a> {
+    /// What was measured.
+    pub probe: Probe,
+    /// From where to where.
+    pub flow: Flow,
+    /// How.
+    pub setup: Setup,
+    /// How it ended.
+    pub status: Status,
+    /// Whether it has a figure.
+    pub has_figure: bool,
+    /// Why there is no figure.
+    pub reason: Option<&'a str>,
+    /// Whether the bytes arrived.
+    pub verified: Verified,
+}
+
+impl Cell<'_> {
+    /// Whether the bytes come from or go to this GPU.
+    pub fn uses(&self, gpu: u32) -> bool {
+        self.flow.ends().contains(&Endpoint::Gpu(gpu))
+    }
+
+    /// Whether it has an answer. Wrong bytes are one, whatever became of the timing.
+    pub fn tested(&self) -> bool {
+        self.verified.is_wrong() || (self.status == Status::Measured && self.has_figure)
+    }
+}
+
+impl PeerBandwidth {
+    /// What every probe has in common.
+    pub fn cell(&self) -> Cell<'_> {
+        Cell {
+            probe: Probe::Bandwidth,
+            flow: self.pair.into(),
+            setup: self.setup,
+            status: self.status,
+            has_figure: self.achieved_gbps.is_some(),
+            reason: self.reason.as_deref(),
+            verified: self.verified,
+        }
+    }
+}
+
+impl Overlap {
+    /// What every probe has in common.
+    pub fn cell(&self) -> Cell<'_> {
+        Cell {
+            probe: Probe::Overlap,
+            flow: self.pair.into(),
+            setup: Setup::REFERENCE.with_placement(self.placement).with_bytes(self.bytes),
+            status: self.status,
+            has_figure: self.overlap_percent.is_some(),
+            reason: self.reason.as_deref(),
+            verified: Verified::Skipped,
+        }
+    }
+}
+
+impl Latency {
+    /// What every probe has in common.
+    pub fn cell(&self) -> Cell<'_> {
+        Cell {
+            probe: Probe::Latency,
+            flow: self.pair.into(),
+            setup: Setup::REFERENCE.with_path(self.path).with_bytes(self.bytes),
+            status: self.status,
+            has_figure: self.latency_us.is_some(),
+            reason: self.reason.as_deref(),
+            verified: Verified::Skipped,
+        }
+    }
+}
+
+impl Measurements {
+    /// Everything that was to be measured, in the order of the report.
+    pub fn cells(&self) -> impl Iterator<Item = Cell<'_>> {
+        let peer = self.peer.iter().map(PeerBandwidth::cell);
+        let overlap = self.overlap.iter().map(Overlap::cell);
+        peer.chain(overlap).chain(self.latency.iter().map(Latency::cell))
+    }
+
+    /// The figures that pairs are judged by on this path: measured in [`Setup::REFERENCE`], and of
+    /// several sizes the largest.
+    pub fn reference(&self, path: Path) -> BTreeMap<Pair, &PeerBandwidth> {
+        let reference = Setup::REFERENCE.with_path(path);
+        let mut cells: BTreeMap<Pair, &PeerBandwidth> = BTreeMap::new();
+        for cell in &self.peer {
+            if cell.status == Status::Measured
+                && cell.setup.of_any_size() == reference
+                && cells.get(&cell.pair).is_none_or(|other| other.setup.bytes < cell.setup.bytes)
+            {
+                cells.insert(cell.pair, cell);
+            }
+        }
+        cells
+    }
+}
