@@ -25,7 +25,7 @@ pub mod plan;
 pub mod measure;
 pub mod worker;
 
-pub mod journal;
+pub mod recording;
 
 pub mod diagnose;
 pub mod report;

@@ -1,7 +1,6 @@
 //! `check`: facts, probes, findings, verdict.
 
-use std::borrow::Cow;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -14,17 +13,15 @@ use super::{Judging, Observed, select, snapshot, tell, timestamp};
 use crate::cli::{CheckArgs, Cli};
 use crate::diagnose::Ending;
 use crate::discover::Depth;
-use crate::hardware::{DRIVER_START_LIMIT, Machine, Telemetry};
-use crate::journal::{self, Entry, Header, Journal, place};
-use crate::measure::assemble::assemble;
-use crate::measure::watch::{self, Watch};
+use crate::hardware::{DRIVER_START_LIMIT, LinkSample, Machine, Telemetry};
+use crate::measure::watch::Watch;
 use crate::measure::{Outcome, Selection};
-use crate::model::measurement::{CudaDevice, DriverFacts, Measurements, Status};
+use crate::model::measurement::{CudaDevice, DriverFacts, Status};
 use crate::model::report::{Timing, Tool};
 use crate::model::snapshot::Snapshot;
-use crate::model::topology::Topology;
 use crate::plan::profile::Profile;
 use crate::plan::{self, Group};
+use crate::recording::{self, Event, Header, Journal, Recorded, Recorder, place};
 use crate::topology;
 use crate::worker::Worker;
 use crate::worker::start::{self, Launch, Ready, StartError};
@@ -59,28 +56,16 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, String>
     };
     let discover = started.elapsed().as_secs_f64();
 
-    let mut run = Run {
-        args,
-        profile,
-        groups,
-        machine,
-        start_limit,
-        snapshot,
-        telemetry,
-        stop,
-        follower: Follower { progress, journal },
-        timing: Timing::default(),
-        idle: None,
-    };
-    let (measurements, topology) = run.measure(worker, started);
-    run.follower.progress.clear();
-    // It is ended once the report is out.
-    let _idle = run.idle.take();
+    let follower = Follower { progress, recorder: Recorder::new(journal, args.profile.as_str(), started), watch: None };
+    let mut run = Run { args, profile, groups, machine, start_limit, telemetry, stop, follower };
+    // The worker is ended once the report is out.
+    let _idle = run.measure(worker, snapshot);
 
-    let Run { snapshot, timing, follower: Follower { journal, .. }, .. } = run;
-    let timing = Timing { discover, ..timing };
-    let (machine, measurements) = (machine.name().to_owned(), Some(measurements));
-    let observed = Observed { started, started_at, machine, snapshot, topology, measurements, timing };
+    let Follower { progress, recorder, .. } = run.follower;
+    progress.clear();
+    let (recorded, journal) = recorder.finish();
+    let (machine, timing) = (machine.name().to_owned(), Timing { discover, ..recorded.timing });
+    let observed = Observed::recorded(started, started_at, machine, Recorded { timing, ..recorded });
     let report = observed.conclude(&judging);
     let code = output::publish(&report, args.out.format(), &output::style(cli.color, args.out.verbose), &files);
     // Nothing is lost with what could not be written.
@@ -100,7 +85,7 @@ fn journal(args: &CheckArgs, machine: &Machine, started_at: &str) -> Result<Jour
         return Ok(Journal::none());
     }
     let header = Header {
-        schema: journal::SCHEMA.into(),
+        schema: recording::SCHEMA.into(),
         tool: Tool::this(),
         started_at: started_at.to_owned(),
         machine: machine.name().to_owned(),
@@ -123,20 +108,17 @@ fn journal(args: &CheckArgs, machine: &Machine, started_at: &str) -> Result<Jour
     Ok(Journal::begin(&folders, &header))
 }
 
-/// Shows how far the run is, and writes it down.
+/// Shows how far the run is, and records it.
 struct Follower {
     progress: Progress,
-    journal: Journal,
+    recorder: Recorder,
+    watch: Option<Watch>,
 }
 
 impl Follower {
-    fn write(&mut self, entry: &Entry<'_>) {
-        self.journal.write(entry);
-        self.tell_failure();
-    }
-
-    fn tell_failure(&mut self) {
-        if let Some(why) = self.journal.failure() {
+    fn take(&mut self, event: Event) {
+        self.recorder.take(event);
+        if let Some(why) = self.recorder.failure() {
             self.progress.aside(|| {
                 tell(&format!(
                     "the journal cannot be written ({why}): if this run is killed, what it measured is lost; choose \
@@ -144,6 +126,10 @@ impl Follower {
                 ));
             });
         }
+    }
+
+    fn take_readings(&mut self, readings: Vec<(u32, LinkSample)>) {
+        readings.into_iter().for_each(|(gpu, sample)| self.take(Event::Link { gpu, sample }));
     }
 }
 
@@ -153,75 +139,93 @@ impl Listener for Follower {
     }
 
     fn ends(&mut self, id: u32, outcome: &Outcome) {
-        self.write(&Entry::Outcome { at: self.journal.now(), id, outcome: Cow::Borrowed(outcome) });
+        let readings = self.watch.as_ref().map(Watch::drain).unwrap_or_default();
+        self.take_readings(readings);
+        self.take(Event::Outcome { id, outcome: outcome.clone() });
     }
 
     fn problem(&mut self, problem: &str) {
-        self.write(&Entry::Problem { problem: problem.into() });
+        self.take(Event::Problem { problem: problem.into() });
     }
 }
 
-/// Everything that measuring needs and leaves behind.
+/// Everything that measuring needs.
 struct Run<'a> {
     args: &'a CheckArgs,
     profile: Profile,
     groups: BTreeSet<Group>,
     machine: &'a Machine,
     start_limit: Duration,
-    snapshot: Snapshot,
     telemetry: Option<Arc<dyn Telemetry>>,
     stop: Arc<AtomicBool>,
     follower: Follower,
-    timing: Timing,
-    idle: Option<Worker>,
 }
 
 impl Run<'_> {
-    fn measure(&mut self, worker: Result<Worker, String>, started: Instant) -> (Measurements, Topology) {
-        self.follower.tell_failure();
-        let at = self.follower.journal.now();
-        self.follower.write(&Entry::Facts { at, snapshot: Cow::Borrowed(&self.snapshot) });
-        let topology = topology::build(&self.snapshot);
-        let mut measurements = Measurements { profile: self.args.profile.as_str().into(), ..Measurements::default() };
+    /// Measures what was asked for, and records it. Gives the last worker back: ending it takes the
+    /// driver a while.
+    fn measure(&mut self, worker: Result<Worker, String>, snapshot: Snapshot) -> Option<Worker> {
+        self.follower.take(Event::Facts { snapshot: snapshot.clone() });
+        let idle = self
+            .open(worker, &snapshot)
+            .and_then(|(worker, launch, facts)| self.run_rounds(worker, &launch, facts, &snapshot));
+        if let Some(watch) = self.follower.watch.take() {
+            let (readings, counted) = watch.finish(&snapshot);
+            self.follower.take_readings(readings);
+            self.follower.take(Event::Counted { counted });
+        }
+        self.follower.take(Event::End);
+        idle
+    }
+
+    /// Waits for the driver; none where it does not start, which is recorded.
+    fn open(&mut self, worker: Result<Worker, String>, snapshot: &Snapshot) -> Option<(Worker, Launch, DriverFacts)> {
         let mut launch = Launch {
             machine: self.machine.clone(),
-            selections: selections(&self.snapshot),
+            selections: selections(snapshot),
             memory_limit: self.args.memory,
             start_limit: self.start_limit,
         };
         if launch.selections.is_empty() {
             // The snapshot says why there is no GPU; the driver would only say so again.
-            let failure = self.snapshot.problems.first().cloned();
-            let devices = with_unidentified(Vec::new(), &self.snapshot);
-            measurements.driver = DriverFacts { failure, devices, ..DriverFacts::default() };
-            self.journal_driver(&measurements.driver, 0.0);
-            return (measurements, topology);
+            let failure = snapshot.problems.first().cloned();
+            let devices = with_unidentified(Vec::new(), snapshot);
+            let facts = DriverFacts { failure, devices, ..DriverFacts::default() };
+            self.follower.take(Event::Driver { floor_seconds: 0.0, facts });
+            return None;
         }
         let mut spawn = || Worker::spawn(self.machine, self.start_limit);
         let opened = start::start(worker, &mut launch, &self.stop, &mut spawn);
-        self.timing.driver_start = started.elapsed().as_secs_f64();
-        let Ready { worker, facts, floor_seconds: floor, problems: while_starting, .. } = match opened {
+        let Ready { worker, facts, floor_seconds, problems, .. } = match opened {
             Ok(ready) => ready,
             Err(StartError::Failed(why) | StartError::Late(why)) => {
-                measurements.driver = DriverFacts { failure: Some(why), ..DriverFacts::default() };
-                self.journal_driver(&measurements.driver, 0.0);
-                return (measurements, topology);
+                let facts = DriverFacts { failure: Some(why), ..DriverFacts::default() };
+                self.follower.take(Event::Driver { floor_seconds: 0.0, facts });
+                return None;
             }
             Err(StartError::Interrupted) => {
-                measurements.interrupted = true;
-                return (measurements, topology);
+                self.follower.take(Event::Driver { floor_seconds: 0.0, facts: DriverFacts::default() });
+                self.follower.take(Event::Measured { interrupted: true });
+                return None;
             }
         };
-        self.timing.driver_floor = floor;
-        let facts = DriverFacts {
-            devices: with_unidentified(facts.devices, &self.snapshot),
-            start_seconds: Some(floor),
-            ..facts
-        };
-        self.journal_driver(&facts, floor);
-        while_starting.iter().for_each(|problem| self.follower.problem(problem));
-        let topology = topology::with_cuda(topology, &facts);
-        let gpus: Vec<u32> = self.snapshot.gpus.iter().map(|gpu| gpu.index).collect();
+        let devices = with_unidentified(facts.devices, snapshot);
+        let facts = DriverFacts { devices, start_seconds: Some(floor_seconds), ..facts };
+        self.follower.take(Event::Driver { floor_seconds, facts: facts.clone() });
+        problems.iter().for_each(|problem| self.follower.problem(problem));
+        Some((worker, launch, facts))
+    }
+
+    /// Plans, and runs what can be run; the last worker.
+    fn run_rounds(
+        &mut self,
+        worker: Worker,
+        launch: &Launch,
+        facts: DriverFacts,
+        snapshot: &Snapshot,
+    ) -> Option<Worker> {
+        let topology = topology::with_cuda(topology::build(snapshot), &facts);
+        let gpus: Vec<u32> = snapshot.gpus.iter().map(|gpu| gpu.index).collect();
         let rounds = plan::rounds(&plan::Request {
             gpus: &gpus,
             driver: &facts,
@@ -231,50 +235,26 @@ impl Run<'_> {
             overlap_bytes: self.args.overlap_bytes,
             deadline: self.args.deadline,
         });
-
-        let at = self.follower.journal.now();
-        self.follower.write(&Entry::Plan { at, rounds: Cow::Borrowed(&rounds) });
-        let measuring = Instant::now();
-        let mut outcomes = HashMap::new();
+        let left_out = plan::left_out(&gpus, &self.groups).into_iter().collect();
+        self.follower.take(Event::Plan { rounds: rounds.clone(), left_out });
         let mut runnable = Vec::new();
-        for round in &rounds {
-            match plan::obstacle(round, &facts) {
+        for round in rounds {
+            match plan::obstacle(&round, &facts) {
                 Some(reason) => {
-                    let outcome = Outcome::Lost { status: Status::Skipped, reason };
-                    self.follower.ends(round.id, &outcome);
-                    outcomes.insert(round.id, outcome);
+                    self.follower.ends(round.id, &Outcome::Lost { status: Status::Skipped, reason });
                 }
-                None => runnable.push(round.clone()),
+                None => runnable.push(round),
             }
         }
         // Without a copy, a link is not under load.
-        let watched = self.telemetry.as_ref().filter(|_| !runnable.is_empty());
-        let watch = watched.map(|telemetry| Watch::start(telemetry, &gpus));
+        if let Some(telemetry) = self.telemetry.as_ref().filter(|_| !runnable.is_empty()) {
+            self.follower.watch = Some(Watch::start(telemetry, &gpus));
+            self.follower.take(Event::Watching { gpus });
+        }
         self.follower.progress.measuring(runnable.len());
-        let results = supervisor::run(worker, &launch, &runnable, &self.stop, &mut self.follower);
-        self.timing.measure = measuring.elapsed().as_secs_f64();
-        let Results { outcomes: run, problems, interrupted, idle } = results;
-        outcomes.extend(run);
-        self.idle = idle;
-        let assembled = assemble(&rounds, &outcomes, &topology);
-        let measured = Measurements {
-            driver: facts,
-            peer: assembled.peer,
-            overlap: assembled.overlap,
-            latency: assembled.latency,
-            links: watch.map(|watch| watch.finish(&self.snapshot.gpus)).unwrap_or_default(),
-            aer_added: watched.map(|telemetry| watch::aer_added(telemetry, &self.snapshot.pci)).unwrap_or_default(),
-            problems: while_starting.into_iter().chain(problems).collect(),
-            left_out: plan::left_out(&gpus, &self.groups).into_iter().collect(),
-            interrupted,
-            ..measurements
-        };
-        (measured, topology)
-    }
-
-    fn journal_driver(&mut self, facts: &DriverFacts, floor_seconds: f64) {
-        let at = self.follower.journal.now();
-        self.follower.write(&Entry::Driver { at, floor_seconds, facts: Cow::Borrowed(facts) });
+        let Results { interrupted, idle } = supervisor::run(worker, launch, &runnable, &self.stop, &mut self.follower);
+        self.follower.take(Event::Measured { interrupted });
+        idle
     }
 }
 

@@ -1,10 +1,10 @@
 //! `compare`: what is different between two reports of the same machine.
 
-use super::diagnose::load;
 use super::{Judging, output};
 use crate::cli::{Cli, CompareArgs, CompareFormat};
 use crate::diagnose::compare;
 use crate::report::comparison;
+use crate::report::read::load;
 
 /// Runs it.
 ///

@@ -1,20 +1,10 @@
 //! `diagnose`: the rules again, over a saved report.
 
-use std::collections::HashSet;
-use std::fs::File;
-use std::io::Read;
-use std::path::Path;
-
-use serde::Deserialize;
-use serde::de::IgnoredAny;
-use serde_json::Value;
-
 use super::Judging;
 use super::output::{self, Files};
 use crate::cli::{Cli, DiagnoseArgs};
 use crate::hardware::Machine;
-use crate::model::measurement::Measurements;
-use crate::model::report::{Report, SCHEMA};
+use crate::report::read::load;
 
 /// Runs it.
 ///
@@ -32,99 +22,17 @@ pub fn run(cli: &Cli, args: &DiagnoseArgs) -> Result<u8, String> {
     output::publish(&report, args.out.format(), &output::style(cli.color, args.out.verbose), &files)
 }
 
-/// The longest report or journal that is read. One of 72 GPUs with the full profile has some 300 MB.
-const LONGEST: u64 = 512 << 20;
-
-/// The most GPUs that a report may speak of, which is twice the largest NVLink domain there is:
-/// tables grow with the square of it.
-pub(super) const MOST_GPUS: usize = 144;
-
-/// Reads a saved report.
-///
-/// # Errors
-///
-/// A sentence that names the file and what is wrong with it.
-pub fn load(path: &Path) -> Result<Report, String> {
-    let name = path.display();
-    let text = read(path).map_err(|error| format!("cannot read {name}: {error}"))?;
-    parse(&text).map_err(|error| format!("{name} {error}"))
-}
-
-/// A file that is not endless.
-pub(super) fn read(path: &Path) -> std::io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    File::open(path)?.take(LONGEST + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > LONGEST {
-        return Err(std::io::Error::other(format!("it is longer than {LONGEST} bytes, as nothing of peerscope's is")));
-    }
-    Ok(bytes)
-}
-
-/// The one key that is looked at before all others.
-#[derive(Deserialize)]
-struct Head {
-    schema: Option<Value>,
-}
-
-/// Reads a report; the error goes on after the file's name.
-fn parse(text: &[u8]) -> Result<Report, String> {
-    let not_json = |error: serde_json::Error| format!("is not JSON: {error}");
-    let head = if text.trim_ascii_start().starts_with(b"{") {
-        serde_json::from_slice(text).map_err(not_json)?
-    } else {
-        // Serde would take a list for an object.
-        serde_json::from_slice::<IgnoredAny>(text).map_err(not_json)?;
-        Head { schema: None }
-    };
-    match head.schema.as_ref().map(|schema| schema.as_str().ok_or(schema)) {
-        Some(Ok(SCHEMA)) => {}
-        Some(Ok(other)) => {
-            let other: String = other.chars().take(80).collect();
-            return Err(format!("has the schema '{other}', this version reads {SCHEMA}"));
-        }
-        Some(Err(_)) | None => return Err("is not a peerscope report: it has no \"schema\"".into()),
-    }
-    let report: Report = serde_json::from_slice(text).map_err(|error| format!("is not a complete report: {error}"))?;
-    bounded(report)
-}
-
-/// The report, unless it has more GPUs than tables are made of.
-pub(super) fn bounded(report: Report) -> Result<Report, String> {
-    match gpus(&report).len() {
-        0..=MOST_GPUS => Ok(report),
-        gpus => {
-            Err(format!("speaks of {gpus} GPUs, which no machine has: {MOST_GPUS} are the most that can be judged"))
-        }
-    }
-}
-
-/// Every GPU that a report speaks of.
-fn gpus(report: &Report) -> HashSet<u32> {
-    let mut gpus: HashSet<u32> = report.snapshot.gpus.iter().map(|gpu| gpu.index).collect();
-    gpus.extend(report.snapshot.pairs.iter().flat_map(|pair| [pair.source, pair.destination]));
-    let routes = report.topology.pairs.iter().map(|route| route.pair);
-    let none = Measurements::default();
-    let measured = report.measurements.as_ref().unwrap_or(&none);
-    gpus.extend(measured.driver.devices.iter().map(|device| device.index));
-    gpus.extend(measured.links.iter().map(|link| link.index));
-    let measured = measured
-        .peer
-        .iter()
-        .map(|peer| peer.pair)
-        .chain(measured.overlap.iter().map(|overlap| overlap.pair))
-        .chain(measured.latency.iter().map(|latency| latency.pair))
-        .chain(measured.driver.peer_access.iter().map(|access| access.pair));
-    gpus.extend(routes.chain(measured).flat_map(|pair| [pair.source, pair.destination]));
-    gpus
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::LazyLock;
 
-    use super::*;
+    use serde_json::Value;
+
+    use super::super::Judging;
     use crate::fuzz;
     use crate::model::finding::Severity;
+    use crate::model::report::SCHEMA;
+    use crate::report::read::parse;
     use crate::report::{Format, Style, render, sample};
 
     /// Reports to start from: small ones, so that there are many cases.
@@ -147,8 +55,7 @@ mod tests {
             Ok(report) => report,
             Err(error) => return fuzz::assert_is_sentence(&error),
         };
-        let judging =
-            super::super::Judging { terms: Severity::Warning.into(), settings: crate::diagnose::Settings::default() };
+        let judging = Judging { terms: Severity::Warning.into(), settings: crate::diagnose::Settings::default() };
         judging.judge(&mut report);
         for &format in Format::ALL {
             let style = Style { width: 80, color: true, verbose: format == Format::Text };

@@ -1,10 +1,10 @@
 //! `expect`: expectations from a report of a machine that is known to be good.
 
-use super::diagnose::load;
 use super::output;
 use crate::cli::ExpectArgs;
 use crate::diagnose::expectations::Expectations;
 use crate::model::report::Conclusion;
+use crate::report::read::load;
 
 /// Runs it.
 ///

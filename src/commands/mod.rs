@@ -28,7 +28,9 @@ use crate::model::measurement::Measurements;
 use crate::model::report::{Report, SCHEMA, Timing, Tool, Verdict};
 use crate::model::snapshot::Snapshot;
 use crate::model::topology::Topology;
+use crate::recording::Recorded;
 use crate::report::escape::{acts, clean};
+use crate::report::read;
 use crate::worker;
 
 /// How long discovery may take, unless told otherwise. NVML answers within a second on healthy
@@ -98,6 +100,12 @@ struct Observed {
 }
 
 impl Observed {
+    /// What a recording came to.
+    fn recorded(started: Instant, started_at: String, machine: String, recorded: Recorded) -> Self {
+        let Recorded { snapshot, topology, measurements, timing } = recorded;
+        Self { started, started_at, machine, snapshot, topology, measurements: Some(measurements), timing }
+    }
+
     /// The report: what was seen, what the rules find in it, and the verdict.
     fn conclude(self, judging: &Judging) -> Report {
         let Self { started, started_at, machine, snapshot, topology, measurements, timing } = self;
@@ -158,7 +166,7 @@ impl Judging {
             judging.settings.expectations = Some(expectations);
         }
         if let Some(path) = &args.baseline {
-            judging.settings.baseline = Some(Box::new(diagnose::load(path)?));
+            judging.settings.baseline = Some(Box::new(read::load(path)?));
         }
         Ok(judging)
     }

@@ -4,19 +4,13 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use super::output::{self, Files};
-use super::{Judging, Observed, diagnose, tell};
+use super::{Judging, Observed, tell};
 use crate::cli::{Cli, RecoverArgs};
-use crate::discover;
-use crate::hardware::{ErrorKind, HardwareError, Machine};
-use crate::journal::read::{Found, read};
-use crate::journal::{is_going_on, place};
-use crate::measure::Outcome;
-use crate::measure::assemble::assemble;
-use crate::model::measurement::{DriverFacts, Measurements, Status};
-use crate::model::report::{Report, Timing};
-use crate::plan;
+use crate::hardware::Machine;
+use crate::model::report::Report;
+use crate::recording::{self, Header, Recording, is_going_on, place};
 use crate::report::Format;
-use crate::topology;
+use crate::report::read::{MOST_GPUS, bounded};
 
 /// Runs it.
 ///
@@ -33,7 +27,7 @@ pub fn run(cli: &Cli, args: &RecoverArgs) -> Result<u8, String> {
         None => (newest()?, true),
     };
     let report = report(load(&path)?, &Judging::with(cli, &args.out)?);
-    let report = diagnose::bounded(report).map_err(|why| format!("cannot recover {}: it {why}", path.display()))?;
+    let report = bounded(report).map_err(|why| format!("cannot recover {}: it {why}", path.display()))?;
     let code = output::publish(&report, args.out.format(), &output::style(cli.color, args.out.verbose), &files)?;
     if found_by_itself {
         // Only JSON has everything that the journal had.
@@ -59,144 +53,40 @@ fn newest() -> Result<PathBuf, String> {
     })
 }
 
-fn load(path: &Path) -> Result<Found, String> {
+fn load(path: &Path) -> Result<(Header, Recording), String> {
     let name = path.display();
     let cannot_read = |error: std::io::Error| format!("cannot read {name}: {error}");
     if is_going_on(path).map_err(cannot_read)? {
         return Err(format!("cannot recover {name}: the run that writes it is still going; it will report by itself"));
     }
-    let bytes = diagnose::read(path).map_err(cannot_read)?;
-    let found = read(&bytes).map_err(|why| format!("cannot recover {name}: {why}"))?;
+    let bytes = recording::file(path).map_err(cannot_read)?;
+    let found = recording::read(&bytes).map_err(|why| format!("cannot recover {name}: {why}"))?;
     // Routes are made for every pair of them before anything else is looked at.
-    match found.snapshot.as_ref().map_or(0, |snapshot| snapshot.gpus.len()) {
-        0..=diagnose::MOST_GPUS => Ok(found),
+    match found.1.gpus() {
+        0..=MOST_GPUS => Ok(found),
         gpus => Err(format!("cannot recover {name}: it speaks of {gpus} GPUs, which no machine has")),
     }
 }
 
 /// The report that the run would have made, as far as it came.
-fn report(found: Found, judging: &Judging) -> Report {
-    let Found { header, snapshot, driver, rounds, mut outcomes, mut problems, unreadable, times } = found;
-    let before = match (&snapshot, &driver, rounds.is_empty()) {
-        (None, ..) => "its facts were read",
-        (_, None, _) => "the CUDA driver had started",
-        (.., true) => "the first measurement",
-        _ => "its end",
-    };
-    let cut_off = format!("the run was cut off before {before}");
-    // Where it was is worth knowing: it may be what made somebody end it.
-    let at = rounds.iter().find(|round| !outcomes.contains_key(&round.id));
-    let at = at.map(|round| format!(", about {} of {}", round.task, round.way())).unwrap_or_default();
-    problems.insert(0, format!("{cut_off}{at}; what follows is what its journal has"));
-    if unreadable > 0 {
-        problems.push(format!("{unreadable} lines of the journal could not be read and were left out"));
-    }
-    let snapshot =
-        snapshot.unwrap_or_else(|| discover::without_telemetry(&HardwareError::new(ErrorKind::Other, cut_off.clone())));
-    let facts = driver.unwrap_or_else(|| DriverFacts { failure: Some(cut_off), ..DriverFacts::default() });
-    for round in &rounds {
-        outcomes.entry(round.id).or_insert_with(|| Outcome::Lost {
-            status: Status::Skipped,
-            reason: "the run was cut off before this measurement".into(),
-        });
-    }
-    let topology = topology::with_cuda(topology::build(&snapshot), &facts);
-    let assembled = assemble(&rounds, &outcomes, &topology);
-    let gpus: Vec<_> = snapshot.gpus.iter().map(|gpu| gpu.index).collect();
-    let left_out = plan::left_out(&gpus, &plan::groups_of(&rounds)).filter(|_| !rounds.is_empty());
-    let measurements = Measurements {
-        profile: header.profile,
-        driver: facts,
-        peer: assembled.peer,
-        overlap: assembled.overlap,
-        latency: assembled.latency,
-        problems,
-        left_out: left_out.into_iter().collect(),
-        cut_off: true,
-        ..Measurements::default()
-    };
-    let timing = Timing {
-        discover: times.facts,
-        driver_start: times.driver,
-        driver_floor: times.driver_floor,
-        measure: if times.plan > 0.0 { times.last - times.plan } else { 0.0 },
-        ..Timing::default()
-    };
-    let observed = Observed {
-        started: Instant::now(),
-        started_at: header.started_at,
-        machine: header.machine,
-        snapshot,
-        topology,
-        measurements: Some(measurements),
-        timing,
-    };
+fn report((header, recording): (Header, Recording), judging: &Judging) -> Report {
+    let recorded = recording.conclude();
+    let total = recorded.timing.total;
+    let observed = Observed::recorded(Instant::now(), header.started_at, header.machine, recorded);
     let mut report = observed.conclude(judging);
-    report.timing.total = times.last;
+    report.timing.total = total;
     report
 }
 
 #[cfg(test)]
 mod tests {
-    use std::borrow::Cow;
-    use std::collections::BTreeSet;
-    use std::sync::LazyLock;
-    use std::time::Duration;
-
     use proptest::prelude::*;
 
     use super::*;
-    use crate::journal::{Entry, Header, Journal, SCHEMA};
-    use crate::measure::{Bench, Selection};
     use crate::model::finding::Severity;
-    use crate::model::report::Tool;
-    use crate::model::units::Bytes;
-    use crate::plan::{self, Group, profile};
+    use crate::recording::read;
+    use crate::recording::testing::cut_off;
     use crate::report::{Style, render};
-
-    /// The whole journal of a run on the machine with a narrow slot, by the real rooms.
-    static JOURNAL: LazyLock<Vec<u8>> = LazyLock::new(|| {
-        let machine = Machine::parse("demo").unwrap();
-        let mut snapshot =
-            discover::discover(machine.telemetry(), discover::Depth::Everything, Duration::from_secs(60));
-        snapshot.gpus.truncate(2);
-        snapshot.pairs.retain(|pair| pair.source < 2 && pair.destination < 2);
-        let driver = machine.driver().unwrap();
-        let select = |index: u32| Selection { index, uuid: None, pci: snapshot.gpus[index as usize].pci.get() };
-        let bench = Bench::open(driver.as_ref(), &[select(0), select(1)], Bytes(1 << 30));
-        let facts = bench.facts().clone();
-        let topology = topology::with_cuda(topology::build(&snapshot), &facts);
-        let rounds = plan::rounds(&plan::Request {
-            gpus: &[0, 1],
-            driver: &facts,
-            topology: &topology,
-            profile: &profile::Profile::load(profile::Name::Quick).unwrap(),
-            groups: &Group::ALL.into_iter().collect::<BTreeSet<_>>(),
-            overlap_bytes: None,
-            deadline: None,
-        });
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("journal");
-        let header = Header {
-            schema: SCHEMA.into(),
-            tool: Tool::this(),
-            started_at: "2026-11-20T17:42:44Z".into(),
-            machine: "demo".into(),
-            profile: "quick".into(),
-            pid: 1,
-            args: Vec::new(),
-        };
-        let mut journal = Journal::begin_at(&path, &header).unwrap();
-        journal.write(&Entry::Facts { at: 0.1, snapshot: Cow::Borrowed(&snapshot) });
-        journal.write(&Entry::Driver { at: 0.2, floor_seconds: 0.1, facts: Cow::Borrowed(&facts) });
-        journal.write(&Entry::Plan { at: 0.3, rounds: Cow::Borrowed(&rounds) });
-        for (round, at) in rounds.iter().zip(1..) {
-            let outcome = bench.run(round);
-            journal.write(&Entry::Outcome { at: f64::from(at), id: round.id, outcome: Cow::Borrowed(&outcome) });
-        }
-        journal.write(&Entry::Problem { problem: "something".into() });
-        std::fs::read(path).unwrap()
-    });
 
     fn judging() -> Judging {
         Judging { terms: Severity::Error.into(), settings: crate::diagnose::Settings::default() }
@@ -214,50 +104,10 @@ mod tests {
     }
 
     #[test]
-    fn a_journal_cut_off_anywhere_gives_all_that_was_written() {
-        let bytes = &*JOURNAL;
-        let header = 1 + bytes.iter().position(|byte| *byte == b'\n').unwrap();
-        let (mut last, mut counted) = (None, 0);
-        for end in 0..=bytes.len() {
-            let found = read(&bytes[..end]);
-            if end < header {
-                assert!(found.is_err(), "{end}");
-                continue;
-            }
-            let found = found.unwrap();
-            assert_eq!(found.unreadable, 0, "{end}");
-            if bytes[end - 1] != b'\n' {
-                // Nothing but whole lines counts.
-                assert_eq!(Some(&found), last.as_ref(), "{end}");
-                continue;
-            }
-            last = Some(found.clone());
-            let outcomes = found.outcomes.len();
-            let planned =
-                found.rounds.iter().filter(|round| matches!(round.task.action, plan::Action::Bandwidth { .. })).count();
-            let report = report(found, &judging());
-            assert_valid(&report);
-            let cells = &report.measurements.as_ref().unwrap().peer;
-            assert_eq!(cells.len(), planned);
-            let measured = cells.iter().filter(|cell| cell.status == Status::Measured).count();
-            // Each pair's first round verifies.
-            assert!(measured + 2 >= outcomes, "{measured} of {outcomes}");
-            counted += 1;
-        }
-        let lines = bytes.iter().filter(|byte| **byte == b'\n').count();
-        assert_eq!(counted, lines);
-        assert!(lines > 20, "{lines}");
-    }
-
-    #[test]
     fn a_run_that_was_cut_off_after_its_last_measurement_is_not_healthy() {
-        let report = report(read(&JOURNAL).unwrap(), &judging());
-        let measurements = report.measurements.as_ref().unwrap();
-        assert!(measurements.peer.iter().all(|cell| cell.status == Status::Measured));
+        let report = report(read(&cut_off()).unwrap(), &judging());
         assert_eq!(report.verdict.untested, 0);
-        assert_ne!(report.verdict.exit_code, 0);
-        assert_eq!(measurements.problems[1], "something");
-        assert!((report.timing.total - 18.0).abs() < 1e-9, "{:?}", report.timing);
+        assert_valid(&report);
     }
 
     #[test]
@@ -268,7 +118,7 @@ mod tests {
 
         // The facts, the driver, the plan, and some of what follows them.
         let lines: Vec<Value> =
-            JOURNAL.split(|byte| *byte == b'\n').take(9).map(|line| serde_json::from_slice(line).unwrap()).collect();
+            cut_off().split(|byte| *byte == b'\n').take(9).map(|line| serde_json::from_slice(line).unwrap()).collect();
         let strategy = (0..lines.len(), fuzz::mutations(), fuzz::edits(2));
         fuzz::run("journal", 0.4, &strategy, |(line, mutations, edits)| {
             let mut lines = lines.clone();
@@ -277,7 +127,7 @@ mod tests {
             match read(&fuzz::edited(text.as_bytes(), &edits)) {
                 Err(why) => fuzz::assert_is_sentence(&why),
                 Ok(found) => {
-                    if let Ok(report) = diagnose::bounded(report(found, &judging())) {
+                    if let Ok(report) = bounded(report(found, &judging())) {
                         assert_valid(&report);
                     }
                     Ok(())
@@ -341,7 +191,7 @@ mod tests {
 
         #[test]
         fn no_harm_to_a_journal_makes_a_panic(harms in prop::collection::vec(harm(), 1..6)) {
-            let mut bytes = JOURNAL.clone();
+            let mut bytes = cut_off();
             harms.into_iter().for_each(|harm| do_harm(&mut bytes, harm));
             match read(&bytes) {
                 Ok(found) => assert_valid(&report(found, &judging())),

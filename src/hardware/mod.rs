@@ -149,7 +149,7 @@ pub struct PciTree {
 }
 
 /// What is watched while copies run.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LinkSample {
     /// PCIe generation.
     pub generation: Option<u8>,

@@ -7,10 +7,12 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
 use crate::hardware::{GpuGroup, LinkSample, Telemetry};
 use crate::model::measurement::{AerAdded, LinkState, LinkUnderLoad, NvLinkErrorsAdded};
 use crate::model::reading::Reading;
-use crate::model::snapshot::{Gpu, NvLink, PciFunction, PcieErrors};
+use crate::model::snapshot::{Gpu, NvLink, PciFunction, PcieErrors, Snapshot};
 use crate::topology::capacity;
 
 /// Time between readings of one GPU. One reading takes 0.36 ms, and reading without a pause cost
@@ -32,6 +34,7 @@ pub struct Watch {
 
 #[derive(Default)]
 struct Seen {
+    /// Readings that nobody has taken yet.
     samples: Vec<LinkSample>,
     ended: bool,
 }
@@ -47,13 +50,13 @@ impl Watch {
                 let seen = Arc::new(Mutex::new(Seen::default()));
                 let mine = Arc::clone(&seen);
                 let thread = std::thread::spawn(move || {
-                    loop {
+                    for reading in 0_u64.. {
                         // The flag first, so that the last reading comes after the copies; and two readings at
                         // least, however short the run.
                         let stopped = stop.load(Ordering::Relaxed);
                         let sample = telemetry.sample(index);
                         let Ok(mut seen) = mine.lock() else { return };
-                        let last = stopped && !seen.samples.is_empty();
+                        let last = stopped && reading > 0;
                         seen.samples.push(sample);
                         seen.ended = last;
                         drop(seen);
@@ -71,26 +74,59 @@ impl Watch {
         Self { telemetry: Arc::clone(telemetry), stop, seen, threads }
     }
 
-    /// Ends the watch and says what was seen, and what NVLinks have counted since the GPUs were read
-    /// before.
-    pub fn finish(self, before: &[Gpu]) -> Vec<LinkUnderLoad> {
+    /// The readings since this was asked last, by GPU.
+    pub fn drain(&self) -> Vec<(u32, LinkSample)> {
+        let taken = self.seen.iter().flat_map(|(index, seen)| {
+            let samples = seen.lock().map(|mut seen| std::mem::take(&mut seen.samples)).unwrap_or_default();
+            samples.into_iter().map(|sample| (*index, sample))
+        });
+        taken.collect()
+    }
+
+    /// Ends the watch: the last readings, and what was counted since the snapshot was taken.
+    pub fn finish(self, before: &Snapshot) -> (Vec<(u32, LinkSample)>, Counted) {
         self.stop.store(true, Ordering::Relaxed);
         self.threads.iter().for_each(|thread| thread.thread().unpark());
         let until = Instant::now() + PATIENCE;
-        let all_ended = || self.seen.iter().all(|(_, seen)| seen.lock().is_ok_and(|seen| seen.ended));
-        while !all_ended() && Instant::now() < until {
+        let ended = |seen: &Mutex<Seen>| seen.lock().is_ok_and(|seen| seen.ended);
+        while !self.seen.iter().all(|(_, seen)| ended(seen)) && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(5));
         }
-        let mut after = collect_counters(&read_counters(&self.telemetry, before));
-        let links = self.seen.iter().map(|(index, seen)| LinkUnderLoad {
-            nvlink_errors: before
-                .iter()
-                .find(|gpu| gpu.index == *index)
-                .zip(after.remove(index))
-                .and_then(|(gpu, after)| errors_added(gpu.nvlinks.known()?, &after)),
-            ..summary(*index, seen)
-        });
-        links.collect()
+        let late = self.seen.iter().filter(|(_, seen)| !ended(seen)).map(|(index, _)| *index).collect();
+        let mut after = collect_counters(&read_counters(&self.telemetry, &before.gpus));
+        let added = |gpu: &Gpu| {
+            let added = errors_added(gpu.nvlinks.known()?, &after.remove(&gpu.index)?)?;
+            Some(NvLinksCounted { gpu: gpu.index, added })
+        };
+        let nvlinks = before.gpus.iter().filter_map(added).collect();
+        (self.drain(), Counted { late, nvlinks, aer: aer_added(&self.telemetry, &before.pci) })
+    }
+}
+
+/// What was read once more when the copies had ended.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Counted {
+    /// GPUs whose last reading did not come in time.
+    pub late: Vec<u32>,
+    /// GPUs whose NVLink counters were read both times.
+    pub nvlinks: Vec<NvLinksCounted>,
+    /// PCI functions whose AER counters rose.
+    pub aer: Vec<AerAdded>,
+}
+
+/// What the active NVLinks of a GPU counted, those that counted something.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NvLinksCounted {
+    /// NVML's index.
+    pub gpu: u32,
+    /// By link.
+    pub added: Vec<NvLinkErrorsAdded>,
+}
+
+impl Counted {
+    /// What the NVLinks of this GPU counted; none where they were not read both times.
+    pub fn nvlink_of(&self, gpu: u32) -> Option<Vec<NvLinkErrorsAdded>> {
+        self.nvlinks.iter().find(|counted| counted.gpu == gpu).map(|counted| counted.added.clone())
     }
 }
 
@@ -146,40 +182,38 @@ fn errors_added(before: &[NvLink], after: &[NvLink]) -> Option<Vec<NvLinkErrorsA
     Some(added)
 }
 
-fn summary(index: u32, seen: &Mutex<Seen>) -> LinkUnderLoad {
-    let Ok(seen) = seen.lock() else {
-        return LinkUnderLoad { index, reason: Some("the watching thread failed".into()), ..LinkUnderLoad::default() };
-    };
+/// What readings of a GPU's link come to.
+pub fn summary(index: u32, samples: &[LinkSample]) -> LinkUnderLoad {
     let range = |figure: fn(&LinkSample) -> Option<u8>| {
-        let known = || seen.samples.iter().filter_map(figure);
+        let known = || samples.iter().filter_map(figure);
         Some([known().min()?, known().max()?])
     };
-    let mut replays = seen.samples.iter().filter_map(|sample| sample.replays);
+    let mut replays = samples.iter().filter_map(|sample| sample.replays);
     let (first, last) = (replays.next(), replays.next_back());
-    let mut pcie_errors = seen.samples.iter().filter_map(|sample| sample.pcie_errors);
+    let mut pcie_errors = samples.iter().filter_map(|sample| sample.pcie_errors);
     let pcie_errors_before = pcie_errors.next();
     let mut throttle_reasons: Vec<String> =
-        seen.samples.iter().flat_map(|sample| sample.throttle_reasons.iter().cloned()).collect();
+        samples.iter().flat_map(|sample| sample.throttle_reasons.iter().cloned()).collect();
     throttle_reasons.sort();
     throttle_reasons.dedup();
     LinkUnderLoad {
         index,
-        readings: u32::try_from(seen.samples.len()).unwrap_or(u32::MAX),
+        readings: u32::try_from(samples.len()).unwrap_or(u32::MAX),
         generation: range(|sample| sample.generation),
         width: range(|sample| sample.width),
-        states: states(&seen.samples),
+        states: states(samples),
         replays_added: first.map(|first| last.unwrap_or(first).saturating_sub(first)),
         pcie_errors_before,
         pcie_errors_after: pcie_errors.next_back().or(pcie_errors_before),
         nvlink_errors: None,
         throttle_reasons,
-        reason: (!seen.ended).then(|| "NVML did not answer in time".to_owned()),
+        reason: None,
     }
 }
 
 /// What AER counters rose by since the PCI tree was read before; nothing where it cannot be read
 /// again in time.
-pub fn aer_added(telemetry: &Arc<dyn Telemetry>, before: &[PciFunction]) -> Vec<AerAdded> {
+fn aer_added(telemetry: &Arc<dyn Telemetry>, before: &[PciFunction]) -> Vec<AerAdded> {
     let telemetry = Arc::clone(telemetry);
     let (answer, inbox) = mpsc::channel();
     std::thread::spawn(move || {
@@ -252,10 +286,14 @@ mod tests {
             })
             .collect();
         // However short the run.
-        let links = Watch::start(&telemetry, &[0, 1]).finish(&gpus);
-        assert_eq!(links[0].nvlink_errors, Some(vec![NvLinkErrorsAdded { link: 5, crc: 30, replay: 4, recovery: 0 }]));
+        let watch = Watch::start(&telemetry, &[0, 1]);
+        let (samples, counted) = watch.finish(&Snapshot { gpus, ..crate::model::testing::empty() });
+        let of = |gpu: u32| samples.iter().filter(move |(index, _)| *index == gpu).map(|(_, sample)| sample.clone());
+        let links = [0, 1].map(|gpu| summary(gpu, &of(gpu).collect::<Vec<_>>()));
+        assert_eq!(counted.late, [0; 0]);
+        assert_eq!(counted.nvlink_of(0), Some(vec![NvLinkErrorsAdded { link: 5, crc: 30, replay: 4, recovery: 0 }]));
         assert_eq!((links[0].width, links[0].replays_added), (Some([16, 16]), Some(0)));
-        assert_eq!(links[1].nvlink_errors, Some(vec![]));
+        assert_eq!(counted.nvlink_of(1), Some(vec![]));
         assert_eq!((links[1].width, links[1].replays_added), (Some([8, 16]), Some(17)));
         assert_eq!(links[1].pcie_errors_before, Some(PcieErrors::default()));
         assert_eq!(links[1].pcie_errors_after.map(|errors| errors.correctable), Some(9));
@@ -275,7 +313,7 @@ mod tests {
     fn changes_are_kept_in_their_order_and_counters_before_and_after() {
         let mut samples = vec![sample(1, 16, 7, 2), sample(4, 16, 7, 2), sample(4, 16, 9, 3), sample(3, 16, 12, 5)];
         samples.insert(2, LinkSample { width: Some(63), ..sample(4, 16, 7, 2) });
-        let link = summary(2, &Mutex::new(Seen { samples, ended: true }));
+        let link = summary(2, &samples);
         let states: Vec<_> = link.states.iter().map(|state| (state.reading, state.generation, state.width)).collect();
         assert_eq!(states, [(0, 1, 16), (1, 4, 16), (4, 3, 16)]);
         assert_eq!((link.replays_added, link.generation, link.readings), (Some(5), Some([1, 4]), 5));
@@ -284,7 +322,7 @@ mod tests {
 
         let flapping: Vec<_> = (0..500).map(|turn| sample(if turn % 2 == 0 { 1 } else { 4 }, 16, 0, 0)).collect();
         assert_eq!(super::states(&flapping).len(), LinkUnderLoad::MOST_STATES);
-        let nothing = summary(0, &Mutex::new(Seen { samples: vec![LinkSample::default()], ended: true }));
+        let nothing = summary(0, &[LinkSample::default()]);
         assert_eq!((nothing.pcie_errors_after, nothing.replays_added, nothing.states.len()), (None, None, 0));
     }
 

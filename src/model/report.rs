@@ -1,9 +1,13 @@
 //! The whole report, as it is written to JSON. Scripts rely on these keys (docs/report.md).
 
+use std::collections::HashSet;
+
 use serde::{Deserialize, Serialize};
 
 use super::finding::Finding;
+use super::flow::Endpoint;
 use super::measurement::Measurements;
+use super::placement::Pair;
 use super::snapshot::Snapshot;
 use super::topology::Topology;
 
@@ -34,6 +38,23 @@ pub struct Report {
     pub verdict: Verdict,
     /// Where the time went.
     pub timing: Timing,
+}
+
+impl Report {
+    /// Every GPU that the report speaks of, by index.
+    pub fn gpus(&self) -> HashSet<u32> {
+        let mut gpus: HashSet<u32> = self.snapshot.gpus.iter().map(|gpu| gpu.index).collect();
+        gpus.extend(self.snapshot.pairs.iter().flat_map(|pair| [pair.source, pair.destination]));
+        let mut pairs: Vec<Pair> = self.topology.pairs.iter().map(|route| route.pair).collect();
+        if let Some(measurements) = &self.measurements {
+            gpus.extend(measurements.driver.devices.iter().map(|device| device.index));
+            gpus.extend(measurements.links.iter().map(|link| link.index));
+            gpus.extend(measurements.cells().flat_map(|cell| cell.flow.ends()).filter_map(Endpoint::gpu));
+            pairs.extend(measurements.driver.peer_access.iter().map(|access| access.pair));
+        }
+        gpus.extend(pairs.into_iter().flat_map(|pair| [pair.source, pair.destination]));
+        gpus
+    }
 }
 
 /// What wrote a report.

@@ -30,6 +30,7 @@ mod matrix;
 mod page;
 mod paths;
 pub mod prometheus;
+pub mod read;
 pub mod rules;
 #[cfg(test)]
 pub(crate) mod sample;

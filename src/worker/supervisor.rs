@@ -1,7 +1,7 @@
 //! Runs rounds on workers: watches their deadlines, replaces those that hang or crash, and keeps
 //! every outcome.
 
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -35,10 +35,6 @@ pub trait Listener {
 /// What came of the rounds.
 #[derive(Default)]
 pub struct Results {
-    /// By round; what was not reached has none.
-    pub outcomes: HashMap<u32, Outcome>,
-    /// What went wrong beside single rounds.
-    pub problems: Vec<String>,
     /// Whether the user stopped it.
     pub interrupted: bool,
     /// The worker that served the last round. Dropping it ends it, which takes the driver a while:
@@ -127,7 +123,7 @@ impl<'r> Session<'r, '_> {
             match self.serve(&mut current) {
                 Served::All => worker = Some(current),
                 Served::Interrupted => {
-                    self.results.problems.extend(current.stuck().map(stuck));
+                    current.stuck().map(stuck).into_iter().for_each(|problem| self.problem(problem));
                     return self.interrupt();
                 }
                 Served::Lost(round, status, reason) => self.lost(round, status, reason, current.stuck()),
@@ -158,7 +154,7 @@ impl<'r> Session<'r, '_> {
                         worker.end();
                         return Served::Lost(head, Status::Failed, error.message.clone());
                     }
-                    self.record(id, outcome);
+                    self.listener.ends(id, &outcome);
                     if self.waiting.front().is_none_or(|next| next.flows != head.flows) {
                         self.hangs.ended(&head.flows);
                     }
@@ -193,7 +189,7 @@ impl<'r> Session<'r, '_> {
         let replaced = if pid.is_some() { "left behind" } else { "replaced" };
         self.problem(format!("{}: {reason}; the worker was {replaced}", round.way()));
         let why = format!("not run, since {} of {} went wrong: {reason}", round.task, round.way());
-        self.record(round.id, Outcome::Lost { status, reason });
+        self.listener.ends(round.id, &Outcome::Lost { status, reason });
         // One replacement for the same flows at most, or a broken driver would be restarted for ever.
         self.lost.insert(round.flows.clone());
         let lost = self.lost.clone();
@@ -253,7 +249,7 @@ impl<'r> Session<'r, '_> {
         }
         for round in std::mem::take(&mut self.put_off) {
             let reason = self.hangs.reason(&round.flows);
-            self.record(round.id, Outcome::Lost { status: Status::Skipped, reason });
+            self.listener.ends(round.id, &Outcome::Lost { status: Status::Skipped, reason });
         }
         false
     }
@@ -285,18 +281,11 @@ impl<'r> Session<'r, '_> {
             for round in lost {
                 let outcome = Outcome::Lost { status: Status::Skipped, reason: reason.to_owned() };
                 self.listener.ends(round.id, &outcome);
-                self.results.outcomes.insert(round.id, outcome);
             }
         }
     }
 
-    fn record(&mut self, id: u32, outcome: Outcome) {
-        self.listener.ends(id, &outcome);
-        self.results.outcomes.insert(id, outcome);
-    }
-
     fn problem(&mut self, problem: String) {
         self.listener.problem(&problem);
-        self.results.problems.push(problem);
     }
 }

@@ -1,4 +1,4 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::handle::Worker;
 use super::protocol::{Reply, Request};
 use super::start::{Launch, Ready, StartError, start};
-use super::supervisor::{Listener, Results, run_with};
+use super::supervisor::{Listener, run_with};
 use super::testing::worker;
 use crate::hardware::Machine;
 use crate::measure::{Outcome, Selection};
@@ -18,12 +18,23 @@ use crate::plan::{Action, Round, Task};
 
 static GOING_ON: AtomicBool = AtomicBool::new(false);
 
-struct Silent;
+/// What came of a run.
+#[derive(Default)]
+struct Heard {
+    outcomes: HashMap<u32, Outcome>,
+    problems: Vec<String>,
+}
 
-impl Listener for Silent {
+impl Listener for Heard {
     fn begins(&mut self, _: &Round, _: usize) {}
-    fn ends(&mut self, _: u32, _: &Outcome) {}
-    fn problem(&mut self, _: &str) {}
+
+    fn ends(&mut self, id: u32, outcome: &Outcome) {
+        assert!(self.outcomes.insert(id, outcome.clone()).is_none(), "a round ends once: {id}");
+    }
+
+    fn problem(&mut self, problem: &str) {
+        self.problems.push(problem.to_owned());
+    }
 }
 
 fn launch(gpus: u32) -> Launch {
@@ -61,7 +72,7 @@ fn done(id: u32) -> Reply {
 
 /// A run on which the copies of these pairs hang. Workers get the numbers 100, 101 and so on; a
 /// worker that hung dies where `dies` says so. With the GPUs that each was asked to open.
-fn run(gpus: u32, hangs: fn(Pair) -> bool, dies: bool) -> (Results, Vec<Round>, Vec<Vec<u32>>) {
+fn run(gpus: u32, hangs: fn(Pair) -> bool, dies: bool) -> (Heard, Vec<Round>, Vec<Vec<u32>>) {
     let rounds = rounds(gpus);
     let opened = Arc::new(Mutex::new(Vec::new()));
     let mut pid = 99;
@@ -81,14 +92,15 @@ fn run(gpus: u32, hangs: fn(Pair) -> bool, dies: bool) -> (Results, Vec<Round>, 
     let Ok(Ready { worker, .. }) = start(spawn(), &mut launch, &GOING_ON, &mut spawn) else {
         panic!("the first worker does not start")
     };
-    let results = run_with(worker, launch, &rounds, &GOING_ON, &mut Silent, &mut spawn);
+    let mut results = Heard::default();
+    run_with(worker, launch, &rounds, &GOING_ON, &mut results, &mut spawn);
     assert_eq!(results.outcomes.len(), rounds.len(), "every round has an outcome");
     let opened = opened.lock().unwrap().clone();
     (results, rounds, opened)
 }
 
 /// The pairs with a round that ended so.
-fn pairs(results: &Results, rounds: &[Round], is: impl Fn(&Outcome) -> bool) -> BTreeSet<(u32, u32)> {
+fn pairs(results: &Heard, rounds: &[Round], is: impl Fn(&Outcome) -> bool) -> BTreeSet<(u32, u32)> {
     let of = |round: &&Round| is(&results.outcomes[&round.id]);
     rounds.iter().filter(of).map(pair_of).map(|pair| (pair.source, pair.destination)).collect()
 }
@@ -240,7 +252,8 @@ fn with_host_node_1_hanging(flows: Vec<Vec<Flow>>) -> Vec<Outcome> {
     };
     let mut launch = launch(8);
     let Ok(Ready { worker, .. }) = start(spawn(), &mut launch, &GOING_ON, &mut spawn) else { panic!("no worker") };
-    let results = run_with(worker, launch, &rounds, &GOING_ON, &mut Silent, &mut spawn);
+    let mut results = Heard::default();
+    run_with(worker, launch, &rounds, &GOING_ON, &mut results, &mut spawn);
     rounds.iter().map(|round| results.outcomes[&round.id].clone()).collect()
 }
 

@@ -5,7 +5,8 @@ use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use super::{Header, SCHEMA, is_going_on};
+use super::entry::{Header, SCHEMA};
+use super::journal::is_going_on;
 
 /// How many journals of runs that were cut off are kept. A health check that is killed every few
 /// minutes must not fill the disk; chosen.

@@ -1,9 +1,12 @@
 use std::os::unix::fs::PermissionsExt;
 
-use super::read::read;
-use super::*;
+use super::entry::{Entry, Event, Header, SCHEMA};
+use super::{Journal, is_going_on, place, read};
+use crate::measure::Outcome;
 use crate::measure::{Row, Span};
 use crate::model::placement::StreamKind;
+use crate::model::report::Tool;
+use std::path::Path;
 
 fn header() -> Header {
     Header {
@@ -17,8 +20,8 @@ fn header() -> Header {
     }
 }
 
-fn problem(text: &str) -> Entry<'_> {
-    Entry::Problem { problem: text.into() }
+fn problem(text: &str) -> Entry {
+    Entry { at: 0.5, event: Event::Problem { problem: text.into() } }
 }
 
 #[test]
@@ -34,7 +37,7 @@ fn what_is_written_is_read_back() {
     let span = Span { start_ns: 0.1, end_ns: 3e9 };
     let row = Row { gpu: 3, stream: StreamKind::Side, copies: vec![span], small: vec![], host_ns: vec![1.0 / 3.0] };
     let outcome = Outcome::Rows { rows: vec![row] };
-    journal.write(&Entry::Outcome { at: 1.5, id: 7, outcome: Cow::Borrowed(&outcome) });
+    journal.write(&Entry { at: 1.5, event: Event::Outcome { id: 7, outcome: outcome.clone() } });
 
     assert!(is_going_on(&path).unwrap());
     assert_eq!(place::left_over(&folders), [], "a run that goes on has left nothing over");
@@ -43,9 +46,10 @@ fn what_is_written_is_read_back() {
     let left = place::left_over(&folders);
     assert_eq!((left.len(), &left[0].path, &left[0].header), (1, &path, &header()));
 
-    let found = read(&std::fs::read(&path).unwrap()).unwrap();
-    assert_eq!((found.problems, found.outcomes[&7].clone()), (vec!["one\ntwo".to_owned()], outcome));
-    assert_eq!((found.unreadable, found.times.last), (0, 1.5));
+    let (_, found) = read(&std::fs::read(&path).unwrap()).unwrap();
+    assert_eq!(found.outcomes()[&7], outcome);
+    let recorded = found.conclude();
+    assert_eq!((recorded.measurements.problems.last().unwrap().as_str(), recorded.timing.total), ("one\ntwo", 1.5));
 }
 
 #[test]
@@ -115,8 +119,8 @@ fn what_is_no_journal_is_refused_with_a_reason() {
         (vec![0xff; 100], "not a journal"),
         (line("[]"), "not a journal"),
         (line(&"[".repeat(10_000)), "not a journal"),
-        (line(r#"{"schema":"peerscope.journal/2"}"#), "use the version of peerscope that wrote it"),
-        (line(r#"{"schema":"peerscope.journal/1"}"#), "not complete"),
+        (line(r#"{"schema":"peerscope.journal/9"}"#), "use the version of peerscope that wrote it"),
+        (line(r#"{"schema":"peerscope.journal/2"}"#), "not complete"),
     ] {
         let refused = read(&bytes).unwrap_err();
         assert!(refused.contains(why), "{refused}");

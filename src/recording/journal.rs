@@ -1,90 +1,15 @@
-//! The journal of a run: what it found, written down as it comes, so that a run whose process is
-//! killed has lost nothing (docs/architecture.md). A file of JSON lines, not a stable interface:
-//! `peerscope recover` of the same version makes a report of it.
+//! The file that a run is written down in as it goes (docs/architecture.md): JSON lines, not a stable
+//! interface. `peerscope recover` of the same version makes a report of it.
 
-pub mod place;
-pub mod read;
-
-use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use crate::measure::Outcome;
-use crate::model::measurement::DriverFacts;
-use crate::model::report::Tool;
-use crate::model::snapshot::Snapshot;
-use crate::plan::Round;
-
-/// The name and version of the journal's format.
-pub const SCHEMA: &str = "peerscope.journal/1";
-
-/// The first line: which run this is.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Header {
-    /// [`SCHEMA`].
-    pub schema: String,
-    /// What writes it.
-    pub tool: Tool,
-    /// When the run began, RFC 3339, UTC.
-    pub started_at: String,
-    /// `live`, or the name of the simulated machine.
-    pub machine: String,
-    /// The profile that chose the probes.
-    pub profile: String,
-    /// The process.
-    pub pid: u32,
-    /// The command line, without the program's name.
-    pub args: Vec<String>,
-}
-
-/// Every other line. Times are seconds since the run began.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", tag = "entry")]
-#[allow(clippy::large_enum_variant, reason = "there is one at a time")]
-pub enum Entry<'a> {
-    /// The facts, from which the topology follows.
-    Facts {
-        /// When they were there.
-        at: f64,
-        /// The facts, of the GPUs that were asked for.
-        snapshot: Cow<'a, Snapshot>,
-    },
-    /// What the driver said.
-    Driver {
-        /// When it was ready, or was given up.
-        at: f64,
-        /// Seconds that its own start took.
-        floor_seconds: f64,
-        /// What it said.
-        facts: Cow<'a, DriverFacts>,
-    },
-    /// What is to be measured.
-    Plan {
-        /// When the first round began.
-        at: f64,
-        /// All of it, what cannot be run included.
-        rounds: Cow<'a, [Round]>,
-    },
-    /// What became of a round.
-    Outcome {
-        /// When.
-        at: f64,
-        /// The round's number within the plan.
-        id: u32,
-        /// How it ended.
-        outcome: Cow<'a, Outcome>,
-    },
-    /// What went wrong beside single rounds.
-    Problem {
-        /// A sentence.
-        problem: Cow<'a, str>,
-    },
-}
+use super::entry::{Entry, Header};
+use super::place;
 
 /// A journal that is being written. What goes wrong with it never stops the run: the journal ends
 /// there, and [`Journal::failure`] says why.
@@ -95,13 +20,12 @@ pub struct Journal {
     /// Where it is, where this run made it.
     path: Option<PathBuf>,
     failure: Option<String>,
-    began: Instant,
 }
 
 impl Journal {
     /// No journal.
     pub fn none() -> Self {
-        Self { file: None, path: None, failure: None, began: Instant::now() }
+        Self { file: None, path: None, failure: None }
     }
 
     /// Begins a journal in the first of these folders that takes it. Folders are made where they
@@ -147,13 +71,8 @@ impl Journal {
         journal
     }
 
-    /// Seconds since the journal began.
-    pub fn now(&self) -> f64 {
-        self.began.elapsed().as_secs_f64()
-    }
-
     /// Writes an entry, if a journal is kept.
-    pub fn write(&mut self, entry: &Entry<'_>) {
+    pub fn write(&mut self, entry: &Entry) {
         self.line(entry);
     }
 
@@ -210,6 +129,3 @@ pub fn is_going_on(path: &Path) -> std::io::Result<bool> {
     let locked = rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockShared);
     Ok(locked.is_err_and(|why| std::io::Error::from(why).kind() == ErrorKind::WouldBlock))
 }
-
-#[cfg(test)]
-mod tests;

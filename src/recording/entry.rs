@@ -1,0 +1,106 @@
+//! What a run finds, in the order in which it finds it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::hardware::LinkSample;
+use crate::measure::Outcome;
+use crate::measure::watch::Counted;
+use crate::model::measurement::DriverFacts;
+use crate::model::report::Tool;
+use crate::model::snapshot::Snapshot;
+use crate::plan::Round;
+
+/// The name and version of the journal's format.
+pub const SCHEMA: &str = "peerscope.journal/2";
+
+/// Which run it is: the first line of its journal.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Header {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// What writes it.
+    pub tool: Tool,
+    /// When the run began, RFC 3339, UTC.
+    pub started_at: String,
+    /// `live`, or the name of the simulated machine.
+    pub machine: String,
+    /// The profile that chose the probes.
+    pub profile: String,
+    /// The process.
+    pub pid: u32,
+    /// The command line, without the program's name.
+    pub args: Vec<String>,
+}
+
+/// Something that a run found: every other line of its journal.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Entry {
+    /// When, seconds since the run began.
+    pub at: f64,
+    /// What.
+    #[serde(flatten)]
+    pub event: Event,
+}
+
+/// What a run can find.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "entry")]
+#[allow(clippy::large_enum_variant, reason = "there is one at a time")]
+pub enum Event {
+    /// The facts, of the GPUs that were asked for. The topology follows from them.
+    Facts {
+        /// The facts.
+        snapshot: Snapshot,
+    },
+    /// The driver is ready, or was given up.
+    Driver {
+        /// Seconds that its own start took.
+        floor_seconds: f64,
+        /// What it said.
+        facts: DriverFacts,
+    },
+    /// What is to be measured.
+    Plan {
+        /// All of it, what cannot be run included.
+        rounds: Vec<Round>,
+        /// What of the profile was left out on purpose, a sentence each.
+        left_out: Vec<String>,
+    },
+    /// The links of these GPUs are watched from now on.
+    Watching {
+        /// NVML's indices.
+        gpus: Vec<u32>,
+    },
+    /// A reading of a GPU's link.
+    Link {
+        /// NVML's index.
+        gpu: u32,
+        /// What was read.
+        sample: LinkSample,
+    },
+    /// What became of a round.
+    Outcome {
+        /// The round's number within the plan.
+        id: u32,
+        /// How it ended.
+        outcome: Outcome,
+    },
+    /// Something went wrong beside single rounds.
+    Problem {
+        /// A sentence.
+        problem: String,
+    },
+    /// The last round has ended.
+    Measured {
+        /// Whether the user stopped it.
+        interrupted: bool,
+    },
+    /// The links are watched no more, and the counters were read again.
+    Counted {
+        /// What was counted.
+        #[serde(flatten)]
+        counted: Counted,
+    },
+    /// The run came to its end.
+    End,
+}

@@ -1,0 +1,183 @@
+//! From the entries of a run to what it came to.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::entry::{Entry, Event};
+use crate::discover;
+use crate::hardware::{ErrorKind, HardwareError, LinkSample};
+use crate::measure::Outcome;
+use crate::measure::assemble::{Assembled, assemble};
+use crate::measure::watch::{Counted, summary};
+use crate::model::measurement::{DriverFacts, LinkUnderLoad, Measurements, Status};
+use crate::model::report::Timing;
+use crate::model::snapshot::Snapshot;
+use crate::model::topology::Topology;
+use crate::plan::Round;
+use crate::topology;
+
+/// A run as far as it has come: the fold over its entries.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Recording {
+    profile: String,
+    snapshot: Option<Snapshot>,
+    driver: Option<DriverFacts>,
+    rounds: Vec<Round>,
+    left_out: Vec<String>,
+    outcomes: HashMap<u32, Outcome>,
+    problems: Vec<String>,
+    /// Readings of the links that were watched, by GPU.
+    links: BTreeMap<u32, Vec<LinkSample>>,
+    counted: Option<Counted>,
+    interrupted: bool,
+    ended: bool,
+    times: Times,
+}
+
+/// Seconds after the run's beginning at which something was there; 0 where it never was.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct Times {
+    facts: f64,
+    driver: f64,
+    /// The driver's own start alone, as long as it took.
+    driver_floor: f64,
+    plan: f64,
+    /// The last round's end.
+    measured: f64,
+    last: f64,
+}
+
+/// What a run came to, before it is judged.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Recorded {
+    /// The facts.
+    pub snapshot: Snapshot,
+    /// The graph and the routes, with what CUDA said of them.
+    pub topology: Topology,
+    /// The figures.
+    pub measurements: Measurements,
+    /// Where the time went; `total` is the time of the last entry.
+    pub timing: Timing,
+}
+
+impl Recording {
+    /// A run of this profile that has found nothing yet.
+    pub fn new(profile: &str) -> Self {
+        Self { profile: profile.to_owned(), ..Self::default() }
+    }
+
+    /// Takes the next entry.
+    pub fn take(&mut self, Entry { at, event }: Entry) {
+        self.times.last = self.times.last.max(at);
+        match event {
+            Event::Facts { snapshot } => {
+                self.snapshot = Some(snapshot);
+                self.times.facts = at;
+            }
+            Event::Driver { floor_seconds, facts } => {
+                self.driver = Some(facts);
+                (self.times.driver, self.times.driver_floor) = (at, floor_seconds);
+            }
+            Event::Plan { rounds, left_out } => {
+                (self.rounds, self.left_out) = (rounds, left_out);
+                self.times.plan = at;
+            }
+            Event::Watching { gpus } => self.links.extend(gpus.into_iter().map(|gpu| (gpu, Vec::new()))),
+            Event::Link { gpu, sample } => self.links.entry(gpu).or_default().push(sample),
+            Event::Outcome { id, outcome } => drop(self.outcomes.insert(id, outcome)),
+            Event::Problem { problem } => self.problems.push(problem),
+            Event::Measured { interrupted } => {
+                self.interrupted = interrupted;
+                self.times.measured = at;
+            }
+            Event::Counted { counted } => self.counted = Some(counted),
+            Event::End => self.ended = true,
+        }
+    }
+
+    /// Takes a remark on the recording itself.
+    pub fn problem(&mut self, problem: String) {
+        self.problems.push(problem);
+    }
+
+    /// The GPUs whose routes are made before anything else is looked at.
+    pub fn gpus(&self) -> usize {
+        self.snapshot.as_ref().map_or(0, |snapshot| snapshot.gpus.len())
+    }
+
+    /// The outcomes that were recorded.
+    pub fn outcomes(&self) -> &HashMap<u32, Outcome> {
+        &self.outcomes
+    }
+
+    /// What the run came to. Of one that was cut off, as far as it came: what is missing has that
+    /// reason, and the first problem says where it was.
+    pub fn conclude(mut self) -> Recorded {
+        let cut_off = (!self.ended).then(|| self.cut_off());
+        let unread = || {
+            let why = cut_off.clone().unwrap_or_else(|| "no facts were recorded".into());
+            discover::without_telemetry(&HardwareError::new(ErrorKind::Other, why))
+        };
+        let snapshot = self.snapshot.unwrap_or_else(unread);
+        let driver = self.driver.unwrap_or_else(|| DriverFacts { failure: cut_off.clone(), ..DriverFacts::default() });
+        if cut_off.is_some() {
+            for round in &self.rounds {
+                self.outcomes.entry(round.id).or_insert_with(|| Outcome::Lost {
+                    status: Status::Skipped,
+                    reason: "the run was cut off before this measurement".into(),
+                });
+            }
+        }
+        let topology = topology::with_cuda(topology::build(&snapshot), &driver);
+        let Assembled { peer, overlap, latency } = assemble(&self.rounds, &self.outcomes, &topology);
+        let counted = self.counted.as_ref();
+        let links = self.links.iter().map(|(gpu, samples)| LinkUnderLoad {
+            nvlink_errors: counted.and_then(|counted| counted.nvlink_of(*gpu)),
+            reason: match counted {
+                None => Some("the run was cut off while the link was watched".into()),
+                Some(counted) => counted.late.contains(gpu).then(|| "NVML did not answer in time".into()),
+            },
+            ..summary(*gpu, samples)
+        });
+        let measurements = Measurements {
+            profile: self.profile,
+            driver,
+            peer,
+            overlap,
+            latency,
+            links: links.collect(),
+            aer_added: counted.map(|counted| counted.aer.clone()).unwrap_or_default(),
+            problems: self.problems,
+            left_out: self.left_out,
+            interrupted: self.interrupted,
+            cut_off: cut_off.is_some(),
+            ..Measurements::default()
+        };
+        let times = self.times;
+        let measured = if times.measured > 0.0 { times.measured } else { times.last };
+        let timing = Timing {
+            discover: times.facts,
+            driver_start: times.driver,
+            driver_floor: times.driver_floor,
+            measure: if times.plan > 0.0 { measured - times.plan } else { 0.0 },
+            total: times.last,
+            ..Timing::default()
+        };
+        Recorded { snapshot, topology, measurements, timing }
+    }
+
+    /// Where the run was cut off, which becomes the first of its problems.
+    fn cut_off(&mut self) -> String {
+        let before = match (&self.snapshot, &self.driver, self.rounds.is_empty()) {
+            (None, ..) => "its facts were read",
+            (_, None, _) => "the CUDA driver had started",
+            (.., true) => "the first measurement",
+            _ => "its end",
+        };
+        let cut_off = format!("the run was cut off before {before}");
+        // Where it was is worth knowing: it may be what made somebody end it.
+        let at = self.rounds.iter().find(|round| !self.outcomes.contains_key(&round.id));
+        let at = at.map(|round| format!(", about {} of {}", round.task, round.way())).unwrap_or_default();
+        self.problems.insert(0, format!("{cut_off}{at}; what follows is what its journal has"));
+        cut_off
+    }
+}

@@ -1,0 +1,65 @@
+//! Reading a journal back, whatever state it was left in.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use super::entry::{Header, SCHEMA};
+use super::fold::Recording;
+
+/// The longest report or journal that is read. One of 72 GPUs with the full profile has some 300 MB.
+const LONGEST: u64 = 512 << 20;
+
+/// A file that is not endless.
+///
+/// # Errors
+///
+/// It cannot be read, or is longer than anything that peerscope writes.
+pub fn file(path: &Path) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(LONGEST + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > LONGEST {
+        return Err(std::io::Error::other(format!("it is longer than {LONGEST} bytes, as nothing of peerscope's is")));
+    }
+    Ok(bytes)
+}
+
+/// Reads a journal: which run it is, and the fold over its entries. A line that makes no sense is left
+/// out and counted, which is a problem of the recording; the last line may be torn.
+///
+/// # Errors
+///
+/// A sentence that does not name the file: it is empty, or not a journal, or of another version.
+pub fn read(bytes: &[u8]) -> Result<(Header, Recording), String> {
+    // Every line ends with a line feed: what follows the last one was cut off.
+    let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(&[][..], |end| &bytes[..end]);
+    let mut lines = whole.split(|byte| *byte == b'\n');
+    let first = lines.next().filter(|line| !line.is_empty()).ok_or(match bytes {
+        [] => "it is empty: the run was cut off before it had begun",
+        _ => "it is not a journal of peerscope, or was cut off in its first line",
+    })?;
+    let header = header(first)?;
+    let mut recording = Recording::new(&header.profile);
+    let mut unreadable = 0;
+    for line in lines {
+        match serde_json::from_slice(line) {
+            Ok(entry) => recording.take(entry),
+            Err(_) => unreadable += 1,
+        }
+    }
+    if unreadable > 0 {
+        recording.problem(format!("{unreadable} lines of the journal could not be read and were left out"));
+    }
+    Ok((header, recording))
+}
+
+fn header(line: &[u8]) -> Result<Header, String> {
+    let value: serde_json::Value = serde_json::from_slice(line).map_err(|_| "it is not a journal of peerscope")?;
+    match value.get("schema").and_then(serde_json::Value::as_str) {
+        Some(SCHEMA) => serde_json::from_value(value).map_err(|why| format!("its first line is not complete: {why}")),
+        Some(other) => Err(format!(
+            "it has the schema '{other}', this version reads {SCHEMA}: use the version of peerscope that wrote it"
+        )),
+        None => Err("it is not a journal of peerscope".into()),
+    }
+}

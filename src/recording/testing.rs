@@ -1,0 +1,73 @@
+//! A whole recording of a small run, made by the real rooms.
+
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+
+use super::{Event, Header, Journal, Recorded, Recorder, SCHEMA};
+use crate::discover;
+use crate::hardware::Machine;
+use crate::measure::watch::Watch;
+use crate::measure::{Bench, Selection};
+use crate::model::report::Tool;
+use crate::model::units::Bytes;
+use crate::plan::{self, Group, profile};
+use crate::topology;
+
+/// The journal of `quick` on two GPUs of the machine with a narrow slot, and what the run came to.
+pub static RUN: LazyLock<(Vec<u8>, Recorded)> = LazyLock::new(|| {
+    let machine = Machine::parse("demo").unwrap();
+    let telemetry = machine.telemetry();
+    let mut snapshot = discover::discover(telemetry.clone(), discover::Depth::Everything, Duration::from_secs(60));
+    snapshot.gpus.truncate(2);
+    snapshot.pairs.retain(|pair| pair.source < 2 && pair.destination < 2);
+    let driver = machine.driver().unwrap();
+    let select = |index: u32| Selection { index, uuid: None, pci: snapshot.gpus[index as usize].pci.get() };
+    let bench = Bench::open(driver.as_ref(), &[select(0), select(1)], Bytes(1 << 30));
+    let facts = bench.facts().clone();
+    let topology = topology::with_cuda(topology::build(&snapshot), &facts);
+    let rounds = plan::rounds(&plan::Request {
+        gpus: &[0, 1],
+        driver: &facts,
+        topology: &topology,
+        profile: &profile::Profile::load(profile::Name::Quick).unwrap(),
+        groups: &Group::ALL.into_iter().collect::<BTreeSet<_>>(),
+        overlap_bytes: None,
+        deadline: None,
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("journal");
+    let header = Header {
+        schema: SCHEMA.into(),
+        tool: Tool::this(),
+        started_at: "2026-11-20T17:42:44Z".into(),
+        machine: "demo".into(),
+        profile: "quick".into(),
+        pid: 1,
+        args: Vec::new(),
+    };
+    let mut recorder = Recorder::new(Journal::begin_at(&path, &header).unwrap(), "quick", Instant::now());
+    recorder.take(Event::Facts { snapshot: snapshot.clone() });
+    recorder.take(Event::Driver { floor_seconds: 0.1, facts });
+    recorder.take(Event::Plan { rounds: rounds.clone(), left_out: vec!["nothing".into()] });
+    let watch = Watch::start(&telemetry, &[0, 1]);
+    recorder.take(Event::Watching { gpus: vec![0, 1] });
+    for round in rounds {
+        recorder.take(Event::Outcome { id: round.id, outcome: bench.run(&round) });
+    }
+    recorder.take(Event::Problem { problem: "something".into() });
+    recorder.take(Event::Measured { interrupted: false });
+    let (readings, counted) = watch.finish(&snapshot);
+    readings.into_iter().for_each(|(gpu, sample)| recorder.take(Event::Link { gpu, sample }));
+    recorder.take(Event::Counted { counted });
+    recorder.take(Event::End);
+    let bytes = std::fs::read(path).unwrap();
+    (bytes, recorder.finish().0)
+});
+
+/// The journal without its last line, as a run leaves it that is cut off at the last moment.
+pub fn cut_off() -> Vec<u8> {
+    let bytes = &RUN.0;
+    let end = bytes[..bytes.len() - 1].iter().rposition(|byte| *byte == b'\n').unwrap();
+    bytes[..=end].to_vec()
+}

@@ -1,0 +1,76 @@
+use super::testing::{RUN, cut_off};
+use super::{Event, read};
+use crate::model::measurement::Status;
+
+#[test]
+fn what_is_read_back_of_a_whole_journal_is_what_the_run_came_to() {
+    let (bytes, recorded) = &*RUN;
+    let (header, recording) = read(bytes).unwrap();
+    assert_eq!((header.machine.as_str(), header.profile.as_str()), ("demo", "quick"));
+    assert_eq!(&recording.conclude(), recorded);
+    let measurements = &recorded.measurements;
+    assert!(!measurements.cut_off && measurements.links.len() == 2, "{measurements:?}");
+    assert!(measurements.links.iter().all(|link| link.readings >= 2 && link.nvlink_errors.is_none()));
+    assert!(measurements.peer.iter().all(|cell| cell.status == Status::Measured));
+    assert_eq!(
+        (measurements.problems.as_slice(), measurements.left_out.len()),
+        (["something".to_owned()].as_slice(), 1)
+    );
+}
+
+#[test]
+fn a_run_that_was_cut_off_at_the_last_moment_has_everything_and_says_so() {
+    let (_, recording) = read(&cut_off()).unwrap();
+    let recorded = recording.conclude();
+    let mut expected = RUN.1.clone();
+    expected.measurements.cut_off = true;
+    expected
+        .measurements
+        .problems
+        .insert(0, "the run was cut off before its end; what follows is what its journal has".into());
+    // Only the end itself is missing.
+    expected.timing.total = recorded.timing.total;
+    assert_eq!(recorded, expected);
+}
+
+#[test]
+fn a_journal_cut_off_anywhere_gives_all_that_was_written() {
+    let bytes = &RUN.0;
+    let header = 1 + bytes.iter().position(|byte| *byte == b'\n').unwrap();
+    let whole = |end: usize| bytes[..end].iter().filter(|byte| **byte == b'\n').count();
+    let mut last = None;
+    for end in 0..=bytes.len() {
+        let found = read(&bytes[..end]);
+        if end < header {
+            assert!(found.is_err(), "{end}");
+            continue;
+        }
+        let (_, recording) = found.unwrap();
+        if bytes[end - 1] != b'\n' {
+            // Nothing but whole lines counts.
+            assert_eq!(Some(&recording), last.as_ref(), "{end}");
+            continue;
+        }
+        assert_ne!(Some(&recording), last.as_ref(), "every line says something: {}", whole(end));
+        last = Some(recording.clone());
+        let outcomes = recording.outcomes().len();
+        let recorded = recording.conclude();
+        let cells = &recorded.measurements.peer;
+        assert_eq!(recorded.measurements.cut_off, end < bytes.len());
+        assert!(cells.is_empty() || cells.len() == RUN.1.measurements.peer.len());
+        let measured = cells.iter().filter(|cell| cell.status == Status::Measured).count();
+        // Each pair's first round verifies.
+        assert!(measured + 2 >= outcomes, "{measured} of {outcomes}");
+    }
+    assert!(whole(bytes.len()) > 20);
+}
+
+#[test]
+fn a_reading_of_a_link_that_nobody_watched_is_no_harm() {
+    let mut recording = super::Recording::new("quick");
+    let sample = crate::hardware::LinkSample::default();
+    recording.take(super::Entry { at: 1.0, event: Event::Link { gpu: 7, sample } });
+    let links = recording.conclude().measurements.links;
+    assert_eq!((links[0].index, links[0].readings), (7, 1));
+    assert!(links[0].reason.as_ref().unwrap().contains("cut off"));
+}

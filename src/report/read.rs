@@ -1,0 +1,71 @@
+//! Reading saved reports back.
+
+use std::path::Path;
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::Value;
+
+use crate::model::report::{Report, SCHEMA};
+use crate::recording;
+
+/// The most GPUs that a report may speak of, which is twice the largest NVLink domain there is:
+/// tables grow with the square of it.
+pub const MOST_GPUS: usize = 144;
+
+/// Reads a saved report.
+///
+/// # Errors
+///
+/// A sentence that names the file and what is wrong with it.
+pub fn load(path: &Path) -> Result<Report, String> {
+    let name = path.display();
+    let text = recording::file(path).map_err(|error| format!("cannot read {name}: {error}"))?;
+    parse(&text).map_err(|error| format!("{name} {error}"))
+}
+
+/// The one key that is looked at before all others.
+#[derive(Deserialize)]
+struct Head {
+    schema: Option<Value>,
+}
+
+/// Reads a report.
+///
+/// # Errors
+///
+/// What is wrong with it, which goes on after the file's name.
+pub fn parse(text: &[u8]) -> Result<Report, String> {
+    let not_json = |error: serde_json::Error| format!("is not JSON: {error}");
+    let head = if text.trim_ascii_start().starts_with(b"{") {
+        serde_json::from_slice(text).map_err(not_json)?
+    } else {
+        // Serde would take a list for an object.
+        serde_json::from_slice::<IgnoredAny>(text).map_err(not_json)?;
+        Head { schema: None }
+    };
+    match head.schema.as_ref().map(|schema| schema.as_str().ok_or(schema)) {
+        Some(Ok(SCHEMA)) => {}
+        Some(Ok(other)) => {
+            let other: String = other.chars().take(80).collect();
+            return Err(format!("has the schema '{other}', this version reads {SCHEMA}"));
+        }
+        Some(Err(_)) | None => return Err("is not a peerscope report: it has no \"schema\"".into()),
+    }
+    let report: Report = serde_json::from_slice(text).map_err(|error| format!("is not a complete report: {error}"))?;
+    bounded(report)
+}
+
+/// The report, unless it has more GPUs than tables are made of.
+///
+/// # Errors
+///
+/// How many it speaks of, which goes on after the file's name.
+pub fn bounded(report: Report) -> Result<Report, String> {
+    match report.gpus().len() {
+        0..=MOST_GPUS => Ok(report),
+        gpus => {
+            Err(format!("speaks of {gpus} GPUs, which no machine has: {MOST_GPUS} are the most that can be judged"))
+        }
+    }
+}
