@@ -3,6 +3,7 @@ use std::sync::Mutex;
 use super::*;
 use crate::hardware::LinkSample;
 use crate::model::snapshot::P2pStatus;
+use crate::model::testing::lanes;
 
 /// Where a fake machine gets stuck.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +51,7 @@ impl Telemetry for Fake {
         self.pass(Stuck::Gpu(gpu.index, group));
         match group {
             GpuGroup::Identity => gpu.uuid = Reading::Known(format!("GPU-{}", gpu.index)),
-            GpuGroup::Pcie => gpu.pcie_width = Reading::Known(16),
+            GpuGroup::Pcie => gpu.pcie_width = lanes(16),
             GpuGroup::NvLink => gpu.nvlinks = Reading::Known(Vec::new()),
             GpuGroup::State => gpu.mig = Reading::Known(false),
             GpuGroup::LinkErrors => {}
@@ -109,7 +110,7 @@ fn the_structure_alone_asks_less_and_says_so() {
         let _stuck = gate.lock().unwrap();
         let snapshot = discover(Arc::new(fake), Depth::Structure, Duration::from_secs(60));
         assert_eq!(snapshot.problems, ["slot 3 is odd"]);
-        assert_eq!(snapshot.gpus[0].pcie_width, Reading::Known(16));
+        assert_eq!(snapshot.gpus[0].pcie_width, lanes(16));
         assert!(matches!(&snapshot.gpus[0].mig, Reading::Unknown(Unknown::NotRead(_))));
         assert_eq!(snapshot.pairs.len(), 6);
         assert!(snapshot.pairs.iter().all(|pair| pair.p2p_read == Reading::Known(P2pStatus::Ok)));
@@ -120,7 +121,7 @@ fn the_structure_alone_asks_less_and_says_so() {
 fn a_gpu_that_blocks_keeps_what_it_said_before() {
     let snapshot = snapshot(3, Stuck::Gpu(1, GpuGroup::NvLink));
     let gpu = snapshot.gpu(1).unwrap();
-    assert_eq!((&gpu.uuid, &gpu.pcie_width), (&Reading::Known("GPU-1".into()), &Reading::Known(16)));
+    assert_eq!((&gpu.uuid, &gpu.pcie_width), (&Reading::Known("GPU-1".into()), &lanes(16)));
     assert_eq!((&gpu.nvlinks, &gpu.mig), (&late(), &late()));
     assert!(snapshot.gpu(2).unwrap().mig == Reading::Known(false));
     assert_eq!(snapshot.pairs.len(), 6);

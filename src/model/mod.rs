@@ -3,6 +3,8 @@
 
 pub mod finding;
 pub mod measurement;
+pub mod node;
+pub mod pcie;
 pub mod placement;
 pub mod reading;
 pub mod report;

@@ -1,60 +1,49 @@
 //! The route of every ordered pair of GPUs: class, hops, and the narrowest hop.
 
-use super::graph::{Graph, HIDDEN_ROOT, INSIDE_SWITCH, NVSWITCH, UNKNOWN_NUMA, gpu_id};
+use super::graph::INSIDE_SWITCH;
 use super::nvlink::{self, Join};
-use super::pcie::{self, Above};
 use crate::model::measurement::PeerAccess;
+use crate::model::node::NodeId;
 use crate::model::placement::Pair;
 use crate::model::snapshot::{CommonAncestor, Gpu, GpuPair, Snapshot};
-use crate::model::topology::{Hop, Link, LinkClass, LinkKind, NodeKind, PairRoute};
-use crate::model::units::GbPerSecond;
+use crate::model::topology::{Hop, Link, LinkClass, LinkKind, NodeKind, PairRoute, Topology};
 
 /// The routes of all ordered pairs, row by row.
-pub fn all(snapshot: &Snapshot, graph: &Graph) -> Vec<PairRoute> {
+pub fn all(snapshot: &Snapshot, graph: &Topology) -> Vec<PairRoute> {
     let mut indices = Vec::new();
     for gpu in &snapshot.gpus {
         if !indices.contains(&gpu.index) {
             indices.push(gpu.index);
         }
     }
-    let staged: Vec<_> = snapshot.gpus.iter().map(|gpu| (gpu.index, narrowest_way_up(snapshot, gpu))).collect();
-    let staged_of = |index: u32| staged.iter().find(|(of, _)| *of == index).and_then(|(_, rate)| *rate);
-    Pair::ordered(&indices)
-        .into_iter()
-        .filter_map(|pair| {
-            let ends = (snapshot.gpu(pair.source)?, snapshot.gpu(pair.destination)?);
-            let staged = match (staged_of(pair.source), staged_of(pair.destination)) {
-                (Some(up), Some(down)) => Some(up.min(down)),
-                (up, down) => up.or(down),
-            };
-            Some(route(snapshot, graph, pair, ends, staged))
-        })
-        .collect()
+    let ends = |pair: Pair| Some((snapshot.gpu(pair.source)?, snapshot.gpu(pair.destination)?));
+    let pairs = Pair::ordered(&indices).into_iter();
+    pairs.filter_map(|pair| Some(route(snapshot, graph, pair, ends(pair)?))).collect()
 }
 
-fn route(snapshot: &Snapshot, graph: &Graph, pair: Pair, ends: (&Gpu, &Gpu), staged: Option<f64>) -> PairRoute {
+fn route(snapshot: &Snapshot, graph: &Topology, pair: Pair, ends: (&Gpu, &Gpu)) -> PairRoute {
     let said = snapshot.pairs.iter().find(|said| said.source == pair.source && said.destination == pair.destination);
-    let (from, to) = (gpu_id(pair.source), gpu_id(pair.destination));
+    let (from, to) = (NodeId::Gpu(pair.source), NodeId::Gpu(pair.destination));
+    let nvlinks = |way: &[NodeId]| steps(graph, way, |kind| kind == LinkKind::NvLink).unwrap_or_default();
     let (class, hops) = match nvlink::join(snapshot, ends.0, ends.1) {
         Some(Join::Unclear) => (LinkClass::Unknown, Vec::new()),
-        Some(Join::Direct(links)) => (LinkClass::NvLink(links), graph.nvlink_hop(&from, &to).into_iter().collect()),
-        Some(Join::Switched(links)) => {
-            let hops = [graph.nvlink_hop(&from, NVSWITCH), graph.nvlink_hop(NVSWITCH, &to)];
-            (LinkClass::NvLink(links), hops.into_iter().flatten().collect())
-        }
+        Some(Join::Direct(links)) => (LinkClass::NvLink(links), nvlinks(&[from, to])),
+        Some(Join::Switched(links)) => (LinkClass::NvLink(links), nvlinks(&[from, NodeId::NvSwitch, to])),
         None => {
-            let hops = graph.pcie_route(&from, &to).unwrap_or_default();
-            (class_by_nvml(said).unwrap_or_else(|| class_by_tree(graph, &hops)), hops)
+            let way = pcie_way(graph, from, to);
+            (class_by_nvml(said).unwrap_or_else(|| class_by_tree(graph, &way)), pcie_steps(graph, &way))
         }
     };
     let narrowest = narrowest(&hops);
+    let up = |end| pcie_steps(graph, &graph.way_up(end)).into_iter();
+    let staged = up(from).chain(up(to)).filter_map(|(_, link)| link.capacity_gbps);
     PairRoute {
         pair,
         class,
         theoretical_gbps: narrowest.and_then(|(hop, _)| hop.capacity_gbps),
         theoretical_source: source_of(snapshot, class, ends, &hops, narrowest),
-        bottleneck: narrowest.map(|(hop, link)| describe(snapshot, hop, link)),
-        staged_theoretical_gbps: staged.map(GbPerSecond),
+        bottleneck: narrowest.map(|(hop, link)| describe(graph, hop, link)),
+        staged_theoretical_gbps: staged.min_by(|one, other| one.0.total_cmp(&other.0)),
         peer_access: PeerAccess {
             nvml_read: said.and_then(|said| said.p2p_read.get()),
             nvml_write: said.and_then(|said| said.p2p_write.get()),
@@ -63,6 +52,39 @@ fn route(snapshot: &Snapshot, graph: &Graph, pair: Pair, ends: (&Gpu, &Gpu), sta
         },
         hops: hops.into_iter().map(|(hop, _)| hop).collect(),
     }
+}
+
+/// The nodes between two over PCIe, both among them: up from one to where both ways meet, or to the memory
+/// of its NUMA node, and down to the other.
+fn pcie_way(graph: &Topology, from: NodeId, to: NodeId) -> Vec<NodeId> {
+    let (mut up, mut down) = (graph.way_up(from), graph.way_up(to));
+    let meeting = up.iter().enumerate().find_map(|(at, id)| Some((at, down.iter().position(|other| other == id)?)));
+    if let Some((above, below)) = meeting {
+        up.truncate(above + 1);
+        down.truncate(below);
+    }
+    down.reverse();
+    up.extend(down);
+    up
+}
+
+/// Each step of this way with the link that it takes; `None` where there is no such link.
+fn steps<'a>(graph: &'a Topology, way: &[NodeId], wanted: impl Fn(LinkKind) -> bool) -> Option<Vec<(Hop, &'a Link)>> {
+    let step = |from: NodeId, to: NodeId| {
+        let ends = [(from, to), (to, from)];
+        let link = graph.links.iter().find(|link| wanted(link.kind) && ends.contains(&(link.upper, link.lower)))?;
+        Some((Hop { from, to, label: link.label.clone(), capacity_gbps: link.capacity_gbps }, link))
+    };
+    way.windows(2).map(|ends| step(ends[0], ends[1])).collect()
+}
+
+fn pcie_steps<'a>(graph: &'a Topology, way: &[NodeId]) -> Vec<(Hop, &'a Link)> {
+    steps(graph, way, |kind| kind != LinkKind::NvLink).unwrap_or_default()
+}
+
+/// How far two nodes of the PCI tree are apart, in nvidia-smi's words.
+pub fn class(graph: &Topology, from: NodeId, to: NodeId) -> LinkClass {
+    class_by_tree(graph, &pcie_way(graph, from, to))
 }
 
 /// The hop of least capacity; speed and width count together, hop by hop.
@@ -103,50 +125,24 @@ fn source_of(
 }
 
 /// The narrowest hop, for someone who has to find it in the machine.
-fn describe(snapshot: &Snapshot, hop: &Hop, link: &Link) -> String {
-    let gpu_of = |id: &str| snapshot.gpus.iter().find(|gpu| gpu_id(gpu.index) == id);
+fn describe(graph: &Topology, hop: &Hop, link: &Link) -> String {
+    let label = &hop.label;
     if link.kind == LinkKind::NvLink {
-        return match (gpu_of(&hop.from), gpu_of(&hop.to)) {
-            (Some(from), Some(to)) => format!("{} between {} and {}", hop.label, from.label(), to.label()),
-            (Some(gpu), None) | (None, Some(gpu)) => format!("{} of {}", hop.label, gpu.label()),
-            (None, None) => hop.label.clone(),
+        return match (hop.from, hop.to) {
+            (NodeId::Gpu(from), NodeId::Gpu(to)) => format!("{label} between GPU {from} and GPU {to}"),
+            (NodeId::Gpu(gpu), _) | (_, NodeId::Gpu(gpu)) => format!("{label} of GPU {gpu}"),
+            _ => label.clone(),
         };
     }
-    if let Some(gpu) = gpu_of(&link.lower) {
-        let place = match gpu.pci.get() {
-            Some(pci) => match pcie::slot(snapshot, pci) {
-                Some(slot) => format!("slot {pci}, labelled {slot}"),
-                None => format!("slot {pci}"),
-            },
-            None => "slot".into(),
-        };
-        return format!("{}'s {place} ({})", gpu.label(), hop.label);
+    if let NodeId::Gpu(index) = link.lower {
+        let node = graph.node(link.lower);
+        let pci = node.and_then(|node| node.pci).map_or(String::new(), |pci| format!(" {pci}"));
+        let slot = node.and_then(|node| node.slot.as_ref()).map_or(String::new(), |slot| format!(", labelled {slot}"));
+        return format!("GPU {index}'s slot{pci}{slot} ({label})");
     }
-    let shared = below(snapshot, &link.lower);
-    let above = if shared.is_empty() { String::new() } else { format!(" above {}", shared.join(", ")) };
-    format!("link from {} to {}{above} ({})", link.upper, link.lower, hop.label)
-}
-
-/// The GPUs whose way up passes this function.
-fn below(snapshot: &Snapshot, function: &str) -> Vec<String> {
-    let passes = |gpu: &&Gpu| {
-        let way = gpu.pci.get().map(|address| pcie::chain(snapshot, address)).unwrap_or_default();
-        way.iter().any(|step| step.address.to_string() == function)
-    };
-    snapshot.gpus.iter().filter(passes).map(Gpu::label).collect()
-}
-
-/// The rate of the narrowest PCIe link on a GPU's way up to memory.
-fn narrowest_way_up(snapshot: &Snapshot, gpu: &Gpu) -> Option<f64> {
-    let way = gpu.pci.get().map(|address| pcie::chain(snapshot, address)).unwrap_or_default();
-    if way.is_empty() {
-        return pcie::link_by_nvml(gpu)?.capacity().map(|capacity| capacity.gbps);
-    }
-    let rate = |(at, function): (usize, &&_)| match pcie::above(snapshot, function, (at == 0).then_some(gpu)) {
-        Above::Link(link) => link.capacity().map(|capacity| capacity.gbps),
-        Above::InsideSwitch | Above::RootComplex => None,
-    };
-    way.iter().enumerate().filter_map(rate).min_by(f64::total_cmp)
+    let gpus: Vec<_> = link.pcie.iter().flat_map(|pcie| &pcie.gpus).map(|gpu| format!("GPU {gpu}")).collect();
+    let above = if gpus.is_empty() { String::new() } else { format!(" above {}", gpus.join(", ")) };
+    format!("link from {} to {}{above} ({label})", link.upper, link.lower)
 }
 
 fn class_by_nvml(said: Option<&GpuPair>) -> Option<LinkClass> {
@@ -159,10 +155,11 @@ fn class_by_nvml(said: Option<&GpuPair>) -> Option<LinkClass> {
     })
 }
 
-/// The class that the PCI tree shows, in the words of nvidia-smi's legend.
-fn class_by_tree(graph: &Graph, hops: &[(Hop, &Link)]) -> LinkClass {
-    let passed: Vec<_> = hops.iter().skip(1).filter_map(|(hop, _)| graph.find(&hop.from)).collect();
-    if hops.is_empty() || passed.iter().any(|node| [HIDDEN_ROOT, UNKNOWN_NUMA].contains(&node.id.as_str())) {
+/// The class that the PCI tree shows for this way, in the words of nvidia-smi's legend.
+fn class_by_tree(graph: &Topology, way: &[NodeId]) -> LinkClass {
+    let hops = pcie_steps(graph, way);
+    let passed: Vec<_> = hops.iter().skip(1).filter_map(|(hop, _)| graph.node(hop.from)).collect();
+    if hops.is_empty() || passed.iter().any(|node| matches!(node.id, NodeId::HiddenRoot | NodeId::Numa(None))) {
         return LinkClass::Unknown;
     }
     let host_bridges = passed.iter().filter(|node| node.kind == NodeKind::HostBridge).count();

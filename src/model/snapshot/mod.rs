@@ -45,16 +45,6 @@ impl Snapshot {
     pub fn function(&self, address: PciAddress) -> Option<&PciFunction> {
         self.pci.iter().find(|function| function.address == address)
     }
-
-    /// The functions from this address up to its root port, the address itself first. Ends where a
-    /// parent is not in the snapshot, and after 64 steps should the parents of a broken file loop.
-    pub fn path_up(&self, address: PciAddress) -> Vec<&PciFunction> {
-        std::iter::successors(self.function(address), |function| {
-            function.parent.and_then(|parent| self.function(parent))
-        })
-        .take(64)
-        .collect()
-    }
 }
 
 facts! {

@@ -133,8 +133,8 @@ impl Nvml {
     pub fn sample(self, index: u32) -> LinkSample {
         let device = self.device(index);
         LinkSample {
-            generation: generation(&device, Device::current_pcie_link_gen).get(),
-            width: lanes(&device, Device::current_pcie_link_width).get(),
+            generation: link_figure(&device, Device::current_pcie_link_gen).get(),
+            width: link_figure(&device, Device::current_pcie_link_width).get(),
             replays: device.read(Device::pcie_replay_counter).get().map(u64::from),
             pcie_errors: pcie_errors(&device).get(),
             throttle_reasons: throttle_reasons(&device).known().cloned().unwrap_or_default(),
@@ -159,11 +159,11 @@ fn read_identity(device: &Opened, gpu: &mut Gpu) {
 }
 
 fn read_pcie(device: &Opened, gpu: &mut Gpu) {
-    gpu.pcie_generation = generation(device, Device::current_pcie_link_gen);
-    gpu.pcie_width = lanes(device, Device::current_pcie_link_width);
-    gpu.pcie_generation_max = generation(device, Device::max_pcie_link_gen);
-    gpu.pcie_width_max = lanes(device, Device::max_pcie_link_width);
-    gpu.pcie_generation_device_max = device.raw(|raw| decode::generation(raw.pcie_generation_device_max()?));
+    gpu.pcie_generation = link_figure(device, Device::current_pcie_link_gen);
+    gpu.pcie_width = link_figure(device, Device::current_pcie_link_width);
+    gpu.pcie_generation_max = link_figure(device, Device::max_pcie_link_gen);
+    gpu.pcie_width_max = link_figure(device, Device::max_pcie_link_width);
+    gpu.pcie_generation_device_max = device.raw(|raw| decode::link_figure(raw.pcie_generation_device_max()?));
     gpu.pcie_replays = device.read(Device::pcie_replay_counter).map(u64::from);
     gpu.pcie_errors = pcie_errors(device);
 }
@@ -209,12 +209,11 @@ fn read_state(device: &Opened, gpu: &mut Gpu) {
     });
 }
 
-fn generation(device: &Opened, call: fn(&Device<'static>) -> Result<u32, NvmlError>) -> Reading<u8> {
-    device.ask(|device| decode::generation(call(device).map_err(error::unknown)?))
-}
-
-fn lanes(device: &Opened, call: fn(&Device<'static>) -> Result<u32, NvmlError>) -> Reading<u8> {
-    device.ask(|device| decode::lanes(call(device).map_err(error::unknown)?))
+fn link_figure<T: TryFrom<u32, Error: std::fmt::Display>>(
+    device: &Opened,
+    call: fn(&Device<'static>) -> Result<u32, NvmlError>,
+) -> Reading<T> {
+    device.ask(|device| decode::link_figure(call(device).map_err(error::unknown)?))
 }
 
 fn throttle_reasons(device: &Opened) -> Reading<Vec<String>> {

@@ -9,7 +9,7 @@ use super::config::{Config, PortType};
 use super::read::{hex, names, number, odd, text};
 use crate::model::reading::{Reading, Unknown};
 use crate::model::snapshot::{Adapter, PciFunction, PciKind};
-use crate::model::units::PciAddress;
+use crate::model::units::{Generation, Lanes, PciAddress};
 
 const NVIDIA: u32 = 0x10de;
 /// Classes of a GPU, without the programming interface: VGA controller and 3D controller.
@@ -182,18 +182,18 @@ impl Sysfs {
 }
 
 /// The PCIe generation of the kernel's speed text: `16.0 GT/s PCIe`, `8 GT/s`.
-fn generation(text: &str) -> Result<u8, Unknown> {
+fn generation(text: &str) -> Result<Generation, Unknown> {
     let (rate, unit) = text.split_once(' ').unwrap_or((text, ""));
-    let generations = [("2.5", 1), ("5", 2), ("8", 3), ("16", 4), ("32", 5), ("64", 6)];
+    let generations = [("2.5", 1_u8), ("5", 2), ("8", 3), ("16", 4), ("32", 5), ("64", 6)];
     let rate = rate.trim_end_matches(".0");
     let generation = generations.iter().find(|(known, _)| unit.starts_with("GT/s") && *known == rate);
-    generation.map(|&(_, generation)| generation).ok_or_else(|| odd(text))
+    generation.and_then(|&(_, generation)| generation.try_into().ok()).ok_or_else(|| odd(text))
 }
 
 /// The lanes of the kernel's width text. 0, 63 and 255 are what broken links and virtual machines
 /// say; no link has them.
-fn width(text: &str) -> Result<u8, Unknown> {
-    text.parse().ok().filter(|lanes| matches!(lanes, 1 | 2 | 4 | 8 | 12 | 16 | 32)).ok_or_else(|| odd(text))
+fn width(text: &str) -> Result<Lanes, Unknown> {
+    text.parse::<u32>().ok().and_then(|lanes| lanes.try_into().ok()).ok_or_else(|| odd(text))
 }
 
 /// The total of an AER counter file.
@@ -336,12 +336,12 @@ mod tests {
             ("7 GT/s", None),
             ("-8 GT/s", None),
         ] {
-            assert_eq!(generation(text).ok(), expected, "{text}");
+            assert_eq!(generation(text).ok().map(Generation::number), expected, "{text}");
         }
         for (text, expected) in
             [("1", Some(1)), ("16", Some(16)), ("0", None), ("63", None), ("255", None), ("", None), ("x16", None)]
         {
-            assert_eq!(width(text).ok(), expected, "{text}");
+            assert_eq!(width(text).ok().map(Lanes::number), expected, "{text}");
         }
         assert_eq!(width("63"), Err(Unknown::Failed("the kernel says '63'".into())));
     }

@@ -9,6 +9,7 @@ use fake_machine::code_in;
 use peerscope::hardware::{GpuGroup, LinkSample, Telemetry, sim};
 use peerscope::model::reading::{Reading, Unknown};
 use peerscope::model::snapshot::{Gpu, GpuPair, Host, NvLink};
+use peerscope::model::units::{Generation, Lanes};
 
 use crate::numbers;
 
@@ -136,7 +137,7 @@ fn last_look(index: u32) -> Option<LinkSample> {
 }
 
 /// Generation and lanes of the link now.
-pub fn pcie_now(device: *mut c_void) -> Result<(u8, u8), u32> {
+pub fn pcie_now(device: *mut c_void) -> Result<(Generation, Lanes), u32> {
     if let Some(sample) = watched(device)? {
         return sample.generation.zip(sample.width).ok_or(code::NOT_SUPPORTED);
     }
