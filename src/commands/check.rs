@@ -13,7 +13,6 @@ use super::progress::Progress;
 use super::{Judging, Observed, select, snapshot, tell, timestamp};
 use crate::cli::{CheckArgs, Cli};
 use crate::diagnose::Ending;
-use crate::discover::Depth;
 use crate::hardware::{DRIVER_START_LIMIT, Machine, Telemetry};
 use crate::journal::{self, Entry, Header, Journal, place};
 use crate::measure::assemble::assemble;
@@ -21,7 +20,7 @@ use crate::measure::watch::{self, Watch};
 use crate::measure::{Outcome, Selection};
 use crate::model::measurement::{CudaDevice, DriverFacts, Measurements, Status};
 use crate::model::report::{Timing, Tool};
-use crate::model::snapshot::Snapshot;
+use crate::model::snapshot::{SlowFact, Snapshot};
 use crate::model::topology::Topology;
 use crate::plan::profile::Profile;
 use crate::plan::{self, Group};
@@ -48,7 +47,7 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, String>
     let start_limit = cli.driver_deadline.unwrap_or(DRIVER_START_LIMIT);
     let worker = Worker::spawn(machine, start_limit);
     let progress = Progress::starting();
-    let (snapshot, telemetry) = snapshot(machine, Depth::Everything, cli.driver_deadline);
+    let (snapshot, telemetry) = snapshot(machine, SlowFact::ALL, cli.driver_deadline);
     let snapshot = match select::select(snapshot, &cli.gpus) {
         Ok(snapshot) => snapshot,
         Err(sentence) => {

@@ -15,6 +15,7 @@ use crate::cli::{Cli, DiagnoseArgs};
 use crate::hardware::Machine;
 use crate::model::measurement::Measurements;
 use crate::model::report::{Report, SCHEMA};
+use crate::topology;
 
 /// Runs it.
 ///
@@ -47,7 +48,9 @@ pub(super) const MOST_GPUS: usize = 144;
 pub fn load(path: &Path) -> Result<Report, String> {
     let name = path.display();
     let text = read(path).map_err(|error| format!("cannot read {name}: {error}"))?;
-    parse(&text).map_err(|error| format!("{name} {error}"))
+    let mut report = parse(&text).map_err(|error| format!("{name} {error}"))?;
+    topology::complete(&mut report);
+    Ok(report)
 }
 
 /// A file that is not endless.

@@ -158,7 +158,7 @@ mod tests {
     static JOURNAL: LazyLock<Vec<u8>> = LazyLock::new(|| {
         let machine = Machine::parse("demo").unwrap();
         let mut snapshot =
-            discover::discover(machine.telemetry(), discover::Depth::Everything, Duration::from_secs(60));
+            discover::discover(machine.telemetry(), crate::model::snapshot::SlowFact::ALL, Duration::from_secs(60));
         snapshot.gpus.truncate(2);
         snapshot.pairs.retain(|pair| pair.source < 2 && pair.destination < 2);
         let driver = machine.driver().unwrap();

@@ -182,8 +182,11 @@ pub trait Telemetry: Send + Sync {
     /// Fills in one group of facts of a GPU; what cannot be read is left with its reason.
     fn read_gpu(&self, group: GpuGroup, gpu: &mut Gpu);
 
-    /// What NVML says of an ordered pair.
+    /// What NVML says of an ordered pair, but for atomics.
     fn read_pair(&self, source: u32, destination: u32) -> GpuPair;
+
+    /// Fills in what NVML says of atomics between a pair.
+    fn read_atomics(&self, pair: &mut GpuPair);
 
     /// What is watched while copies run.
     fn sample(&self, index: u32) -> LinkSample;

@@ -3,13 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
-
-use super::units::PciAddress;
+use super::units::{PciAddress, held_as_text};
 
 /// The id of a node of the graph, unique and stable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NodeId {
     /// A PCI function that is no GPU: `0000:3b:00.0`.
     Pci(PciAddress),
@@ -87,19 +84,7 @@ impl FromStr for NodeId {
     }
 }
 
-impl From<NodeId> for String {
-    fn from(id: NodeId) -> Self {
-        id.to_string()
-    }
-}
-
-impl TryFrom<String> for NodeId {
-    type Error = NotANode;
-
-    fn try_from(text: String) -> Result<Self, NotANode> {
-        text.parse()
-    }
-}
+held_as_text!(NodeId);
 
 #[cfg(test)]
 mod tests {

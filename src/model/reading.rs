@@ -182,16 +182,6 @@ macro_rules! facts {
                     $( $field: $crate::model::reading::Reading::Unknown(why.clone()), )*
                 }
             }
-
-            /// Gives every reading that is unknown for one reason another.
-            #[allow(dead_code, reason = "not every struct is built unread")]
-            pub fn reword(&mut self, from: &$crate::model::reading::Unknown, to: &$crate::model::reading::Unknown) {
-                $(
-                    if self.$field.unknown() == Some(from) {
-                        self.$field = $crate::model::reading::Reading::Unknown(to.clone());
-                    }
-                )*
-            }
         }
 
         const _: () = {

@@ -8,7 +8,7 @@ use super::measurement::PeerAccess;
 use super::node::NodeId;
 use super::pcie::Connection;
 use super::placement::Pair;
-use super::units::{GbPerSecond, PciAddress};
+use super::units::{GbPerSecond, PciAddress, held_as_text};
 
 /// Nodes, links and routes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -213,17 +213,7 @@ impl std::str::FromStr for LinkClass {
     }
 }
 
-impl Serialize for LinkClass {
-    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for LinkClass {
-    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
-    }
-}
+held_as_text!(LinkClass);
 
 /// One hop of a route.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -90,8 +90,7 @@ impl fmt::Display for GbPerSecond {
 }
 
 /// The address of a PCI function: domain, bus, device, function.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PciAddress {
     /// Domain (segment); 32 bits, since virtual domains reach beyond 16.
     pub domain: u32,
@@ -141,19 +140,25 @@ impl FromStr for PciAddress {
     }
 }
 
-impl From<PciAddress> for String {
-    fn from(address: PciAddress) -> Self {
-        address.to_string()
-    }
-}
+/// Lets a report hold a value as the text that it shows and reads.
+macro_rules! held_as_text {
+    ($type:ty) => {
+        impl serde::Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                to.collect_str(self)
+            }
+        }
 
-impl TryFrom<String> for PciAddress {
-    type Error = NotAPciAddress;
-
-    fn try_from(text: String) -> Result<Self, NotAPciAddress> {
-        text.parse()
-    }
+        impl<'de> serde::Deserialize<'de> for $type {
+            fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                <String as serde::Deserialize>::deserialize(from)?.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    };
 }
+pub(crate) use held_as_text;
+
+held_as_text!(PciAddress);
 
 /// Four decimal places, what a report keeps of a figure: a tenth of a megabyte per second, a tenth of
 /// a nanosecond.

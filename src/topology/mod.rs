@@ -21,13 +21,11 @@ pub fn build(snapshot: &Snapshot) -> Topology {
     Topology { pairs: routes::all(snapshot, &graph), ..graph }
 }
 
-/// Draws the graph of a report again whose version did not keep yet what its PCIe links are.
+/// Draws the graph of a report again whose version did not keep yet what its PCIe links are. Its routes stay.
 pub fn complete(report: &mut Report) {
-    if report.topology.gpu_paths.is_empty() && !report.snapshot.gpus.is_empty() {
-        report.topology = build(&report.snapshot);
-        if let Some(measurements) = &report.measurements {
-            report.topology = with_cuda(std::mem::take(&mut report.topology), &measurements.driver);
-        }
+    if report.topology.gpu_paths.is_empty() {
+        let pairs = std::mem::take(&mut report.topology.pairs);
+        report.topology = Topology { pairs, ..graph::draw(&report.snapshot) };
     }
 }
 

@@ -1,12 +1,14 @@
 //! The route of every ordered pair of GPUs: class, hops, and the narrowest hop.
 
-use super::graph::INSIDE_SWITCH;
+use std::collections::BTreeMap;
+
 use super::nvlink::{self, Join};
 use crate::model::measurement::PeerAccess;
 use crate::model::node::NodeId;
 use crate::model::placement::Pair;
 use crate::model::snapshot::{CommonAncestor, Gpu, GpuPair, Snapshot};
 use crate::model::topology::{Hop, Link, LinkClass, LinkKind, NodeKind, PairRoute, Topology};
+use crate::model::units::GbPerSecond;
 
 /// The routes of all ordered pairs, row by row.
 pub fn all(snapshot: &Snapshot, graph: &Topology) -> Vec<PairRoute> {
@@ -16,12 +18,34 @@ pub fn all(snapshot: &Snapshot, graph: &Topology) -> Vec<PairRoute> {
             indices.push(gpu.index);
         }
     }
-    let ends = |pair: Pair| Some((snapshot.gpu(pair.source)?, snapshot.gpu(pair.destination)?));
+    let ends: BTreeMap<u32, End<'_>> =
+        indices.iter().filter_map(|&index| Some((index, End::of(graph, snapshot.gpu(index)?)))).collect();
     let pairs = Pair::ordered(&indices).into_iter();
-    pairs.filter_map(|pair| Some(route(snapshot, graph, pair, ends(pair)?))).collect()
+    pairs
+        .filter_map(|pair| Some(route(snapshot, graph, ends.get(&pair.source)?, ends.get(&pair.destination)?)))
+        .collect()
 }
 
-fn route(snapshot: &Snapshot, graph: &Topology, pair: Pair, ends: (&Gpu, &Gpu)) -> PairRoute {
+/// A GPU at one end of routes.
+struct End<'a> {
+    gpu: &'a Gpu,
+    way_up: Vec<NodeId>,
+    /// Payload rate of the narrowest PCIe link on its way up.
+    staged_gbps: Option<f64>,
+}
+
+impl<'a> End<'a> {
+    fn of(graph: &Topology, gpu: &'a Gpu) -> Self {
+        let way_up = graph.way_up(NodeId::Gpu(gpu.index));
+        let hops = steps(graph, &way_up, |kind| kind != LinkKind::NvLink).unwrap_or_default();
+        let staged_gbps = hops.iter().filter_map(|(hop, _)| Some(hop.capacity_gbps?.0)).reduce(f64::min);
+        Self { gpu, way_up, staged_gbps }
+    }
+}
+
+fn route(snapshot: &Snapshot, graph: &Topology, source: &End<'_>, destination: &End<'_>) -> PairRoute {
+    let ends = (source.gpu, destination.gpu);
+    let pair = Pair { source: ends.0.index, destination: ends.1.index };
     let said = snapshot.pairs.iter().find(|said| said.source == pair.source && said.destination == pair.destination);
     let (from, to) = (NodeId::Gpu(pair.source), NodeId::Gpu(pair.destination));
     let nvlinks = |way: &[NodeId]| steps(graph, way, |kind| kind == LinkKind::NvLink).unwrap_or_default();
@@ -30,20 +54,19 @@ fn route(snapshot: &Snapshot, graph: &Topology, pair: Pair, ends: (&Gpu, &Gpu)) 
         Some(Join::Direct(links)) => (LinkClass::NvLink(links), nvlinks(&[from, to])),
         Some(Join::Switched(links)) => (LinkClass::NvLink(links), nvlinks(&[from, NodeId::NvSwitch, to])),
         None => {
-            let way = pcie_way(graph, from, to);
-            (class_by_nvml(said).unwrap_or_else(|| class_by_tree(graph, &way)), pcie_steps(graph, &way))
+            let hops = pcie_hops(graph, &source.way_up, &destination.way_up);
+            (class_by_nvml(said).unwrap_or_else(|| class_by_tree(graph, &hops)), hops)
         }
     };
     let narrowest = narrowest(&hops);
-    let up = |end| pcie_steps(graph, &graph.way_up(end)).into_iter();
-    let staged = up(from).chain(up(to)).filter_map(|(_, link)| link.capacity_gbps);
+    let staged = source.staged_gbps.into_iter().chain(destination.staged_gbps).reduce(f64::min);
     PairRoute {
         pair,
         class,
         theoretical_gbps: narrowest.and_then(|(hop, _)| hop.capacity_gbps),
         theoretical_source: source_of(snapshot, class, ends, &hops, narrowest),
         bottleneck: narrowest.map(|(hop, link)| describe(graph, hop, link)),
-        staged_theoretical_gbps: staged.min_by(|one, other| one.0.total_cmp(&other.0)),
+        staged_theoretical_gbps: staged.map(GbPerSecond),
         peer_access: PeerAccess {
             nvml_read: said.and_then(|said| said.p2p_read.get()),
             nvml_write: said.and_then(|said| said.p2p_write.get()),
@@ -54,18 +77,13 @@ fn route(snapshot: &Snapshot, graph: &Topology, pair: Pair, ends: (&Gpu, &Gpu)) 
     }
 }
 
-/// The nodes between two over PCIe, both among them: up from one to where both ways meet, or to the memory
-/// of its NUMA node, and down to the other.
-fn pcie_way(graph: &Topology, from: NodeId, to: NodeId) -> Vec<NodeId> {
-    let (mut up, mut down) = (graph.way_up(from), graph.way_up(to));
-    let meeting = up.iter().enumerate().find_map(|(at, id)| Some((at, down.iter().position(|other| other == id)?)));
-    if let Some((above, below)) = meeting {
-        up.truncate(above + 1);
-        down.truncate(below);
-    }
-    down.reverse();
-    up.extend(down);
-    up
+/// The hops between two over PCIe: the way up of one to where it meets that of the other, or to the memory
+/// of its NUMA node, and the other's down. None where there is no such route.
+fn pcie_hops<'a>(graph: &'a Topology, up: &[NodeId], down: &[NodeId]) -> Vec<(Hop, &'a Link)> {
+    let meeting = up.iter().enumerate().find_map(|(at, id)| Some((at + 1, down.iter().position(|other| other == id)?)));
+    let (above, below) = meeting.unwrap_or((up.len(), down.len()));
+    let way: Vec<_> = up.iter().take(above).chain(down.iter().take(below).rev()).copied().collect();
+    steps(graph, &way, |kind| kind != LinkKind::NvLink).unwrap_or_default()
 }
 
 /// Each step of this way with the link that it takes; `None` where there is no such link.
@@ -78,13 +96,9 @@ fn steps<'a>(graph: &'a Topology, way: &[NodeId], wanted: impl Fn(LinkKind) -> b
     way.windows(2).map(|ends| step(ends[0], ends[1])).collect()
 }
 
-fn pcie_steps<'a>(graph: &'a Topology, way: &[NodeId]) -> Vec<(Hop, &'a Link)> {
-    steps(graph, way, |kind| kind != LinkKind::NvLink).unwrap_or_default()
-}
-
 /// How far two nodes of the PCI tree are apart, in nvidia-smi's words.
 pub fn class(graph: &Topology, from: NodeId, to: NodeId) -> LinkClass {
-    class_by_tree(graph, &pcie_way(graph, from, to))
+    class_by_tree(graph, &pcie_hops(graph, &graph.way_up(from), &graph.way_up(to)))
 }
 
 /// The hop of least capacity; speed and width count together, hop by hop.
@@ -113,9 +127,7 @@ fn source_of(
         };
     };
     let mut source = format!("narrowest known hop: {}", link.origin);
-    let is_gap =
-        |link: &Link| link.capacity_gbps.is_none() && link.kind == LinkKind::Pcie && link.label != INSIDE_SWITCH;
-    if hops.iter().any(|(_, link)| is_gap(link)) {
+    if hops.iter().any(|(_, link)| link.pcie.is_some() && link.capacity_gbps.is_none()) {
         source.push_str("; another link of the route has no known rate and may be the narrower one");
     }
     if !matches!(class, LinkClass::NvLink(_)) && snapshot.host.virtual_machine.get() == Some(true) {
@@ -155,9 +167,8 @@ fn class_by_nvml(said: Option<&GpuPair>) -> Option<LinkClass> {
     })
 }
 
-/// The class that the PCI tree shows for this way, in the words of nvidia-smi's legend.
-fn class_by_tree(graph: &Topology, way: &[NodeId]) -> LinkClass {
-    let hops = pcie_steps(graph, way);
+/// The class that the PCI tree shows for these hops, in the words of nvidia-smi's legend.
+fn class_by_tree(graph: &Topology, hops: &[(Hop, &Link)]) -> LinkClass {
     let passed: Vec<_> = hops.iter().skip(1).filter_map(|(hop, _)| graph.node(hop.from)).collect();
     if hops.is_empty() || passed.iter().any(|node| matches!(node.id, NodeId::HiddenRoot | NodeId::Numa(None))) {
         return LinkClass::Unknown;

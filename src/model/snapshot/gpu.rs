@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::nvlink::{Fabric, NvLink};
 use crate::model::reading::facts;
-use crate::model::units::{Bytes, Generation, Lanes, PciAddress, PcieLink};
+use crate::model::units::{Bytes, Generation, Lanes, PciAddress};
 
 facts! {
     /// A GPU as NVML and sysfs describe it.
@@ -84,11 +84,6 @@ impl Gpu {
     /// The name for people: `GPU 3`.
     pub fn label(&self) -> String {
         format!("GPU {}", self.index)
-    }
-
-    /// The PCIe link as NVML reads it now, where both figures are known.
-    pub fn pcie_link(&self) -> Option<PcieLink> {
-        Some(PcieLink { generation: self.pcie_generation.get()?, width: self.pcie_width.get()? })
     }
 }
 

@@ -7,7 +7,7 @@ mod pci;
 
 use serde::{Deserialize, Serialize};
 
-use super::reading::facts;
+use super::reading::{Unknown, facts};
 use super::units::{Bytes, PciAddress};
 
 pub use gpu::{ComputeMode, Gpu, GpuProcess, PcieErrors, RemappedRows};
@@ -33,6 +33,30 @@ pub struct Snapshot {
     pub adapters: Vec<Adapter>,
     /// What could not be read at all, a sentence each.
     pub problems: Vec<String>,
+}
+
+/// Facts that take NVML long to read, so that a command reads them only where it needs them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SlowFact {
+    /// Error counters of the NVLinks: 1 ms for each (H200, driver 580).
+    NvLinkErrors,
+    /// Whether atomics work between a pair: 1.7 ms for each ordered pair, one after the other whatever
+    /// the threads.
+    PeerAtomics,
+}
+
+impl SlowFact {
+    /// All of them.
+    pub const ALL: &[Self] = &[Self::NvLinkErrors, Self::PeerAtomics];
+
+    /// What such a fact is where it was left out.
+    pub fn not_read(self) -> Unknown {
+        let what = match self {
+            Self::NvLinkErrors => "error counters take long",
+            Self::PeerAtomics => "asking about atomics takes long",
+        };
+        Unknown::NotRead(format!("{what}; 'check' reads them"))
+    }
 }
 
 impl Snapshot {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::model::reading::facts;
-use crate::model::units::{Generation, Lanes, PciAddress, PcieLink};
+use crate::model::units::{Generation, Lanes, PciAddress};
 
 facts! {
     /// A PCI function on the way from a device up to its root port.
@@ -48,18 +48,6 @@ facts! {
             /// Whether access control sends peer requests up to the root (request redirect).
             acs_redirect: bool,
         }
-    }
-}
-
-impl PciFunction {
-    /// The link towards the root now, where both figures are known.
-    pub fn link(&self) -> Option<PcieLink> {
-        Some(PcieLink { generation: self.generation.get()?, width: self.width.get()? })
-    }
-
-    /// What this end of that link can do.
-    pub fn link_max(&self) -> Option<PcieLink> {
-        Some(PcieLink { generation: self.generation_max.get()?, width: self.width_max.get()? })
     }
 }
 

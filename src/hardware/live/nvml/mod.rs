@@ -16,7 +16,7 @@ use nvml_wrapper::error::NvmlError;
 use self::raw::{Field, Raw};
 use crate::hardware::{ErrorKind, GpuGroup, HardwareError, LinkSample};
 use crate::model::reading::{Reading, Unknown};
-use crate::model::snapshot::{Gpu, GpuPair, GpuProcess, Host, PcieErrors};
+use crate::model::snapshot::{Gpu, GpuPair, GpuProcess, Host, PcieErrors, SlowFact};
 use crate::model::units::Bytes;
 
 /// Names of the library. The first is what a driver installs; the second is all that some images
@@ -110,7 +110,7 @@ impl Nvml {
         }
     }
 
-    /// What NVML says of an ordered pair.
+    /// What NVML says of an ordered pair, but for atomics.
     pub fn read_pair(self, source: u32, destination: u32) -> GpuPair {
         let (from, to) = (self.device(source), self.device(destination));
         let (from, to) = match (&from.0, &to.0) {
@@ -125,7 +125,15 @@ impl Nvml {
             p2p_read: status(0),
             p2p_write: status(1),
             p2p_nvlink: status(2),
-            p2p_atomics: status(3),
+            p2p_atomics: Reading::Unknown(SlowFact::PeerAtomics.not_read()),
+        }
+    }
+
+    /// Fills in what NVML says of atomics between a pair.
+    pub fn read_atomics(self, pair: &mut GpuPair) {
+        let (from, to) = (self.device(pair.source), self.device(pair.destination));
+        if let (Ok(from), Ok(to)) = (&from.0, &to.0) {
+            pair.p2p_atomics = Raw::new(from).p2p_status(Raw::new(to), 3).and_then(decode::p2p_status).into();
         }
     }
 

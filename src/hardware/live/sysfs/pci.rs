@@ -212,6 +212,7 @@ mod tests {
     use super::super::config::tests::space;
     use super::super::fixture::Fixture;
     use super::*;
+    use crate::model::testing;
 
     fn address(text: &str) -> PciAddress {
         text.parse().unwrap()
@@ -271,9 +272,10 @@ mod tests {
             (gpu.vendor.get(), gpu.device_id.get(), gpu.class.get()),
             (Some(0x10de), Some(0x2335), Some(0x30200))
         );
-        assert_eq!(gpu.link().unwrap().to_string(), "Gen4 x16");
-        assert_eq!(gpu.link_max().unwrap().to_string(), "Gen5 x16");
-        assert_eq!(get(&functions, "0000:81:00.0").link().unwrap().to_string(), "Gen1 x4");
+        assert_eq!((&gpu.generation, &gpu.width), (&testing::generation(4), &testing::lanes(16)));
+        assert_eq!((&gpu.generation_max, &gpu.width_max), (&testing::generation(5), &testing::lanes(16)));
+        let other = get(&functions, "0000:81:00.0");
+        assert_eq!((&other.generation, &other.width), (&testing::generation(1), &testing::lanes(4)));
         assert_eq!(get(&functions, "0000:80:03.0").parent, None);
         assert_eq!(get(&functions, "0000:80:03.0").host_bridge, "pci0000:80");
     }
@@ -355,7 +357,8 @@ mod tests {
         assert_eq!(functions.len(), 1);
         let gpu = &functions[0];
         assert_eq!((gpu.kind, gpu.parent, gpu.host_bridge.as_str()), (PciKind::Endpoint, None, "pci0000:00"));
-        assert_eq!((gpu.link(), gpu.link_max()), (None, None));
+        assert_eq!([gpu.generation.get(), gpu.generation_max.get()], [None; 2]);
+        assert_eq!([gpu.width.get(), gpu.width_max.get()], [None; 2]);
     }
 
     #[test]

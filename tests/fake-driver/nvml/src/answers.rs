@@ -162,7 +162,9 @@ pub fn throttle_reasons(device: *mut c_void) -> Result<Vec<String>, u32> {
 }
 
 pub fn pair(device: *mut c_void, other: *mut c_void) -> Result<GpuPair, u32> {
-    Ok(telemetry()?.read_pair(index(device)?, index(other)?))
+    let mut pair = telemetry()?.read_pair(index(device)?, index(other)?);
+    telemetry()?.read_atomics(&mut pair);
+    Ok(pair)
 }
 
 /// A field value, of a link where `scope` is one.
