@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::hardware::{ErrorKind, GpuGroup, HardwareError, Machine, PciTree, Telemetry};
 use crate::model::reading::{Reading, Unknown};
-use crate::model::snapshot::{Gpu, GpuPair, Host, PciFunction, PciKind, Snapshot};
+use crate::model::snapshot::{Gpu, GpuPair, Host, PciFunction, PciKind, SlowFact, Snapshot};
 
 /// PCI vendor id of NVIDIA.
 const NVIDIA: u16 = 0x10de;
@@ -44,42 +44,32 @@ pub fn open(machine: &Machine, limit: Duration) -> Result<Arc<dyn Telemetry>, Ha
     })
 }
 
-/// How much is read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Depth {
-    /// What the topology is made of. NVML takes 1.7 ms for each question about a pair, one after the
-    /// other whatever the threads, and 1 ms for each error counter of an NVLink (H200, driver 580):
-    /// error counters and states are left out, and a pair is asked about once for both directions.
-    Structure,
-    /// Everything.
-    Everything,
+/// The slow facts that rules judge machines by where nothing was measured: what `topo` reads beyond those
+/// that take no time, so that its text and its report for keeping never conclude differently.
+pub const JUDGED: &[SlowFact] = &[];
+
+/// The groups of a GPU's facts that are read with these slow ones.
+fn groups(slow: &[SlowFact]) -> Vec<GpuGroup> {
+    let wanted = |group: &GpuGroup| *group != GpuGroup::LinkErrors || slow.contains(&SlowFact::NvLinkErrors);
+    GpuGroup::ALL.into_iter().filter(wanted).collect()
 }
 
-impl Depth {
-    const fn groups(self) -> &'static [GpuGroup] {
-        match self {
-            Self::Structure => &[GpuGroup::Identity, GpuGroup::Pcie, GpuGroup::NvLink],
-            Self::Everything => &GpuGroup::ALL,
-        }
-    }
-}
-
-/// Reads what the telemetry has, for at most about `limit`.
+/// Reads what the telemetry has, with these of the slow facts, for at most about `limit`.
 ///
 /// GPUs come by index, pairs row by row. What was not read in time is unknown with that reason,
 /// and `problems` says which calls did not answer.
-pub fn discover(telemetry: Arc<dyn Telemetry>, depth: Depth, limit: Duration) -> Snapshot {
+pub fn discover(telemetry: Arc<dyn Telemetry>, slow: &'static [SlowFact], limit: Duration) -> Snapshot {
     let deadline = Instant::now() + limit;
     let no_answer = format!("no answer within {}", seconds(limit));
     let pending = Unknown::Failed(no_answer.clone());
     let (answers, inbox) = mpsc::channel();
     let mut collected = Collected::default();
-    collected.problems.extend(start_all(telemetry, depth, &answers, &pending));
+    collected.problems.extend(start_all(telemetry, slow, &answers, &pending));
     // Now only threads hold an end: the channel closes when the last of them is done.
     drop(answers);
     let in_time = collected.receive(&inbox, deadline);
     let missing = if in_time { "the thread that reads it broke off".to_owned() } else { no_answer };
-    collected.into_snapshot(depth, &pending, &missing)
+    collected.into_snapshot(slow, &pending, &missing)
 }
 
 /// The snapshot of a machine whose telemetry does not open: nothing is known, for this reason.
@@ -108,7 +98,12 @@ enum Answer {
 
 /// Starts the threads; those of GPUs are started by the one that counts them. What could not be
 /// started is handed back.
-fn start_all(telemetry: Arc<dyn Telemetry>, depth: Depth, answers: &Sender<Answer>, pending: &Unknown) -> Vec<String> {
+fn start_all(
+    telemetry: Arc<dyn Telemetry>,
+    slow: &'static [SlowFact],
+    answers: &Sender<Answer>,
+    pending: &Unknown,
+) -> Vec<String> {
     let (host, host_answers) = (Arc::clone(&telemetry), answers.clone());
     let (tree, tree_answers) = (Arc::clone(&telemetry), answers.clone());
     let (count_answers, count_pending) = (answers.clone(), pending.clone());
@@ -119,14 +114,14 @@ fn start_all(telemetry: Arc<dyn Telemetry>, depth: Depth, answers: &Sender<Answe
         start("pci", move || {
             let _ = tree_answers.send(Answer::Tree(tree.pci_tree()));
         }),
-        start("gpus", move || start_gpus(&telemetry, depth, &count_answers, &count_pending)),
+        start("gpus", move || start_gpus(&telemetry, slow, &count_answers, &count_pending)),
     ];
     started.into_iter().filter_map(Result::err).collect()
 }
 
 /// Counts the GPUs and starts two threads for each: one for its facts, one for its row of pairs,
 /// so that neither waits for the other.
-fn start_gpus(telemetry: &Arc<dyn Telemetry>, depth: Depth, answers: &Sender<Answer>, pending: &Unknown) {
+fn start_gpus(telemetry: &Arc<dyn Telemetry>, slow: &'static [SlowFact], answers: &Sender<Answer>, pending: &Unknown) {
     let count = telemetry.gpu_count();
     let gpus = count.as_ref().map_or(0, |count| *count);
     // Nobody listens any more when the deadline has passed, here and below.
@@ -134,12 +129,12 @@ fn start_gpus(telemetry: &Arc<dyn Telemetry>, depth: Depth, answers: &Sender<Ans
         return;
     }
     for index in 0..gpus {
-        let (gpu, pending) = (Gpu::unread(index, pending), pending.clone());
+        let gpu = Gpu::unread(index, pending);
         let (facts, facts_answers) = (Arc::clone(telemetry), answers.clone());
         let (row, row_answers) = (Arc::clone(telemetry), answers.clone());
         for started in [
-            start(&format!("gpu{index}"), move || read_gpu(&*facts, depth, gpu, &pending, &facts_answers)),
-            start(&format!("pairs{index}"), move || read_row(&*row, depth, index, gpus, &row_answers)),
+            start(&format!("gpu{index}"), move || read_gpu(&*facts, slow, gpu, &facts_answers)),
+            start(&format!("pairs{index}"), move || read_row(&*row, slow, index, gpus, &row_answers)),
         ] {
             if let Err(problem) = started {
                 let _ = answers.send(Answer::Problem(problem));
@@ -148,27 +143,22 @@ fn start_gpus(telemetry: &Arc<dyn Telemetry>, depth: Depth, answers: &Sender<Ans
     }
 }
 
-fn read_gpu(telemetry: &dyn Telemetry, depth: Depth, mut gpu: Gpu, pending: &Unknown, answers: &Sender<Answer>) {
-    for (&group, done) in depth.groups().iter().zip(1..) {
+fn read_gpu(telemetry: &dyn Telemetry, slow: &[SlowFact], mut gpu: Gpu, answers: &Sender<Answer>) {
+    for (group, done) in groups(slow).into_iter().zip(1..) {
         telemetry.read_gpu(group, &mut gpu);
-        if depth == Depth::Structure && done == depth.groups().len() {
-            gpu.reword(pending, &Unknown::NotRead("the topology does not need it; 'check' reads it".into()));
-        }
         if answers.send(Answer::Gpu(Box::new(gpu.clone()), done)).is_err() {
             return;
         }
     }
 }
 
-fn read_row(telemetry: &dyn Telemetry, depth: Depth, source: u32, gpus: u32, answers: &Sender<Answer>) {
-    let first = if depth == Depth::Structure { source } else { 0 };
-    for destination in (first..gpus).filter(|destination| *destination != source) {
-        let pair = telemetry.read_pair(source, destination);
-        let mirrored = GpuPair { source: destination, destination: source, ..pair.clone() };
-        if answers.send(Answer::Pair(pair)).is_err() {
-            return;
+fn read_row(telemetry: &dyn Telemetry, slow: &'static [SlowFact], source: u32, gpus: u32, answers: &Sender<Answer>) {
+    for destination in (0..gpus).filter(|destination| *destination != source) {
+        let mut pair = telemetry.read_pair(source, destination);
+        if slow.contains(&SlowFact::PeerAtomics) {
+            telemetry.read_atomics(&mut pair);
         }
-        if depth == Depth::Structure && answers.send(Answer::Pair(mirrored)).is_err() {
+        if answers.send(Answer::Pair(pair)).is_err() {
             return;
         }
     }
@@ -213,7 +203,7 @@ impl Collected {
 
     /// Puts everything in order. `missing` says in `problems` what became of what did not come;
     /// its readings are `pending`.
-    fn into_snapshot(mut self, depth: Depth, pending: &Unknown, missing: &str) -> Snapshot {
+    fn into_snapshot(mut self, slow: &'static [SlowFact], pending: &Unknown, missing: &str) -> Snapshot {
         let mut problems = self.problems;
         let host = self.host.unwrap_or_else(|| {
             problems.push(format!("the host's facts: {missing}"));
@@ -240,7 +230,7 @@ impl Collected {
         let mut gpus = Vec::new();
         for index in 0..count {
             let (gpu, done) = self.gpus.remove(&index).unwrap_or_else(|| (Box::new(Gpu::unread(index, pending)), 0));
-            problems.extend(problem_of(&gpu, depth.groups().get(done..).unwrap_or_default(), missing));
+            problems.extend(problem_of(&gpu, groups(slow).get(done..).unwrap_or_default(), missing));
             gpus.push(*gpu);
         }
         let mut pairs = Vec::new();

@@ -12,13 +12,12 @@ use super::progress::Progress;
 use super::{Judging, Observed, select, snapshot, tell, timestamp};
 use crate::cli::{CheckArgs, Cli};
 use crate::diagnose::Ending;
-use crate::discover::Depth;
 use crate::hardware::{DRIVER_START_LIMIT, LinkSample, Machine, Telemetry};
 use crate::measure::watch::Watch;
 use crate::measure::{Outcome, Selection};
 use crate::model::measurement::{CudaDevice, DriverFacts, Status};
 use crate::model::report::{Timing, Tool};
-use crate::model::snapshot::Snapshot;
+use crate::model::snapshot::{SlowFact, Snapshot};
 use crate::plan::profile::Profile;
 use crate::plan::{self, Group};
 use crate::recording::{self, Event, Header, Journal, Recorded, Recorder, place};
@@ -45,7 +44,7 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, String>
     let start_limit = cli.driver_deadline.unwrap_or(DRIVER_START_LIMIT);
     let worker = Worker::spawn(machine, start_limit);
     let progress = Progress::starting();
-    let (snapshot, telemetry) = snapshot(machine, Depth::Everything, cli.driver_deadline);
+    let (snapshot, telemetry) = snapshot(machine, SlowFact::ALL, cli.driver_deadline);
     let snapshot = match select::select(snapshot, &cli.gpus) {
         Ok(snapshot) => snapshot,
         Err(sentence) => {

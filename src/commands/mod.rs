@@ -22,11 +22,11 @@ use time::format_description::well_known::Rfc3339;
 use crate::cli::{Cli, Command, FailOn, ReportArgs};
 use crate::diagnose::expectations::Expectations;
 use crate::diagnose::{Ending, Evidence, Settings, Terms, expected};
-use crate::discover::{self, Depth};
+use crate::discover;
 use crate::hardware::{DRIVER_START_LIMIT, Machine, Telemetry};
 use crate::model::measurement::Measurements;
 use crate::model::report::{Report, SCHEMA, Timing, Tool, Verdict};
-use crate::model::snapshot::Snapshot;
+use crate::model::snapshot::{SlowFact, Snapshot};
 use crate::model::topology::Topology;
 use crate::recording::Recorded;
 use crate::report::escape::{acts, clean};
@@ -195,10 +195,14 @@ fn timestamp() -> String {
 
 /// Facts of the machine, and the telemetry to watch it further with. A machine without NVML gives
 /// a snapshot without GPUs that says why.
-fn snapshot(machine: &Machine, depth: Depth, limit: Option<Duration>) -> (Snapshot, Option<Arc<dyn Telemetry>>) {
+fn snapshot(
+    machine: &Machine,
+    slow: &'static [SlowFact],
+    limit: Option<Duration>,
+) -> (Snapshot, Option<Arc<dyn Telemetry>>) {
     let limit = limit.unwrap_or(DISCOVERY_LIMIT);
     match discover::open(machine, limit) {
-        Ok(telemetry) => (discover::discover(Arc::clone(&telemetry), depth, limit), Some(telemetry)),
+        Ok(telemetry) => (discover::discover(Arc::clone(&telemetry), slow, limit), Some(telemetry)),
         Err(error) => (discover::without_telemetry(&error), None),
     }
 }

@@ -5,9 +5,10 @@ use std::time::Instant;
 use super::output::{self, Files};
 use super::{Judging, Observed, select, snapshot, timestamp};
 use crate::cli::{Cli, FailOn, TopoArgs, TopoFormat};
-use crate::discover::Depth;
+use crate::discover;
 use crate::hardware::Machine;
 use crate::model::report::Timing;
+use crate::model::snapshot::SlowFact;
 use crate::report::Format;
 use crate::topology;
 
@@ -23,8 +24,8 @@ pub fn run(cli: &Cli, machine: &Machine, args: &TopoArgs) -> Result<u8, String> 
     let started_at = timestamp();
     // A person waits for the text; a file or JSON is for keeping, and has everything.
     let kept = args.verbose || !matches!(args.format, TopoFormat::Text | TopoFormat::Dot) || !args.output.is_empty();
-    let depth = if kept { Depth::Everything } else { Depth::Structure };
-    let (snapshot, _) = snapshot(machine, depth, cli.driver_deadline);
+    let slow = if kept { SlowFact::ALL } else { discover::JUDGED };
+    let (snapshot, _) = snapshot(machine, slow, cli.driver_deadline);
     let snapshot = select::select(snapshot, &cli.gpus)?;
     let discover = started.elapsed().as_secs_f64();
     let topology = topology::build(&snapshot);

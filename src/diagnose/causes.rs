@@ -13,7 +13,6 @@ use super::suspects::{self, over_pcie};
 use crate::model::finding::{Finding, Subject};
 use crate::model::placement::{Pair, Path};
 use crate::model::units::GbPerSecond;
-use crate::topology::pcie;
 
 /// How a cause explains pairs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -380,9 +379,8 @@ fn gpus_of(cause: &Finding, evidence: &Evidence<'_>) -> BTreeSet<u32> {
     match &cause.subject {
         Subject::Gpu { index } | Subject::Link { index, .. } => [*index].into(),
         Subject::PcieLink { address } => {
-            let links = pcie::links(evidence.snapshot);
-            let shared = links.into_iter().find(|(link, _)| link.below == Some(*address));
-            shared.map(|(_, gpus)| gpus.into_iter().collect()).unwrap_or_default()
+            let shared = evidence.topology.pcie_links().find(|link| link.below == Some(*address));
+            shared.map(|link| link.gpus.iter().copied().collect()).unwrap_or_default()
         }
         Subject::Machine | Subject::Pair(_) => BTreeSet::new(),
     }

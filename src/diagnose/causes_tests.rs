@@ -4,9 +4,11 @@ use super::testing::{cell, findings, is, measured, only, touches};
 use crate::model::finding::Severity;
 use crate::model::measurement::{CudaDevice, LinkUnderLoad, Measurements, NvLinkErrorsAdded};
 use crate::model::placement::{Pair, Path};
-use crate::model::reading::{Reading, Unknown};
+use crate::model::reading::Unknown;
 use crate::model::snapshot::Gpu;
-use crate::model::testing::{function_mut, h200_vm, nvlink_bridge, two_sockets, two_sockets_with_narrow_gpu};
+use crate::model::testing::{
+    function_mut, generation, h200_vm, lanes, nvlink_bridge, two_sockets, two_sockets_with_narrow_gpu,
+};
 use crate::model::units::GbPerSecond;
 
 fn set(measurements: &mut Measurements, gbps: f64, which: impl Fn(&crate::model::measurement::PeerBandwidth) -> bool) {
@@ -65,9 +67,9 @@ fn an_effect_with_a_pair_elsewhere_stays() {
 fn a_narrow_slot_does_not_explain_slow_nvlinks() {
     let mut machine = nvlink_bridge();
     for address in ["0000:03:00.0", "0000:02:00.0"] {
-        function_mut(&mut machine, address).width = Reading::Known(4);
+        function_mut(&mut machine, address).width = lanes(4);
     }
-    machine.gpus[0].pcie_width = Reading::Known(4);
+    machine.gpus[0].pcie_width = lanes(4);
     let mut measurements = measured(&machine, 0.9);
     set(&mut measurements, 20.0, |cell| is(cell, 0, 1) || is(cell, 1, 0));
     let found = findings(&machine, Some(&measurements));
@@ -78,7 +80,7 @@ fn a_narrow_slot_does_not_explain_slow_nvlinks() {
 #[test]
 fn copies_between_two_gpus_below_a_narrow_uplink_do_not_pass_it() {
     let mut machine = two_sockets();
-    function_mut(&mut machine, "0000:01:00.0").generation = Reading::Known(3);
+    function_mut(&mut machine, "0000:01:00.0").generation = generation(3);
     let mut measurements = measured(&machine, 0.85);
     set(&mut measurements, 13.0, |cell| is(cell, 0, 1) || is(cell, 1, 0));
     let found = findings(&machine, Some(&measurements));

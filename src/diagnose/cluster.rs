@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use super::words;
 use crate::model::finding::Subject;
+use crate::model::node::NodeId;
 use crate::model::placement::Pair;
 use crate::model::snapshot::Snapshot;
 use crate::model::topology::Topology;
-use crate::model::units::PciAddress;
 use crate::topology::is_inside_switch;
 
 /// Share of all pairs, per cent, that may be good where the whole machine is bad: pairs that just
@@ -27,7 +27,7 @@ pub enum Common {
     /// Links of the routes that all of them pass and no good pair does, by the ids of their ends,
     /// in the direction in which the bad pairs pass them. More than one where the pairs cannot tell
     /// them apart.
-    Links(Vec<(String, String)>),
+    Links(Vec<(NodeId, NodeId)>),
     /// Nothing: one pair by itself.
     OnePair,
 }
@@ -49,10 +49,7 @@ impl Group {
             (Common::OnePair, Some(&pair)) => Subject::Pair(pair),
             (Common::Links(links), _) => match links.as_slice() {
                 // Buses are numbered on the way down, so the higher address is the lower end.
-                [(from, to)] => match (from.parse::<PciAddress>(), to.parse::<PciAddress>()) {
-                    (Ok(from), Ok(to)) => Subject::PcieLink { address: from.max(to) },
-                    _ => Subject::Machine,
-                },
+                [(NodeId::Pci(from), NodeId::Pci(to))] => Subject::PcieLink { address: *from.max(to) },
                 _ => Subject::Machine,
             },
             _ => Subject::Machine,
@@ -77,7 +74,7 @@ impl Group {
                 let both = self.pairs.iter().any(|pair| self.pairs.contains(&pair.reversed()));
                 let arrow = if both { "–" } else { "→" };
                 let names: Vec<_> =
-                    links.iter().map(|(from, to)| format!("{} {arrow} {}", end(from), end(to))).collect();
+                    links.iter().map(|&(from, to)| format!("{} {arrow} {}", end(from), end(to))).collect();
                 format!("over {} ({})", names.join(" or "), words::pairs(&self.pairs))
             }
             Common::OnePair => match self.pairs.as_slice() {
@@ -103,10 +100,10 @@ impl Group {
 }
 
 /// The end of a link for people: `NUMA node 0` for `numa0`.
-fn end(id: &str) -> String {
-    match id.strip_prefix("numa").filter(|node| node.chars().all(|c| c.is_ascii_digit())) {
-        Some(node) => format!("NUMA node {node}"),
-        None => id.to_owned(),
+fn end(id: NodeId) -> String {
+    match id {
+        NodeId::Numa(Some(node)) => format!("NUMA node {node}"),
+        id => id.to_string(),
     }
 }
 
@@ -172,16 +169,16 @@ fn candidates(seen: &BTreeSet<Pair>, topology: &Topology) -> Vec<Candidate> {
             candidates.push(Candidate { common: common(), members, one_way: true });
         }
     }
-    let mut links: BTreeMap<(String, String), BTreeSet<Pair>> = BTreeMap::new();
+    let mut links: BTreeMap<(NodeId, NodeId), BTreeSet<Pair>> = BTreeMap::new();
     for &pair in seen {
         for link in links_between(topology, pair) {
             links.entry(link).or_default().insert(pair);
         }
     }
-    for ((from, to), members) in &links {
-        if let Some(back) = links.get(&(to.clone(), from.clone())).filter(|_| from < to) {
+    for (&(from, to), members) in &links {
+        if let Some(back) = links.get(&(to, from)).filter(|_| from < to) {
             let members = members.union(back).copied().collect();
-            let common = Common::Links(vec![(from.clone(), to.clone())]);
+            let common = Common::Links(vec![(from, to)]);
             candidates.push(Candidate { common, members, one_way: false });
         }
     }
@@ -196,11 +193,10 @@ fn candidates(seen: &BTreeSet<Pair>, topology: &Topology) -> Vec<Candidate> {
 
 /// The links of a pair's route that are nobody's own, those that touch no GPU, as the pair passes
 /// them.
-fn links_between(topology: &Topology, pair: Pair) -> Vec<(String, String)> {
+fn links_between(topology: &Topology, pair: Pair) -> Vec<(NodeId, NodeId)> {
     let Some(route) = topology.route(pair) else { return Vec::new() };
-    let of_gpu = |id: &str| id.starts_with("gpu");
-    let hops = route.hops.iter().filter(|hop| !of_gpu(&hop.from) && !of_gpu(&hop.to) && !is_inside_switch(hop));
-    hops.map(|hop| (hop.from.clone(), hop.to.clone())).collect()
+    let hops = route.hops.iter().filter(|hop| !hop.from.is_gpu() && !hop.to.is_gpu() && !is_inside_switch(hop));
+    hops.map(|hop| (hop.from, hop.to)).collect()
 }
 
 /// What explains most of what is left: all of whose pairs are bad, of one direction each, or of both
@@ -230,10 +226,10 @@ fn all_affected(
         match &mut best {
             Some((Common::Links(links), other, known)) if *other == covered && *known == (score, narrow) => {
                 if let Common::Links(more) = common {
-                    let known = |(from, to): &(String, String)| {
+                    let known = |(from, to): &(NodeId, NodeId)| {
                         links.iter().any(|(one, other)| (one, other) == (from, to) || (one, other) == (to, from))
                     };
-                    let news: Vec<_> = more.iter().filter(|link| !known(link)).cloned().collect();
+                    let news: Vec<_> = more.iter().filter(|link| !known(link)).copied().collect();
                     links.extend(news);
                 }
             }
@@ -248,8 +244,10 @@ fn all_affected(
 /// can touch it, and the link below it stands there.
 fn nameable(common: Common) -> Common {
     let Common::Links(links) = common else { return common };
-    let in_processor = |(from, to): &(String, String)| [from, to].iter().any(|id| id.starts_with("pci"));
-    let outside: Vec<_> = links.iter().filter(|link| !in_processor(link)).cloned().collect();
+    let in_processor = |(from, to): &(NodeId, NodeId)| {
+        [from, to].iter().any(|id| matches!(id, NodeId::HostBridge(..) | NodeId::HiddenRoot))
+    };
+    let outside: Vec<_> = links.iter().filter(|link| !in_processor(link)).copied().collect();
     Common::Links(if outside.is_empty() { links } else { outside })
 }
 
@@ -272,6 +270,10 @@ mod tests {
     use super::*;
     use crate::model::testing::{h200_vm, two_sockets};
     use crate::topology::build;
+
+    fn link(from: &str, to: &str) -> (NodeId, NodeId) {
+        (from.parse().unwrap(), to.parse().unwrap())
+    }
 
     fn bad(pairs: &[(u32, u32)]) -> Vec<Pair> {
         pairs.iter().map(|&(source, destination)| Pair { source, destination }).collect()
@@ -312,8 +314,8 @@ mod tests {
     fn pairs_that_share_an_uplink_are_that_uplink() {
         let found = commons(&build(&two_sockets()), 4, &[(0, 2), (0, 3), (1, 2), (1, 3)]);
         let [Common::Links(links)] = found.as_slice() else { panic!("{found:?}") };
-        assert!(links.contains(&("0000:01:00.0".into(), "0000:00:01.0".into())), "as the pairs pass it: {links:?}");
-        assert!(links.contains(&("numa0".into(), "numa1".into())));
+        assert!(links.contains(&link("0000:01:00.0", "0000:00:01.0")), "as the pairs pass it: {links:?}");
+        assert!(links.contains(&link("numa0", "numa1")));
 
         // One switch of two below each socket: its uplink, in one direction, and the crossing apart.
         let machine = two_switches_each();
@@ -321,14 +323,14 @@ mod tests {
         let out_of: Vec<_> = [0, 1].iter().flat_map(|&gpu| (2..8).map(move |other| (gpu, other))).collect();
         let found = groups_of(&topology, 8, &out_of);
         let [group] = found.as_slice() else { panic!("{found:?}") };
-        assert_eq!(group.common, Common::Links(vec![("0000:01:00.0".into(), "0000:00:01.0".into())]));
+        assert_eq!(group.common, Common::Links(vec![link("0000:01:00.0", "0000:00:01.0")]));
         assert!(group.place(&machine).contains("0000:01:00.0 → 0000:00:01.0"), "{}", group.place(&machine));
         let crossing: Vec<_> =
             (0..4).flat_map(|gpu| (4..8).flat_map(move |other| [(gpu, other), (other, gpu)])).collect();
         let found = groups_of(&topology, 8, &crossing);
         let [group] = found.as_slice() else { panic!("{found:?}") };
         let Common::Links(links) = &group.common else { panic!("{group:?}") };
-        assert!(links.contains(&("numa0".into(), "numa1".into())), "{links:?}");
+        assert!(links.contains(&link("numa0", "numa1")), "{links:?}");
         assert!(group.place(&machine).contains("NUMA node 0 – NUMA node 1"), "{}", group.place(&machine));
     }
 

@@ -162,7 +162,9 @@ impl Expectations {
             pcie: Pcie {
                 generation: to_u8(common(gpus.iter().map(|gpu| generation(gpu.index).map(u32::from)).collect())),
                 width: to_u8(common(
-                    gpus.iter().map(|gpu| width(gpu.index).or(gpu.pcie_width.get()).map(u32::from)).collect(),
+                    gpus.iter()
+                        .map(|gpu| width(gpu.index).map(u32::from).or(gpu.pcie_width.get().map(u32::from)))
+                        .collect(),
                 )),
             },
             nvlink: NvLink { links: common(gpus.iter().map(active).collect()).filter(|links| *links > 0) },

@@ -9,9 +9,10 @@ use super::coverage;
 use super::rule::Evidence;
 pub use super::suspects::over_nvlink;
 use crate::model::measurement::{LinkUnderLoad, PeerBandwidth};
+use crate::model::node::NodeId;
+use crate::model::pcie::Connection;
 use crate::model::placement::{Pair, Path};
-use crate::model::units::PciAddress;
-use crate::topology::pcie::{self, Connection};
+use crate::model::snapshot::PciFunction;
 
 /// Whether something was copied over the PCIe link of this GPU: copies over NVLink leave it idle,
 /// and an idle link may lower its generation.
@@ -26,14 +27,13 @@ pub fn used_pcie(evidence: &Evidence<'_>, gpu: u32) -> bool {
 /// The figures that pairs are judged by whose copies passed a link: direct ones whose route has it,
 /// staged ones of the GPUs below it.
 pub fn over<'a>(evidence: &Evidence<'a>, link: &Connection, gpus: &[u32]) -> Vec<&'a PeerBandwidth> {
-    let id = |address: Option<PciAddress>| address.map(|address| address.to_string());
-    let (below, port) = (id(link.below), id(link.port));
+    let (below, port) = (link.below.map(NodeId::Pci), link.port.map(NodeId::Pci));
     let on_route = |pair: Pair| match link.gpu {
         Some(gpu) => !over_nvlink(evidence, pair) && (pair.source == gpu || pair.destination == gpu),
         None => evidence.topology.route(pair).is_some_and(|route| {
             route.hops.iter().any(|hop| {
-                let ends = [Some(hop.from.as_str()), Some(hop.to.as_str())];
-                below.is_some() && ends.contains(&below.as_deref()) && ends.contains(&port.as_deref())
+                let ends = [Some(hop.from), Some(hop.to)];
+                below.is_some() && ends.contains(&below) && ends.contains(&port)
             })
         }),
     };
@@ -75,14 +75,16 @@ pub fn rates(cells: &[&PeerBandwidth]) -> [Value; 3] {
     [if pairs.is_empty() { Value::Null } else { json!(pairs) }, json!(lowest), json!(highest)]
 }
 
+/// The facts of the PCI functions above this GPU, that at the root first.
+pub fn functions_above<'a>(evidence: &Evidence<'a>, gpu: u32) -> Vec<&'a PciFunction> {
+    let nodes = evidence.topology.gpu_path(gpu).iter();
+    let addresses = nodes.filter_map(|node| if let NodeId::Pci(address) = node { Some(*address) } else { None });
+    addresses.filter_map(|address| evidence.snapshot.function(address)).collect()
+}
+
 /// The readings of a GPU's link while copies ran.
 pub fn watched<'a>(evidence: &Evidence<'a>, gpu: u32) -> Option<&'a LinkUnderLoad> {
     evidence.measurements?.links.iter().find(|link| link.index == gpu)
-}
-
-/// The link of this GPU.
-pub fn of_gpu(evidence: &Evidence<'_>, gpu: u32) -> Option<Connection> {
-    pcie::links(evidence.snapshot).into_iter().map(|(link, _)| link).find(|link| link.gpu == Some(gpu))
 }
 
 /// A rate to one decimal place.

@@ -4,12 +4,11 @@
 use std::collections::BTreeSet;
 
 use super::rule::Evidence;
-use super::words;
+use super::{links, words};
 use crate::model::finding::Suspect;
 use crate::model::placement::Pair;
 use crate::model::snapshot::Gpu;
 use crate::model::topology::LinkClass;
-use crate::topology::pcie;
 
 /// How the suspect IOMMU begins.
 pub const IOMMU: &str = "the IOMMU translates device addresses";
@@ -48,11 +47,9 @@ pub fn busy(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<u32> {
 /// The bridges above these GPUs that send peer requests up to the root.
 pub fn redirecting_ports(evidence: &Evidence<'_>, gpus: &BTreeSet<u32>) -> Vec<String> {
     let mut ports = BTreeSet::new();
-    for address in gpus.iter().filter_map(|gpu| evidence.snapshot.gpu(*gpu)?.pci.get()) {
-        let way = pcie::chain(evidence.snapshot, address);
-        ports.extend(
-            way.iter().filter(|port| port.acs_redirect.get() == Some(true)).map(|port| port.address.to_string()),
-        );
+    for gpu in gpus {
+        let above = links::functions_above(evidence, *gpu).into_iter();
+        ports.extend(above.filter(|port| port.acs_redirect.get() == Some(true)).map(|port| port.address.to_string()));
     }
     ports.into_iter().collect()
 }

@@ -9,7 +9,8 @@ use crate::model::reading::{Reading, Unknown};
 use crate::model::report::Conclusion;
 use crate::model::snapshot::{FabricState, Gpu, P2pStatus, Snapshot};
 use crate::model::testing::{
-    all_pairs, empty, function_mut, h200_vm, nvlink_bridge, pci, two_sockets, two_sockets_with_narrow_gpu,
+    all_pairs, empty, function_mut, generation, h200_vm, lanes, nvlink_bridge, pci, two_sockets,
+    two_sockets_with_narrow_gpu,
 };
 use crate::model::units::{Bytes, GIB, GbPerSecond};
 
@@ -251,14 +252,14 @@ fn a_narrow_link_is_named_with_its_slot_and_its_cost() {
 
     // A port that can do no more is no fault.
     let mut by_design = machine;
-    function_mut(&mut by_design, "0000:82:01.0").width_max = Reading::Known(4);
+    function_mut(&mut by_design, "0000:82:01.0").width_max = lanes(4);
     only(&findings(&by_design, None), "pcie-narrow-by-design", Severity::Info);
 }
 
 #[test]
 fn a_narrow_uplink_is_one_finding_for_all_who_share_it() {
     let mut machine = two_sockets();
-    function_mut(&mut machine, "0000:01:00.0").generation = Reading::Known(3);
+    function_mut(&mut machine, "0000:01:00.0").generation = generation(3);
     let found = only(&findings(&machine, None), "pcie-narrow", Severity::Error);
     assert_eq!(found.subject, Subject::PcieLink { address: pci("0000:01:00.0") });
     assert!(found.location.contains("0000:01:00.0, below 0000:00:01.0"), "{}", found.location);

@@ -3,6 +3,7 @@ use std::sync::Mutex;
 use super::*;
 use crate::hardware::LinkSample;
 use crate::model::snapshot::P2pStatus;
+use crate::model::testing::lanes;
 
 /// Where a fake machine gets stuck.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,6 +14,7 @@ enum Stuck {
     Count,
     Gpu(u32, GpuGroup),
     Pair(u32, u32),
+    Atomics,
 }
 
 struct Fake {
@@ -50,7 +52,7 @@ impl Telemetry for Fake {
         self.pass(Stuck::Gpu(gpu.index, group));
         match group {
             GpuGroup::Identity => gpu.uuid = Reading::Known(format!("GPU-{}", gpu.index)),
-            GpuGroup::Pcie => gpu.pcie_width = Reading::Known(16),
+            GpuGroup::Pcie => gpu.pcie_width = lanes(16),
             GpuGroup::NvLink => gpu.nvlinks = Reading::Known(Vec::new()),
             GpuGroup::State => gpu.mig = Reading::Known(false),
             GpuGroup::LinkErrors => {}
@@ -62,6 +64,10 @@ impl Telemetry for Fake {
         let mut pair = GpuPair::unread(source, destination, &Unknown::Unsupported);
         pair.p2p_read = Reading::Known(P2pStatus::Ok);
         pair
+    }
+
+    fn read_atomics(&self, _pair: &mut GpuPair) {
+        self.pass(Stuck::Atomics);
     }
 
     fn sample(&self, _index: u32) -> LinkSample {
@@ -76,7 +82,7 @@ const LATE: &str = "no answer within 1 s";
 fn snapshot(gpus: u32, stuck: Stuck) -> Snapshot {
     let gate = Arc::new(Mutex::new(()));
     let _stuck = gate.lock().unwrap();
-    discover(Arc::new(Fake { gpus: Ok(gpus), stuck, gate: Arc::clone(&gate) }), Depth::Everything, LIMIT)
+    discover(Arc::new(Fake { gpus: Ok(gpus), stuck, gate: Arc::clone(&gate) }), SlowFact::ALL, LIMIT)
 }
 
 fn late<T>() -> Reading<T> {
@@ -88,7 +94,7 @@ fn a_healthy_machine_is_read_in_order_and_without_waiting() {
     let start = Instant::now();
     let snapshot = discover(
         Arc::new(Fake { gpus: Ok(8), stuck: Stuck::Nowhere, gate: Arc::default() }),
-        Depth::Everything,
+        SlowFact::ALL,
         Duration::from_secs(60),
     );
     assert!(start.elapsed() < Duration::from_secs(30));
@@ -101,16 +107,15 @@ fn a_healthy_machine_is_read_in_order_and_without_waiting() {
 }
 
 #[test]
-fn the_structure_alone_asks_less_and_says_so() {
-    // The fake would get stuck, were the state or the other direction asked about.
-    for stuck in [Stuck::Gpu(0, GpuGroup::State), Stuck::Pair(1, 0)] {
+fn slow_facts_that_nobody_needs_are_not_asked_about() {
+    // The fake would get stuck, were it asked.
+    for stuck in [Stuck::Gpu(0, GpuGroup::LinkErrors), Stuck::Atomics] {
         let fake = Fake { gpus: Ok(3), stuck, gate: Arc::default() };
         let gate = fake.gate.clone();
         let _stuck = gate.lock().unwrap();
-        let snapshot = discover(Arc::new(fake), Depth::Structure, Duration::from_secs(60));
+        let snapshot = discover(Arc::new(fake), &[], Duration::from_secs(60));
         assert_eq!(snapshot.problems, ["slot 3 is odd"]);
-        assert_eq!(snapshot.gpus[0].pcie_width, Reading::Known(16));
-        assert!(matches!(&snapshot.gpus[0].mig, Reading::Unknown(Unknown::NotRead(_))));
+        assert!(snapshot.gpus.iter().all(|gpu| gpu.mig == Reading::Known(false)));
         assert_eq!(snapshot.pairs.len(), 6);
         assert!(snapshot.pairs.iter().all(|pair| pair.p2p_read == Reading::Known(P2pStatus::Ok)));
     }
@@ -120,7 +125,7 @@ fn the_structure_alone_asks_less_and_says_so() {
 fn a_gpu_that_blocks_keeps_what_it_said_before() {
     let snapshot = snapshot(3, Stuck::Gpu(1, GpuGroup::NvLink));
     let gpu = snapshot.gpu(1).unwrap();
-    assert_eq!((&gpu.uuid, &gpu.pcie_width), (&Reading::Known("GPU-1".into()), &Reading::Known(16)));
+    assert_eq!((&gpu.uuid, &gpu.pcie_width), (&Reading::Known("GPU-1".into()), &lanes(16)));
     assert_eq!((&gpu.nvlinks, &gpu.mig), (&late(), &late()));
     assert!(snapshot.gpu(2).unwrap().mig == Reading::Known(false));
     assert_eq!(snapshot.pairs.len(), 6);
@@ -162,7 +167,7 @@ fn what_belongs_to_the_whole_machine_may_block_too() {
 fn gpus_that_cannot_be_counted_are_a_problem() {
     let gpus = Err(HardwareError::new(ErrorKind::Other, "NVML does not count its GPUs: failed: timeout"));
     let fake = Fake { gpus, stuck: Stuck::Nowhere, gate: Arc::default() };
-    let snapshot = discover(Arc::new(fake), Depth::Everything, LIMIT);
+    let snapshot = discover(Arc::new(fake), SlowFact::ALL, LIMIT);
     assert!(snapshot.gpus.is_empty() && snapshot.pairs.is_empty());
     assert_eq!(snapshot.problems[0], "NVML does not count its GPUs: failed: timeout");
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::model::snapshot::{Adapter, Gpu, GpuPair, Host, NumaNode, PciFunction, PcieErrors};
-use crate::model::units::PciAddress;
+use crate::model::units::{Generation, Lanes, PciAddress};
 
 /// How long the driver may take to start, unless told otherwise. cuInit took 2.6 s on an 8 x H200
 /// server; machines with many GPUs and without persistence mode have been seen to need over half a
@@ -152,9 +152,9 @@ pub struct PciTree {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LinkSample {
     /// PCIe generation.
-    pub generation: Option<u8>,
+    pub generation: Option<Generation>,
     /// PCIe lanes.
-    pub width: Option<u8>,
+    pub width: Option<Lanes>,
     /// Replay counter.
     pub replays: Option<u64>,
     /// PCIe error counts.
@@ -182,8 +182,11 @@ pub trait Telemetry: Send + Sync {
     /// Fills in one group of facts of a GPU; what cannot be read is left with its reason.
     fn read_gpu(&self, group: GpuGroup, gpu: &mut Gpu);
 
-    /// What NVML says of an ordered pair.
+    /// What NVML says of an ordered pair, but for atomics.
     fn read_pair(&self, source: u32, destination: u32) -> GpuPair;
+
+    /// Fills in what NVML says of atomics between a pair.
+    fn read_atomics(&self, pair: &mut GpuPair);
 
     /// What is watched while copies run.
     fn sample(&self, index: u32) -> LinkSample;

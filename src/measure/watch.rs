@@ -13,7 +13,7 @@ use crate::hardware::{GpuGroup, LinkSample, Telemetry};
 use crate::model::measurement::{AerAdded, LinkState, LinkUnderLoad, NvLinkErrorsAdded};
 use crate::model::reading::Reading;
 use crate::model::snapshot::{Gpu, NvLink, PciFunction, PcieErrors, Snapshot};
-use crate::topology::capacity;
+use crate::model::units::{Generation, Lanes};
 
 /// Time between readings of one GPU. One reading takes 0.36 ms, and reading without a pause cost
 /// 0.04% of bandwidth on H200, so this costs nothing that could be seen.
@@ -199,8 +199,8 @@ pub fn summary(index: u32, samples: &[LinkSample]) -> LinkUnderLoad {
     LinkUnderLoad {
         index,
         readings: u32::try_from(samples.len()).unwrap_or(u32::MAX),
-        generation: range(|sample| sample.generation),
-        width: range(|sample| sample.width),
+        generation: range(|sample| sample.generation.map(Generation::number)),
+        width: range(|sample| sample.width.map(Lanes::number)),
         states: states(samples),
         replays_added: first.map(|first| last.unwrap_or(first).saturating_sub(first)),
         pcie_errors_before,
@@ -240,13 +240,12 @@ fn rises(before: &[PciFunction], after: &[PciFunction]) -> Vec<AerAdded> {
     after.iter().filter_map(rise).collect()
 }
 
-/// What the link was in turn. Readings of links that do not exist are left out.
+/// What the link was in turn.
 fn states(samples: &[LinkSample]) -> Vec<LinkState> {
-    let sound = |(reading, sample): (u32, &LinkSample)| {
-        let generation = capacity::sound_generation(sample.generation?)?;
-        Some(LinkState { reading, generation, width: capacity::sound_width(sample.width?)? })
+    let state = |(reading, sample): (u32, &LinkSample)| {
+        Some(LinkState { reading, generation: sample.generation?.number(), width: sample.width?.number() })
     };
-    let mut states: Vec<LinkState> = (0..).zip(samples).filter_map(sound).collect();
+    let mut states: Vec<LinkState> = (0..).zip(samples).filter_map(state).collect();
     states.dedup_by_key(|state| (state.generation, state.width));
     states.truncate(LinkUnderLoad::MOST_STATES);
     states
@@ -259,8 +258,7 @@ mod tests {
     use crate::hardware::sim::spec::{LinkFault, NvLinkErrors, NvLinkFault};
     use crate::model::reading::Unknown;
     use crate::model::snapshot::PciKind;
-    use crate::model::testing::function;
-    use crate::model::units::PcieLink;
+    use crate::model::testing::{function, pcie_link};
 
     #[test]
     fn what_links_do_and_count_while_copies_run_is_seen() {
@@ -273,7 +271,7 @@ mod tests {
         });
         spec.faults.links.push(LinkFault {
             function: spec.gpus[1].pci,
-            trains_down_to: Some(PcieLink { generation: 5, width: 8 }),
+            trains_down_to: Some(pcie_link(5, 8)),
             replays: 17,
             errors: PcieErrors { correctable: 9, non_fatal: 0, fatal: 0 },
         });
@@ -301,8 +299,8 @@ mod tests {
 
     fn sample(generation: u8, width: u8, replays: u64, correctable: u64) -> LinkSample {
         LinkSample {
-            generation: Some(generation),
-            width: Some(width),
+            generation: generation.try_into().ok(),
+            width: width.try_into().ok(),
             replays: Some(replays),
             pcie_errors: Some(PcieErrors { correctable, ..PcieErrors::default() }),
             ..LinkSample::default()
@@ -312,7 +310,7 @@ mod tests {
     #[test]
     fn changes_are_kept_in_their_order_and_counters_before_and_after() {
         let mut samples = vec![sample(1, 16, 7, 2), sample(4, 16, 7, 2), sample(4, 16, 9, 3), sample(3, 16, 12, 5)];
-        samples.insert(2, LinkSample { width: Some(63), ..sample(4, 16, 7, 2) });
+        samples.insert(2, LinkSample { width: None, ..sample(4, 16, 7, 2) });
         let link = summary(2, &samples);
         let states: Vec<_> = link.states.iter().map(|state| (state.reading, state.generation, state.width)).collect();
         assert_eq!(states, [(0, 1, 16), (1, 4, 16), (4, 3, 16)]);

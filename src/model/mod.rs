@@ -5,6 +5,8 @@ pub mod cells;
 pub mod finding;
 pub mod flow;
 pub mod measurement;
+pub mod node;
+pub mod pcie;
 pub mod placement;
 pub mod reading;
 pub mod report;

@@ -140,10 +140,11 @@ pub fn split<'a, T>(name: &str, reading: &'a Reading<T>, reasons: &mut Reasons) 
     reading.known()
 }
 
-/// Puts a reading together again from a value or null and the reasons.
-pub fn join<T>(name: &str, value: Option<T>, reasons: &mut Reasons) -> Reading<T> {
-    match (value, reasons.remove(name)) {
-        (Some(value), _) => Reading::Known(value),
+/// Puts a reading together again from a value or null and the reasons. A value that cannot be is unknown.
+pub fn join<T, F: TryInto<T, Error: fmt::Display>>(name: &str, found: Option<F>, reasons: &mut Reasons) -> Reading<T> {
+    match (found.map(TryInto::try_into), reasons.remove(name)) {
+        (Some(Ok(value)), _) => Reading::Known(value),
+        (Some(Err(why)), _) => Reading::failed(why.to_string()),
         (None, Some(unknown)) => Reading::Unknown(unknown),
         (None, None) => Reading::failed("not in this report"),
     }
@@ -152,14 +153,15 @@ pub fn join<T>(name: &str, value: Option<T>, reasons: &mut Reasons) -> Reading<T
 /// Declares a struct whose `readings` are written as the value or null, each null with its reason
 /// in a map `unknown` beside the fields, as the report contract has it.
 ///
-/// The fields before `=> readings` are plain: always there.
+/// The fields before `=> readings` are plain: always there. A reading `width: Lanes as u8` is read from a
+/// report as that number, and is unknown where there is no such value.
 macro_rules! facts {
     (
         $(#[$meta:meta])*
         pub struct $name:ident {
             $( $(#[$plain_meta:meta])* $plain:ident : $plain_type:ty, )*
             => readings {
-                $( $(#[$field_meta:meta])* $field:ident : $type:ty, )*
+                $( $(#[$field_meta:meta])* $field:ident : $type:ty $(as $number:ty)?, )*
             }
         }
     ) => {
@@ -180,16 +182,6 @@ macro_rules! facts {
                     $( $field: $crate::model::reading::Reading::Unknown(why.clone()), )*
                 }
             }
-
-            /// Gives every reading that is unknown for one reason another.
-            #[allow(dead_code, reason = "not every struct is built unread")]
-            pub fn reword(&mut self, from: &$crate::model::reading::Unknown, to: &$crate::model::reading::Unknown) {
-                $(
-                    if self.$field.unknown() == Some(from) {
-                        self.$field = $crate::model::reading::Reading::Unknown(to.clone());
-                    }
-                )*
-            }
         }
 
         const _: () = {
@@ -206,7 +198,7 @@ macro_rules! facts {
             #[derive(serde::Deserialize)]
             struct Read {
                 $( $plain: $plain_type, )*
-                $( #[serde(default = "none")] $field: Option<$type>, )*
+                $( #[serde(default = "none")] $field: Option<$crate::model::reading::number!($type $(as $number)?)>, )*
                 #[serde(default)]
                 unknown: Reasons,
             }
@@ -265,9 +257,21 @@ macro_rules! facts {
 }
 pub(crate) use facts;
 
+/// What a report holds of a fact: a number that has to be checked, or the fact itself.
+macro_rules! number {
+    ($type:ty) => {
+        $type
+    };
+    ($type:ty as $number:ty) => {
+        $number
+    };
+}
+pub(crate) use number;
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::units::Lanes;
 
     facts! {
         /// A thing.
@@ -276,7 +280,7 @@ mod tests {
             number: u32,
             => readings {
                 /// Its width.
-                width: u8,
+                width: Lanes as u8,
                 /// Its colours.
                 colours: Vec<String>,
             }
@@ -297,8 +301,14 @@ mod tests {
     #[test]
     fn a_fact_that_an_older_report_lacks_says_so() {
         let thing: Thing = serde_json::from_str(r#"{"number": 1, "width": 4}"#).unwrap();
-        assert_eq!(thing.width, Reading::Known(4));
+        assert_eq!(thing.width, Reading::Known(Lanes::X4));
         assert_eq!(thing.colours, Reading::failed("not in this report"));
+    }
+
+    #[test]
+    fn a_number_that_cannot_be_is_unknown_with_that_reason() {
+        let thing: Thing = serde_json::from_str(r#"{"number": 1, "width": 63, "colours": []}"#).unwrap();
+        assert_eq!(thing.width, Reading::failed("no PCIe link has 63 lanes"));
     }
 
     #[test]

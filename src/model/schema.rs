@@ -9,10 +9,11 @@ use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::{Value, json};
 
+use super::node::NodeId;
 use super::reading::Unknown;
 use super::report::{Report, SCHEMA};
 use super::topology::LinkClass;
-use super::units::PciAddress;
+use super::units::{Generation, Lanes, PciAddress};
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/report.schema.json");
 
@@ -27,6 +28,40 @@ impl JsonSchema for PciAddress {
             "type": "string",
             "pattern": "^[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\\.[0-7]$",
         })
+    }
+}
+
+impl JsonSchema for NodeId {
+    fn schema_name() -> Cow<'static, str> {
+        "NodeId".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "Id of a node of the graph, such as gpu0, 0000:3b:00.0, pci0000:00, numa0 or nvswitch.",
+            "type": "string",
+        })
+    }
+}
+
+impl JsonSchema for Generation {
+    fn schema_name() -> Cow<'static, str> {
+        "Generation".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let newest = Self::NEWEST.number();
+        json_schema!({ "description": "A PCIe generation.", "type": "integer", "minimum": 1, "maximum": newest })
+    }
+}
+
+impl JsonSchema for Lanes {
+    fn schema_name() -> Cow<'static, str> {
+        "Lanes".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "description": "Number of lanes of a PCIe link.", "enum": Self::ALL.map(Self::number) })
     }
 }
 

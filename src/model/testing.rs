@@ -5,11 +5,26 @@ use super::snapshot::{
     CommonAncestor, Fabric, FabricState, Gpu, GpuPair, Host, NumaNode, NvLink, NvLinkRemote, P2pStatus, PciFunction,
     PciKind, Snapshot,
 };
-use super::units::{Bytes, GIB, PciAddress};
+use super::units::{Bytes, GIB, Generation, Lanes, PciAddress, PcieLink};
 
 /// Reads an address that the test wrote down.
 pub fn pci(text: &str) -> PciAddress {
     text.parse().unwrap()
+}
+
+/// A PCIe link that exists.
+pub fn pcie_link(generation: u8, width: u8) -> PcieLink {
+    PcieLink { generation: generation.try_into().unwrap(), width: width.try_into().unwrap() }
+}
+
+/// A generation as it is read; one that does not exist is unknown.
+pub fn generation(number: u8) -> Reading<Generation> {
+    Generation::try_from(number).map_err(|why| Unknown::Failed(why.to_string())).into()
+}
+
+/// A number of lanes as it is read; one that does not exist is unknown.
+pub fn lanes(number: u8) -> Reading<Lanes> {
+    Lanes::try_from(number).map_err(|why| Unknown::Failed(why.to_string())).into()
 }
 
 /// A machine with nothing in it.
@@ -32,10 +47,10 @@ pub fn gpu(index: u32, address: &str) -> Gpu {
         uuid: Reading::Known(format!("GPU-{index}")),
         name: Reading::Known("NVIDIA A40".into()),
         memory_total_bytes: Reading::Known(Bytes(48 * GIB)),
-        pcie_generation: Reading::Known(1),
-        pcie_width: Reading::Known(16),
-        pcie_generation_max: Reading::Known(4),
-        pcie_width_max: Reading::Known(16),
+        pcie_generation: Reading::Known(Generation::GEN1),
+        pcie_width: Reading::Known(Lanes::X16),
+        pcie_generation_max: Reading::Known(Generation::GEN4),
+        pcie_width_max: Reading::Known(Lanes::X16),
         nvlinks: Reading::Known(Vec::new()),
         power_state: Reading::Known(8),
         ..Gpu::unread(index, &Unknown::Unsupported)
@@ -46,10 +61,10 @@ pub fn gpu(index: u32, address: &str) -> Gpu {
 pub fn function(address: &str, parent: Option<&str>, kind: PciKind, now: (u8, u8), max: (u8, u8)) -> PciFunction {
     let unread = PciFunction::unread(pci(address), parent.map(pci), "pci0000:00".into(), kind, &Unknown::Unsupported);
     PciFunction {
-        generation: Reading::Known(now.0),
-        width: Reading::Known(now.1),
-        generation_max: Reading::Known(max.0),
-        width_max: Reading::Known(max.1),
+        generation: generation(now.0),
+        width: lanes(now.1),
+        generation_max: generation(max.0),
+        width_max: lanes(max.1),
         ..unread
     }
 }
@@ -118,9 +133,9 @@ pub fn function_mut<'a>(machine: &'a mut Snapshot, address: &str) -> &'a mut Pci
 pub fn two_sockets_with_narrow_gpu() -> Snapshot {
     let mut machine = two_sockets();
     for address in ["0000:84:00.0", "0000:82:01.0"] {
-        function_mut(&mut machine, address).width = Reading::Known(4);
+        function_mut(&mut machine, address).width = lanes(4);
     }
-    machine.gpus[3].pcie_width = Reading::Known(4);
+    machine.gpus[3].pcie_width = lanes(4);
     machine
 }
 
@@ -134,8 +149,8 @@ pub fn h200_vm(gpus: u32) -> Snapshot {
         machine.pci.push(function(&address, None, PciKind::Endpoint, (5, 16), (5, 16)));
         machine.gpus.push(Gpu {
             name: Reading::Known("NVIDIA H200".into()),
-            pcie_generation: Reading::Known(5),
-            pcie_generation_max: Reading::Known(5),
+            pcie_generation: generation(5),
+            pcie_generation_max: generation(5),
             power_state: Reading::Known(0),
             nvlinks: Reading::Known(nvlinks(18, "4.0", 26562, NvLinkRemote::Switch, None)),
             fabric: Reading::Known(Fabric {

@@ -5,8 +5,10 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::measurement::PeerAccess;
+use super::node::NodeId;
+use super::pcie::Connection;
 use super::placement::Pair;
-use super::units::{GbPerSecond, PciAddress};
+use super::units::{GbPerSecond, PciAddress, held_as_text};
 
 /// Nodes, links and routes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -18,6 +20,9 @@ pub struct Topology {
     pub links: Vec<Link>,
     /// Every ordered pair of GPUs.
     pub pairs: Vec<PairRoute>,
+    /// The way of every GPU to its root.
+    #[serde(default)]
+    pub gpu_paths: Vec<GpuPath>,
 }
 
 impl Topology {
@@ -28,21 +33,71 @@ impl Topology {
         let found = found.and_then(|place| self.pairs.get(place));
         found.or_else(|| self.pairs.iter().find(|route| route.pair == pair))
     }
+
+    /// The node of this id.
+    pub fn node(&self, id: NodeId) -> Option<&Node> {
+        self.nodes.iter().find(|node| node.id == id)
+    }
+
+    /// The link from this node towards the processor.
+    pub fn link_above(&self, id: NodeId) -> Option<&Link> {
+        self.links.iter().find(|link| link.lower == id && matches!(link.kind, LinkKind::Pcie | LinkKind::RootComplex))
+    }
+
+    /// This node and those between it and the memory of its NUMA node, upwards.
+    pub fn way_up(&self, id: NodeId) -> Vec<NodeId> {
+        let mut way = vec![id];
+        let mut next = self.link_above(id);
+        // A broken PCI tree may make parents loop.
+        while let Some(link) = next.filter(|link| !way.contains(&link.upper)) {
+            way.push(link.upper);
+            next = self.link_above(link.upper);
+        }
+        way
+    }
+
+    /// Every PCIe link on the way of any GPU to its root, each once.
+    pub fn pcie_links(&self) -> impl Iterator<Item = &Connection> {
+        self.links.iter().filter_map(|link| link.pcie.as_ref()).filter(|link| !link.gpus.is_empty())
+    }
+
+    /// The PCIe link of this GPU.
+    pub fn pcie_link_of(&self, gpu: u32) -> Option<&Connection> {
+        self.link_above(NodeId::Gpu(gpu))?.pcie.as_ref()
+    }
+
+    /// The way of this GPU to its root, the host bridge first; see [`GpuPath::nodes`].
+    pub fn gpu_path(&self, gpu: u32) -> &[NodeId] {
+        self.gpu_paths.iter().find(|path| path.gpu == gpu).map_or(&[], |path| &path.nodes)
+    }
 }
 
-/// A node of the graph. Its `id` is unique and stable: `gpu0`, `0000:3b:00.0`, `pci0000:00`,
-/// `numa0`, `nvswitch`.
+/// The way of a GPU to its root.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct GpuPath {
+    /// NVML's index of the GPU.
+    pub gpu: u32,
+    /// Ids of the nodes on the way, the host bridge first, the GPU itself last. Empty where the address of
+    /// the GPU is not known or not in the PCI tree.
+    pub nodes: Vec<NodeId>,
+}
+
+/// A node of the graph.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Node {
-    /// Unique name.
-    pub id: String,
+    /// Unique and stable: `gpu0`, `0000:3b:00.0`, `pci0000:00`, `numa0`, `nvswitch`.
+    pub id: NodeId,
     /// What it is.
     pub kind: NodeKind,
     /// Name for people.
     pub label: String,
     /// PCI address, where it has one.
     pub pci: Option<PciAddress>,
+    /// Label of the physical slot, where the firmware names one.
+    #[serde(default)]
+    pub slot: Option<String>,
 }
 
 /// What a node is.
@@ -73,9 +128,9 @@ pub enum NodeKind {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Link {
     /// Id of the node nearer to the processor (or of the lower GPU).
-    pub upper: String,
+    pub upper: NodeId,
     /// Id of the other node.
-    pub lower: String,
+    pub lower: NodeId,
     /// What the link is.
     pub kind: LinkKind,
     /// For people: `Gen4 x16`, `18 x NVLink 4.0`.
@@ -86,6 +141,9 @@ pub struct Link {
     pub possible_gbps: Option<GbPerSecond>,
     /// Where the figures come from.
     pub origin: String,
+    /// What is known of a PCIe link. Null for other links and inside a switch.
+    #[serde(default)]
+    pub pcie: Option<Connection>,
 }
 
 /// What a link is.
@@ -155,26 +213,16 @@ impl std::str::FromStr for LinkClass {
     }
 }
 
-impl Serialize for LinkClass {
-    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for LinkClass {
-    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
-    }
-}
+held_as_text!(LinkClass);
 
 /// One hop of a route.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Hop {
     /// Id of the node it leaves.
-    pub from: String,
+    pub from: NodeId,
     /// Id of the node it reaches.
-    pub to: String,
+    pub to: NodeId,
     /// What the link is, for people.
     pub label: String,
     /// Payload rate per direction as it is. Null where it is not known.

@@ -18,7 +18,8 @@ use crate::topology;
 pub static RUN: LazyLock<(Vec<u8>, Recorded)> = LazyLock::new(|| {
     let machine = Machine::parse("demo").unwrap();
     let telemetry = machine.telemetry();
-    let mut snapshot = discover::discover(telemetry.clone(), discover::Depth::Everything, Duration::from_secs(60));
+    let mut snapshot =
+        discover::discover(telemetry.clone(), crate::model::snapshot::SlowFact::ALL, Duration::from_secs(60));
     snapshot.gpus.truncate(2);
     snapshot.pairs.retain(|pair| pair.source < 2 && pair.destination < 2);
     let driver = machine.driver().unwrap();

@@ -10,7 +10,6 @@ use super::paths;
 use crate::model::flow::Setup;
 use crate::model::measurement::{Measurements, PeerBandwidth};
 use crate::model::placement::{Pair, Path};
-use crate::model::reading::Reading;
 use crate::model::report::Report;
 use crate::model::snapshot::NumaNode;
 use crate::model::topology::LinkClass;
@@ -171,10 +170,7 @@ pub(super) fn theoretical(page: &mut Page, report: &Report) {
 pub(super) fn pcie_paths(page: &mut Page, report: &Report) {
     let mut shapes: Vec<(Vec<u32>, paths::PathText)> = Vec::new();
     for gpu in &report.snapshot.gpus {
-        let shape = match &gpu.pci {
-            Reading::Known(pci) => paths::path_shape(&report.snapshot, *pci),
-            Reading::Unknown(why) => paths::PathText { text: format!("PCI address unknown ({why})"), narrow: false },
-        };
+        let shape = paths::path_text(report, gpu, false);
         match shapes.iter_mut().find(|(_, known)| known.text == shape.text) {
             Some((gpus, _)) => gpus.push(gpu.index),
             None => shapes.push((vec![gpu.index], shape)),

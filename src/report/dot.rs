@@ -5,6 +5,7 @@ use std::fmt::Write;
 use super::escape::{dot_label, dot_quoted};
 use super::figures::rate;
 use super::paths;
+use crate::model::node::NodeId;
 use crate::model::report::Report;
 use crate::model::topology::{Link, LinkKind, Node, NodeKind};
 
@@ -40,17 +41,17 @@ pub fn render(report: &Report) -> String {
     }
     // GPUs side by side in their order, whatever depth they hang at.
     let leaves = report.topology.nodes.iter().filter(|node| node.kind == NodeKind::Gpu);
-    let leaves: Vec<_> = leaves.map(|node| dot_quoted(&node.id)).collect();
+    let leaves: Vec<_> = leaves.map(|node| quoted(node.id)).collect();
     if leaves.len() > 1 {
         put(&mut out, &format!("{{ rank=same; {} [style=invis] }}", leaves.join(" -- ")));
     }
     let numa = report.topology.nodes.iter().filter(|node| node.kind == NodeKind::NumaNode);
-    let numa: Vec<_> = numa.map(|node| dot_quoted(&node.id)).collect();
+    let numa: Vec<_> = numa.map(|node| quoted(node.id)).collect();
     if numa.len() > 1 {
         put(&mut out, &format!("{{ rank=same; {} }}", numa.join("; ")));
     }
     for link in &report.topology.links {
-        put(&mut out, &link_statement(report, link));
+        put(&mut out, &link_statement(link));
     }
     out.push_str("}\n");
     out
@@ -76,19 +77,21 @@ fn node_statement(node: &Node) -> String {
     let mut lines = vec![node.label.as_str()];
     lines.extend(pci.as_deref());
     let pen = if node.kind == NodeKind::Gpu { ", penwidth=2" } else { "" };
-    let id = dot_quoted(&node.id);
+    let id = quoted(node.id);
     format!("{id} [label={}, shape={shape}, fillcolor=\"{fill}\"{pen}]", dot_label(&lines))
 }
 
-fn link_statement(report: &Report, link: &Link) -> String {
+fn quoted(id: NodeId) -> String {
+    dot_quoted(&id.to_string())
+}
+
+fn link_statement(link: &Link) -> String {
     let slow = match (link.capacity_gbps, link.possible_gbps) {
         (Some(now), Some(possible)) => now.0 < possible.0 * AS_POSSIBLE,
         _ => false,
     };
-    let lanes = lanes(report, link);
-    let (narrow, label) = match lanes {
-        // A low generation alone is what idle links have.
-        Some(lanes) => (lanes.is_narrow(), lanes.to_string()),
+    let (narrow, label) = match &link.pcie {
+        Some(pcie) => (!pcie.narrow.is_empty(), paths::link_text(pcie).unwrap_or_else(|| link.label.clone())),
         None => (slow, link.label.clone()),
     };
     let rates = match (link.capacity_gbps, link.possible_gbps) {
@@ -105,24 +108,11 @@ fn link_statement(report: &Report, link: &Link) -> String {
         LinkKind::Interconnect => ", style=dashed, constraint=false",
     };
     // The PCIe tree stands above the GPUs, the NVSwitches below; links from GPU to GPU bend neither.
-    let kind = |id: &str| report.topology.nodes.iter().find(|node| node.id == id).map(|node| node.kind);
-    let (upper, lower) = match kind(&link.upper) {
-        Some(NodeKind::NvSwitchPlane) => (&link.lower, &link.upper),
-        _ => (&link.upper, &link.lower),
-    };
-    let gpus = kind(upper) == Some(NodeKind::Gpu) && kind(lower) == Some(NodeKind::Gpu);
-    let aside = if gpus { ", constraint=false" } else { "" };
-    let (upper, lower) = (dot_quoted(upper), dot_quoted(lower));
+    let (upper, lower) =
+        if link.upper == NodeId::NvSwitch { (link.lower, link.upper) } else { (link.upper, link.lower) };
+    let aside = if upper.is_gpu() && lower.is_gpu() { ", constraint=false" } else { "" };
+    let (upper, lower) = (quoted(upper), quoted(lower));
     format!("{upper} -- {lower} [label={}{pen}{aside}]", dot_label(&lines))
-}
-
-/// Lanes of a PCIe link and what they could be, from the PCI tree.
-fn lanes(report: &Report, link: &Link) -> Option<paths::Lanes> {
-    if link.kind != LinkKind::Pcie {
-        return None;
-    }
-    let node = report.topology.nodes.iter().find(|node| node.id == link.lower)?;
-    paths::link_above(&report.snapshot, report.snapshot.function(node.pci?)?)
 }
 
 #[cfg(test)]

@@ -6,12 +6,12 @@ use super::evidence;
 use super::figures::count;
 use super::highlight::paint;
 use super::page::{Page, Paint};
-use super::paths;
 use crate::model::finding::{Finding, Severity, Subject};
 use crate::model::measurement::{Measurements, Status};
 use crate::model::placement::Pair;
 use crate::model::report::Report;
 use crate::model::snapshot::Snapshot;
+use crate::topology::pcie;
 
 /// Findings of one rule that are shown in full; the rest is listed by subject.
 const SHOWN_PER_RULE: usize = 3;
@@ -121,7 +121,7 @@ const fn label(severity: Severity) -> (&'static str, Paint) {
 fn place(subject: &Subject, snapshot: &Snapshot) -> Option<String> {
     let of = |index: u32| {
         let address = *snapshot.gpu(index)?.pci.known()?;
-        Some(match paths::slot(snapshot, address) {
+        Some(match pcie::slot(snapshot, address) {
             Some(slot) => format!("{address}, slot {slot}"),
             None => address.to_string(),
         })

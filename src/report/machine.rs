@@ -3,8 +3,9 @@
 use super::figures::{count, ranges};
 use super::highlight::Highlights;
 use super::page::{Page, Paint};
-use super::paths::Lanes;
+use super::paths;
 use crate::model::measurement::LinkUnderLoad;
+use crate::model::pcie::Connection;
 use crate::model::reading::{Reading, Unknown};
 use crate::model::report::Report;
 use crate::model::snapshot::{Gpu, Host};
@@ -90,7 +91,8 @@ pub(super) fn gpu_groups(report: &Report) -> Vec<(Vec<u32>, String)> {
     let loads = report.measurements.as_ref().map(|measurements| measurements.links.as_slice()).unwrap_or_default();
     for gpu in &report.snapshot.gpus {
         let load = loads.iter().find(|load| load.index == gpu.index);
-        let text = [Some(model(gpu)), Some(pcie(gpu, load)), nvlinks(gpu)];
+        let link = report.topology.pcie_link_of(gpu.index);
+        let text = [Some(model(gpu)), Some(pcie(link, load)), nvlinks(gpu)];
         let text = text.into_iter().flatten().collect::<Vec<_>>().join(", ");
         match groups.iter_mut().find(|(_, known)| *known == text) {
             Some((indices, _)) => indices.push(gpu.index),
@@ -113,19 +115,19 @@ fn model(gpu: &Gpu) -> String {
 }
 
 /// The PCIe link under load where it was read so, otherwise as it is.
-fn pcie(gpu: &Gpu, load: Option<&LinkUnderLoad>) -> String {
-    let (possible, width_possible) = (gpu.pcie_generation_max.get(), gpu.pcie_width_max.get());
-    let under_load = load.and_then(|load| {
+fn pcie(link: Option<&Connection>, load: Option<&LinkUnderLoad>) -> String {
+    let loaded = load.and_then(|load| {
         let ([_, generation], [width, _]) = (load.generation?, load.width?);
-        Some((generation, Lanes::new(PcieLink { generation, width }, None, width_possible)?))
+        Some(PcieLink { generation: generation.try_into().ok()?, width: width.try_into().ok()? })
     });
-    if let Some((generation, lanes)) = under_load {
-        let below = possible.filter(|&possible| generation < possible);
+    let possible = link.map(|link| link.possible).unwrap_or_default();
+    if let Some(loaded) = loaded {
+        let below = possible.generation.filter(|&possible| loaded.generation < possible);
         let below = below.map(|possible| format!(" (can do Gen{possible})")).unwrap_or_default();
-        return format!("PCIe {lanes} under load{below}");
+        return format!("PCIe {} under load{below}", paths::lanes_text(loaded, possible.width));
     }
-    match Lanes::of_gpu(gpu) {
-        Some(lanes) => format!("PCIe {lanes}"),
+    match link.and_then(paths::link_text) {
+        Some(text) => format!("PCIe {text}"),
         None => "PCIe link unknown".to_owned(),
     }
 }

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::model::report::{Report, SCHEMA};
 use crate::recording;
+use crate::topology;
 
 /// The most GPUs that a report may speak of, which is twice the largest NVLink domain there is:
 /// tables grow with the square of it.
@@ -21,7 +22,9 @@ pub const MOST_GPUS: usize = 144;
 pub fn load(path: &Path) -> Result<Report, String> {
     let name = path.display();
     let text = recording::file(path).map_err(|error| format!("cannot read {name}: {error}"))?;
-    parse(&text).map_err(|error| format!("{name} {error}"))
+    let mut report = parse(&text).map_err(|error| format!("{name} {error}"))?;
+    topology::complete(&mut report);
+    Ok(report)
 }
 
 /// The one key that is looked at before all others.

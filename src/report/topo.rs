@@ -5,12 +5,14 @@ use super::highlight::Highlights;
 use super::matrix::{Align, Cell, Table, pair_matrix};
 use super::page::{Page, Paint};
 use super::{Style, crowd, findings, layout, machine, paths};
+use crate::model::node::NodeId;
 use crate::model::placement::Pair;
 use crate::model::reading::{Reading, Unknown};
 use crate::model::report::Report;
 use crate::model::snapshot::{Gpu, NvLink, NvLinkRemote, Snapshot};
 use crate::model::topology::{LinkClass, LinkKind};
 use crate::model::units::{GbPerSecond, PciAddress};
+use crate::topology;
 
 /// The facts of the machine and its graph.
 pub fn render(report: &Report, style: &Style) -> String {
@@ -52,8 +54,7 @@ pub(super) fn class_matrix(page: &mut Page, report: &Report, gpus: &[u32]) {
 /// What the matrix can hold: a GPU, or a network adapter with its names.
 struct Device {
     label: Cell,
-    gpu: Option<u32>,
-    pci: Option<PciAddress>,
+    node: NodeId,
     numa: Option<u32>,
 }
 
@@ -67,22 +68,21 @@ fn full_matrix(page: &mut Page, report: &Report, gpus: &[u32]) {
         return crowd::numa_nodes(page, report);
     }
     let highlights = Highlights::of(&report.findings);
-    let gpu_device = |&index: &u32| {
-        let gpu = snapshot.gpu(index);
-        Device {
-            label: highlights.label(index),
-            gpu: Some(index),
-            pci: gpu.and_then(|gpu| gpu.pci.get()),
-            numa: gpu.and_then(|gpu| gpu.numa_node.get()),
-        }
+    let gpu_device = |&index: &u32| Device {
+        label: highlights.label(index),
+        node: NodeId::Gpu(index),
+        numa: snapshot.gpu(index).and_then(|gpu| gpu.numa_node.get()),
+    };
+    let numa_of = |node| match report.topology.way_up(node).last() {
+        Some(NodeId::Numa(numa)) => *numa,
+        _ => None,
     };
     let adapters = adapters(snapshot);
     let mut devices: Vec<_> = gpus.iter().map(gpu_device).collect();
     devices.extend(adapters.iter().enumerate().map(|(number, (pci, _))| Device {
         label: Cell::from(format!("NIC{number}")),
-        gpu: None,
-        pci: Some(*pci),
-        numa: snapshot.path_up(*pci).iter().find_map(|function| function.numa_node.get()),
+        node: NodeId::Pci(*pci),
+        numa: numa_of(NodeId::Pci(*pci)),
     }));
 
     let mut classes: Vec<LinkClass> = Vec::new();
@@ -119,13 +119,11 @@ fn full_matrix(page: &mut Page, report: &Report, gpus: &[u32]) {
 }
 
 fn class_between(report: &Report, from: &Device, to: &Device) -> LinkClass {
-    if let (Some(source), Some(destination)) = (from.gpu, to.gpu) {
-        let pair = Pair { source, destination };
-        return report.topology.route(pair).map_or(LinkClass::Unknown, |route| route.class);
-    }
-    match (from.pci, to.pci) {
-        (Some(from), Some(to)) => paths::class(&report.snapshot, from, to),
-        _ => LinkClass::Unknown,
+    match (from.node, to.node) {
+        (NodeId::Gpu(source), NodeId::Gpu(destination)) => {
+            report.topology.route(Pair { source, destination }).map_or(LinkClass::Unknown, |route| route.class)
+        }
+        (from, to) => topology::class(&report.topology, from, to),
     }
 }
 
@@ -209,16 +207,9 @@ fn pcie_paths(page: &mut Page, report: &Report) {
     }
     let hang = hang(report);
     for gpu in &report.snapshot.gpus {
-        match &gpu.pci {
-            Reading::Known(pci) => {
-                let path = paths::path_text(&report.snapshot, *pci);
-                let paint = if path.narrow { Paint::Warning } else { Paint::Plain };
-                page.item(2, hang, &gpu.label(), paint, &path.text);
-            }
-            Reading::Unknown(why) => {
-                page.item(2, hang, &gpu.label(), Paint::Plain, &format!("PCI address unknown ({why})"));
-            }
-        }
+        let path = paths::path_text(report, gpu, true);
+        let paint = if path.narrow { Paint::Warning } else { Paint::Plain };
+        page.item(2, hang, &gpu.label(), paint, &path.text);
     }
 }
 
@@ -276,7 +267,7 @@ fn nvlink_text(report: &Report, gpu: &Gpu, links: &[NvLink]) -> String {
     if !remotes.is_empty() {
         text += &format!(", to {}", remotes.join(" and "));
     }
-    let id = format!("gpu{}", gpu.index);
+    let id = NodeId::Gpu(gpu.index);
     let own = report.topology.links.iter().filter(|link| link.kind == LinkKind::NvLink);
     let own: Vec<_> = own.filter(|link| link.upper == id || link.lower == id).collect();
     let payload: Option<f64> = own.iter().map(|link| Some(link.capacity_gbps?.0)).sum();

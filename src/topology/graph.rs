@@ -1,163 +1,133 @@
 //! The graph: nodes that data can pass through or come from, and the links between them.
 
-use std::collections::HashMap;
-
-use petgraph::algo::astar;
-use petgraph::graph::{NodeIndex, UnGraph};
-use petgraph::visit::EdgeFiltered;
-
 use super::nvlink;
-use super::pcie::{self, Above, Connection};
-use crate::model::snapshot::{AdapterKind, Gpu, PciKind, Snapshot};
-use crate::model::topology::{Hop, Link, LinkKind, Node, NodeKind};
+use super::pcie::{self, Above};
+use crate::model::node::NodeId;
+use crate::model::pcie::Connection;
+use crate::model::snapshot::{Adapter, AdapterKind, Gpu, PciKind, Snapshot};
+use crate::model::topology::{GpuPath, Link, LinkKind, Node, NodeKind, Topology};
 use crate::model::units::{GbPerSecond, PciAddress};
-
-/// Id of the plane of all NVSwitches.
-pub const NVSWITCH: &str = "nvswitch";
-/// Id of the root that stands for a part of the PCI tree that is not visible.
-pub const HIDDEN_ROOT: &str = "pci-unknown";
-/// Id of the memory that host bridges hang on whose NUMA node is not known.
-pub const UNKNOWN_NUMA: &str = "numa-unknown";
 
 /// Label of the hop between the upstream and a downstream port, which has no rate of its own.
 pub const INSIDE_SWITCH: &str = "inside the switch";
 
-/// The graph while routes are looked for.
-pub struct Graph {
-    inner: UnGraph<Node, Link>,
-    by_id: HashMap<String, NodeIndex>,
+/// Everything that the snapshot knows of, without the routes.
+pub fn draw(snapshot: &Snapshot) -> Topology {
+    let mut graph = Graph { snapshot, drawn: Topology::default() };
+    for numa in &snapshot.numa_nodes {
+        graph.numa(Some(numa.node));
+    }
+    for gpu in &snapshot.gpus {
+        let name = gpu.name.known().map_or(String::new(), |name| format!(" ({name})"));
+        graph.node(NodeId::Gpu(gpu.index), NodeKind::Gpu, format!("{}{name}", gpu.label()), gpu.pci.get());
+    }
+    for gpu in &snapshot.gpus {
+        let nodes = graph.pcie_way(gpu.pci.get(), Some(gpu));
+        graph.drawn.gpu_paths.push(GpuPath { gpu: gpu.index, nodes });
+        graph.nvlinks(gpu);
+    }
+    graph.adapters();
+    graph.host_bridges();
+    graph.drawn
 }
 
-/// Id of a GPU's node.
-pub fn gpu_id(index: u32) -> String {
-    format!("gpu{index}")
+struct Graph<'a> {
+    snapshot: &'a Snapshot,
+    drawn: Topology,
 }
 
-impl Graph {
-    /// Draws everything that the snapshot knows of.
-    pub fn of(snapshot: &Snapshot) -> Self {
-        let mut graph = Self { inner: UnGraph::default(), by_id: HashMap::new() };
-        for numa in &snapshot.numa_nodes {
-            graph.numa(Some(numa.node));
-        }
-        for gpu in &snapshot.gpus {
-            let name = gpu.name.known().map_or(String::new(), |name| format!(" ({name})"));
-            graph.node(gpu_id(gpu.index), NodeKind::Gpu, format!("{}{name}", gpu.label()), gpu.pci.get());
-        }
-        for gpu in &snapshot.gpus {
-            graph.pcie_way(snapshot, gpu.pci.get(), Some(gpu));
-            graph.nvlinks(snapshot, gpu);
-        }
-        graph.adapters(snapshot);
-        graph.host_bridges(snapshot);
-        graph
-    }
-
-    /// The nodes and links as plain data.
-    pub fn into_parts(self) -> (Vec<Node>, Vec<Link>) {
-        let (nodes, edges) = self.inner.into_nodes_edges();
-        (nodes.into_iter().map(|node| node.weight).collect(), edges.into_iter().map(|edge| edge.weight).collect())
-    }
-
-    /// The node of this id.
-    pub fn find(&self, id: &str) -> Option<&Node> {
-        self.inner.node_weight(*self.by_id.get(id)?)
-    }
-
-    /// The shortest way over links that NVLink has no part in, with the link of each hop.
-    pub fn pcie_route(&self, from: &str, to: &str) -> Option<Vec<(Hop, &Link)>> {
-        let (&from, &to) = (self.by_id.get(from)?, self.by_id.get(to)?);
-        let view = EdgeFiltered::from_fn(&self.inner, |edge| edge.weight().kind != LinkKind::NvLink);
-        let (_, way) = astar(&view, from, |node| node == to, |_| 1_u32, |_| 0)?;
-        way.windows(2).map(|step| self.hop(step[0], step[1], |kind| kind != LinkKind::NvLink)).collect()
-    }
-
-    /// The hop over the NVLinks that join two nodes.
-    pub fn nvlink_hop(&self, from: &str, to: &str) -> Option<(Hop, &Link)> {
-        self.hop(*self.by_id.get(from)?, *self.by_id.get(to)?, |kind| kind == LinkKind::NvLink)
-    }
-
-    fn hop(&self, from: NodeIndex, to: NodeIndex, wanted: impl Fn(LinkKind) -> bool) -> Option<(Hop, &Link)> {
-        let link = self.inner.edges_connecting(from, to).map(|edge| edge.weight()).find(|link| wanted(link.kind))?;
-        let id = |node| self.inner.node_weight(node).map(|node| node.id.clone());
-        let hop = Hop { from: id(from)?, to: id(to)?, label: link.label.clone(), capacity_gbps: link.capacity_gbps };
-        Some((hop, link))
-    }
-
-    fn node(&mut self, id: String, kind: NodeKind, label: String, pci: Option<PciAddress>) -> String {
-        if !self.by_id.contains_key(&id) {
-            let index = self.inner.add_node(Node { id: id.clone(), kind, label, pci });
-            self.by_id.insert(id.clone(), index);
+impl Graph<'_> {
+    fn node(&mut self, id: NodeId, kind: NodeKind, label: String, pci: Option<PciAddress>) -> NodeId {
+        if self.drawn.node(id).is_none() {
+            let slot = pci.and_then(|pci| pcie::slot(self.snapshot, pci)).map(str::to_owned);
+            self.drawn.nodes.push(Node { id, kind, label, pci, slot });
         }
         id
     }
 
-    /// Adds a link unless its ends are already joined by one of its kind.
+    /// Adds a link unless its ends are already connected by one of its kind, which more GPUs may then share.
     fn link(&mut self, link: Link) {
-        let (Some(&upper), Some(&lower)) = (self.by_id.get(&link.upper), self.by_id.get(&link.lower)) else { return };
-        let known = self.inner.edges_connecting(upper, lower).any(|edge| edge.weight().kind == link.kind);
-        if upper != lower && !known {
-            self.inner.add_edge(upper, lower, link);
+        let ends = [(link.upper, link.lower), (link.lower, link.upper)];
+        let mut links = self.drawn.links.iter_mut();
+        match links.find(|known| known.kind == link.kind && ends.contains(&(known.upper, known.lower))) {
+            Some(Link { pcie: Some(known), .. }) => {
+                let more = link.pcie.map(|pcie| pcie.gpus).unwrap_or_default();
+                let more: Vec<_> = more.into_iter().filter(|gpu| !known.gpus.contains(gpu)).collect();
+                known.gpus.extend(more);
+            }
+            Some(_) => {}
+            None if link.upper == link.lower => {}
+            None => self.drawn.links.push(link),
         }
     }
 
-    fn plain_link(&mut self, upper: &str, lower: &str, kind: LinkKind, label: &str) {
+    fn plain_link(&mut self, upper: NodeId, lower: NodeId, kind: LinkKind, label: &str) {
         self.link(Link {
-            upper: upper.to_owned(),
-            lower: lower.to_owned(),
+            upper,
+            lower,
             kind,
             label: label.to_owned(),
             capacity_gbps: None,
             possible_gbps: None,
             origin: "no interface tells this rate".into(),
+            pcie: None,
         });
     }
 
-    fn numa(&mut self, node: Option<u32>) -> String {
-        let (id, label) = match node {
-            Some(node) => (format!("numa{node}"), format!("NUMA node {node}")),
-            None => (UNKNOWN_NUMA.to_owned(), "memory (NUMA node not known)".to_owned()),
+    fn numa(&mut self, node: Option<u32>) -> NodeId {
+        let label = match node {
+            Some(node) => format!("NUMA node {node}"),
+            None => "memory (NUMA node not known)".to_owned(),
         };
-        self.node(id, NodeKind::NumaNode, label, None)
+        self.node(NodeId::Numa(node), NodeKind::NumaNode, label, None)
     }
 
-    fn host_bridge(&mut self, name: &str) -> String {
-        self.node(name.to_owned(), NodeKind::HostBridge, format!("host bridge {name}"), None)
+    fn root(&mut self, id: NodeId) -> NodeId {
+        let label = match id {
+            NodeId::HiddenRoot => "PCIe root (not visible)".to_owned(),
+            id => format!("host bridge {id}"),
+        };
+        self.node(id, NodeKind::HostBridge, label, None)
     }
 
-    fn hidden_root(&mut self) -> String {
-        self.node(HIDDEN_ROOT.into(), NodeKind::HostBridge, "PCIe root (not visible)".into(), None)
-    }
-
-    /// The functions from a device up to its host bridge, and the links between them.
-    fn pcie_way(&mut self, snapshot: &Snapshot, device: Option<PciAddress>, gpu: Option<&Gpu>) {
-        let way = device.map(|device| pcie::chain(snapshot, device)).unwrap_or_default();
+    /// Draws the functions from a device up to its host bridge with the links between them. Their ids, the
+    /// host bridge first.
+    fn pcie_way(&mut self, device: Option<PciAddress>, gpu: Option<&Gpu>) -> Vec<NodeId> {
+        let way = device.map(|device| pcie::chain(self.snapshot, device)).unwrap_or_default();
         if way.is_empty() {
             if let Some((gpu, link)) = gpu.and_then(|gpu| Some((gpu, pcie::link_by_nvml(gpu)?))) {
-                let root = self.hidden_root();
-                self.pcie_link(root, gpu_id(gpu.index), &link);
+                let root = self.root(NodeId::HiddenRoot);
+                self.pcie_link(root, NodeId::Gpu(gpu.index), link);
             }
-            return;
+            return Vec::new();
         }
+        let mut nodes = Vec::new();
         for (at, function) in way.iter().enumerate() {
-            let gpu = gpu.filter(|_| at == 0);
-            let id = match gpu {
-                Some(gpu) => gpu_id(gpu.index),
+            let own = gpu.filter(|_| at == 0);
+            let id = match own {
+                Some(gpu) => NodeId::Gpu(gpu.index),
                 None => self.function(function.address, function.kind),
             };
+            nodes.push(id);
             let upper = match way.get(at + 1) {
                 Some(parent) => self.function(parent.address, parent.kind),
-                None => self.host_bridge(&function.host_bridge),
+                None => self.root(NodeId::host_bridge(&function.host_bridge)),
             };
-            match pcie::above(snapshot, function, gpu) {
-                Above::Link(link) => self.pcie_link(upper, id, &link),
-                Above::InsideSwitch => self.plain_link(&upper, &id, LinkKind::Pcie, INSIDE_SWITCH),
-                Above::RootComplex => self.plain_link(&upper, &id, LinkKind::RootComplex, "root complex"),
+            match pcie::above(self.snapshot, function, own) {
+                Above::Link(mut link) => {
+                    link.gpus.extend(gpu.map(|gpu| gpu.index));
+                    self.pcie_link(upper, id, *link);
+                }
+                Above::InsideSwitch => self.plain_link(upper, id, LinkKind::Pcie, INSIDE_SWITCH),
+                Above::RootComplex => self.plain_link(upper, id, LinkKind::RootComplex, "root complex"),
             }
         }
+        nodes.extend(way.last().map(|top| NodeId::host_bridge(&top.host_bridge)));
+        nodes.reverse();
+        nodes
     }
 
-    fn function(&mut self, address: PciAddress, kind: PciKind) -> String {
+    fn function(&mut self, address: PciAddress, kind: PciKind) -> NodeId {
         let (kind, label) = match kind {
             PciKind::RootPort => (NodeKind::RootPort, "root port"),
             PciKind::SwitchUpstream => (NodeKind::SwitchPort, "switch, upstream port"),
@@ -165,12 +135,12 @@ impl Graph {
             PciKind::Bridge => (NodeKind::Bridge, "bridge"),
             PciKind::Endpoint => (NodeKind::Adapter, "device"),
         };
-        self.node(address.to_string(), kind, format!("{label} {address}"), Some(address))
+        self.node(NodeId::Pci(address), kind, format!("{label} {address}"), Some(address))
     }
 
-    fn pcie_link(&mut self, upper: String, lower: String, link: &Connection) {
-        let capacity = link.capacity();
-        let label = match (link.usable(), link.now.width) {
+    fn pcie_link(&mut self, upper: NodeId, lower: NodeId, link: Connection) {
+        let capacity = pcie::capacity(&link);
+        let label = match (link.now.link(), link.now.width) {
             (Some(link), _) => link.to_string(),
             (None, Some(width)) => format!("PCIe x{width}"),
             (None, None) => "PCIe".to_owned(),
@@ -181,13 +151,15 @@ impl Graph {
             kind: LinkKind::Pcie,
             label,
             capacity_gbps: capacity.as_ref().map(|capacity| GbPerSecond(capacity.gbps)),
-            possible_gbps: link.possible_capacity().map(|capacity| GbPerSecond(capacity.gbps)),
+            possible_gbps: pcie::rate(link.possible).map(GbPerSecond),
             origin: capacity.map_or_else(|| "generation or width of this link is not known".into(), |c| c.source),
+            pcie: Some(link),
         });
     }
 
-    fn nvlinks(&mut self, snapshot: &Snapshot, gpu: &Gpu) {
-        let join = |upper: String, lower: String, bundle: nvlink::Bundle, possible: Option<f64>| Link {
+    fn nvlinks(&mut self, gpu: &Gpu) {
+        let snapshot = self.snapshot;
+        let join = |upper, lower, bundle: nvlink::Bundle, possible: Option<f64>| Link {
             upper,
             lower,
             kind: LinkKind::NvLink,
@@ -195,13 +167,14 @@ impl Graph {
             capacity_gbps: bundle.gbps.map(GbPerSecond),
             possible_gbps: possible.map(GbPerSecond),
             origin: bundle.origin,
+            pcie: None,
         };
         if let Some(bundle) = nvlink::switched(gpu) {
             // What a GPU's links could carry is not in its name: the best of its like shows it.
             let like = snapshot.gpus.iter().filter(|other| other.name.known() == gpu.name.known());
             let best = like.filter_map(|other| nvlink::switched(other)?.gbps).max_by(f64::total_cmp);
-            let plane = self.node(NVSWITCH.into(), NodeKind::NvSwitchPlane, "NVSwitch".into(), None);
-            self.link(join(plane, gpu_id(gpu.index), bundle, best));
+            let plane = self.node(NodeId::NvSwitch, NodeKind::NvSwitchPlane, "NVSwitch".into(), None);
+            self.link(join(plane, NodeId::Gpu(gpu.index), bundle, best));
         }
         for other in &snapshot.gpus {
             let Some(bundle) = nvlink::direct(gpu, other) else { continue };
@@ -212,47 +185,45 @@ impl Graph {
             };
             let (upper, lower) = (gpu.index.min(other.index), gpu.index.max(other.index));
             let possible = bundle.gbps;
-            self.link(join(gpu_id(upper), gpu_id(lower), bundle, possible));
+            self.link(join(NodeId::Gpu(upper), NodeId::Gpu(lower), bundle, possible));
         }
     }
 
-    fn adapters(&mut self, snapshot: &Snapshot) {
-        for adapter in &snapshot.adapters {
-            let here = |other: &&crate::model::snapshot::Adapter| other.pci == adapter.pci;
-            let names: Vec<_> = snapshot.adapters.iter().filter(here).map(|other| other.name.as_str()).collect();
-            let rdma = snapshot.adapters.iter().filter(here).any(|other| other.kind == AdapterKind::Rdma);
+    fn adapters(&mut self) {
+        for adapter in &self.snapshot.adapters {
+            let here = |other: &&Adapter| other.pci == adapter.pci;
+            let names: Vec<_> = self.snapshot.adapters.iter().filter(here).map(|other| other.name.as_str()).collect();
+            let rdma = self.snapshot.adapters.iter().filter(here).any(|other| other.kind == AdapterKind::Rdma);
             let kind = if rdma { "RDMA" } else { "Ethernet" };
             let label = format!("{} ({kind})", names.join(", "));
-            self.node(adapter.pci.to_string(), NodeKind::Adapter, label, Some(adapter.pci));
-            self.pcie_way(snapshot, Some(adapter.pci), None);
+            self.node(NodeId::Pci(adapter.pci), NodeKind::Adapter, label, Some(adapter.pci));
+            self.pcie_way(Some(adapter.pci), None);
         }
     }
 
-    /// Hangs every host bridge on its NUMA node, and joins those nodes.
-    fn host_bridges(&mut self, snapshot: &Snapshot) {
-        let mut bridges: Vec<_> = Vec::new();
-        for node in self.inner.node_weights().filter(|node| node.kind == NodeKind::HostBridge) {
-            bridges.push((node.id.clone(), numa_of(snapshot, &node.id)));
-        }
+    /// Hangs every host bridge on its NUMA node, and connects those nodes.
+    fn host_bridges(&mut self) {
+        let bridges = self.drawn.nodes.iter().filter(|node| node.kind == NodeKind::HostBridge);
+        let bridges: Vec<_> = bridges.map(|node| (node.id, numa_of(self.snapshot, node.id))).collect();
         let mut nodes = Vec::new();
         for (bridge, numa) in bridges {
             let numa = self.numa(numa);
-            self.plain_link(&numa, &bridge, LinkKind::RootComplex, "root complex");
+            self.plain_link(numa, bridge, LinkKind::RootComplex, "root complex");
             if !nodes.contains(&numa) {
                 nodes.push(numa);
             }
         }
         for (at, upper) in nodes.iter().enumerate() {
             for lower in nodes.iter().skip(at + 1) {
-                self.plain_link(upper, lower, LinkKind::Interconnect, "between NUMA nodes");
+                self.plain_link(*upper, *lower, LinkKind::Interconnect, "between NUMA nodes");
             }
         }
     }
 }
 
 /// The NUMA node of a host bridge: that of anything below it, or the only one there is.
-fn numa_of(snapshot: &Snapshot, host_bridge: &str) -> Option<u32> {
-    let below = || snapshot.pci.iter().filter(|function| function.host_bridge == host_bridge);
+fn numa_of(snapshot: &Snapshot, bridge: NodeId) -> Option<u32> {
+    let below = || snapshot.pci.iter().filter(|function| NodeId::host_bridge(&function.host_bridge) == bridge);
     let of_gpu =
         |gpu: &Gpu| gpu.numa_node.get().filter(|_| below().any(|function| gpu.pci.get() == Some(function.address)));
     let only = match snapshot.numa_nodes.as_slice() {

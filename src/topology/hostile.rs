@@ -2,14 +2,15 @@
 
 use proptest::prelude::*;
 
-use super::{build, pcie_path};
+use super::{build, class};
 use crate::diagnose::{Evidence, judge, verdict};
 use crate::model::finding::Severity;
+use crate::model::node::NodeId;
 use crate::model::reading::{Reading, Unknown};
 use crate::model::snapshot::{
     Adapter, AdapterKind, Gpu, NvLink, NvLinkRemote, P2pStatus, PciFunction, PciKind, Snapshot,
 };
-use crate::model::testing::{all_pairs, empty, gpu, pci};
+use crate::model::testing::{all_pairs, empty, generation, gpu, lanes, pci};
 use crate::model::units::PciAddress;
 
 /// Few addresses, so that they collide and loop.
@@ -32,13 +33,20 @@ prop_compose! {
         parent in prop::option::of(address()),
         kind in kind(),
         bridge in prop::sample::select(vec!["", "gpu0", "numa0", "nvswitch", "pci0000:00"]),
-        generation in reading(any::<u8>()),
-        width in reading(prop::sample::select(vec![0, 4, 16, 63])),
-        width_max in reading(prop::sample::select(vec![0, 8, 16, 255])),
+        speed in any::<u8>(),
+        width in prop::sample::select(vec![0, 4, 16, 63]),
+        width_max in prop::sample::select(vec![0, 8, 16, 255]),
         numa_node in reading(0..3_u32),
     ) -> PciFunction {
         let unread = PciFunction::unread(address, parent, bridge.to_owned(), kind, &Unknown::Unsupported);
-        PciFunction { generation: generation.clone(), generation_max: generation, width, width_max, numa_node, ..unread }
+        PciFunction {
+            generation: generation(speed),
+            generation_max: generation(speed),
+            width: lanes(width),
+            width_max: lanes(width_max),
+            numa_node,
+            ..unread
+        }
     }
 }
 
@@ -46,7 +54,7 @@ prop_compose! {
     fn any_gpu()(
         index in 0..4_u32,
         address in reading(address()),
-        width in reading(any::<u8>()),
+        width in any::<u8>(),
         remote in reading(address()),
         kind in reading(prop::sample::select(vec![NvLinkRemote::Gpu, NvLinkRemote::Switch])),
         version in reading(prop::sample::select(vec!["", "3.1", "4.0", "99"])),
@@ -60,7 +68,7 @@ prop_compose! {
             ..NvLink::unread(number, &Unknown::Unsupported)
         };
         let nvlinks = (0..).zip(active).map(link).collect();
-        Gpu { pci: address, pcie_width: width, nvlinks: Reading::Known(nvlinks), ..gpu(index, "0000:00:00.0") }
+        Gpu { pci: address, pcie_width: lanes(width), nvlinks: Reading::Known(nvlinks), ..gpu(index, "0000:00:00.0") }
     }
 }
 
@@ -90,7 +98,9 @@ proptest! {
             prop_assert!(topology.nodes.iter().any(|node| node.id == link.lower));
         }
         for gpu in &snapshot.gpus {
-            pcie_path(&snapshot, gpu.index);
+            let path = topology.gpu_path(gpu.index);
+            prop_assert!(path.iter().all(|id| topology.node(*id).is_some()));
+            class(&topology, NodeId::Gpu(gpu.index), NodeId::Pci(pci("0000:00:00.0")));
         }
         let findings = judge(&Evidence { snapshot: &snapshot, topology: &topology, measurements: None, settings: &crate::diagnose::Settings::default() });
         verdict(&findings, None, Severity::Error);

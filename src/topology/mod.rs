@@ -7,23 +7,31 @@ pub mod nvlink;
 pub mod pcie;
 mod routes;
 
-pub use pcie::{PathHop, pcie_path};
+pub use routes::class;
 
 use crate::model::measurement::DriverFacts;
+use crate::model::node::NodeId;
+use crate::model::report::Report;
 use crate::model::snapshot::Snapshot;
 use crate::model::topology::{Hop, PairRoute, Topology};
 
 /// Draws the graph of a machine and finds the route of every ordered pair of its GPUs.
 pub fn build(snapshot: &Snapshot) -> Topology {
-    let graph = graph::Graph::of(snapshot);
-    let pairs = routes::all(snapshot, &graph);
-    let (nodes, links) = graph.into_parts();
-    Topology { nodes, links, pairs }
+    let graph = graph::draw(snapshot);
+    Topology { pairs: routes::all(snapshot, &graph), ..graph }
+}
+
+/// Draws the graph of a report again whose version did not keep yet what its PCIe links are. Its routes stay.
+pub fn complete(report: &mut Report) {
+    if report.topology.gpu_paths.is_empty() {
+        let pairs = std::mem::take(&mut report.topology.pairs);
+        report.topology = Topology { pairs, ..graph::draw(&report.snapshot) };
+    }
 }
 
 /// Whether this route goes through the NVSwitch plane.
 pub fn passes_nvswitch(route: &PairRoute) -> bool {
-    route.hops.iter().any(|hop| hop.to == graph::NVSWITCH)
+    route.hops.iter().any(|hop| hop.to == NodeId::NvSwitch)
 }
 
 /// Whether this hop lies between two ports of one switch: no link of its own.

@@ -1,59 +1,71 @@
 //! The route of every ordered pair of GPUs: class, hops, and the narrowest hop.
 
-use super::graph::{Graph, HIDDEN_ROOT, INSIDE_SWITCH, NVSWITCH, UNKNOWN_NUMA, gpu_id};
+use std::collections::BTreeMap;
+
 use super::nvlink::{self, Join};
-use super::pcie::{self, Above};
 use crate::model::measurement::PeerAccess;
+use crate::model::node::NodeId;
 use crate::model::placement::Pair;
 use crate::model::snapshot::{CommonAncestor, Gpu, GpuPair, Snapshot};
-use crate::model::topology::{Hop, Link, LinkClass, LinkKind, NodeKind, PairRoute};
+use crate::model::topology::{Hop, Link, LinkClass, LinkKind, NodeKind, PairRoute, Topology};
 use crate::model::units::GbPerSecond;
 
 /// The routes of all ordered pairs, row by row.
-pub fn all(snapshot: &Snapshot, graph: &Graph) -> Vec<PairRoute> {
+pub fn all(snapshot: &Snapshot, graph: &Topology) -> Vec<PairRoute> {
     let mut indices = Vec::new();
     for gpu in &snapshot.gpus {
         if !indices.contains(&gpu.index) {
             indices.push(gpu.index);
         }
     }
-    let staged: Vec<_> = snapshot.gpus.iter().map(|gpu| (gpu.index, narrowest_way_up(snapshot, gpu))).collect();
-    let staged_of = |index: u32| staged.iter().find(|(of, _)| *of == index).and_then(|(_, rate)| *rate);
-    Pair::ordered(&indices)
-        .into_iter()
-        .filter_map(|pair| {
-            let ends = (snapshot.gpu(pair.source)?, snapshot.gpu(pair.destination)?);
-            let staged = match (staged_of(pair.source), staged_of(pair.destination)) {
-                (Some(up), Some(down)) => Some(up.min(down)),
-                (up, down) => up.or(down),
-            };
-            Some(route(snapshot, graph, pair, ends, staged))
-        })
+    let ends: BTreeMap<u32, End<'_>> =
+        indices.iter().filter_map(|&index| Some((index, End::of(graph, snapshot.gpu(index)?)))).collect();
+    let pairs = Pair::ordered(&indices).into_iter();
+    pairs
+        .filter_map(|pair| Some(route(snapshot, graph, ends.get(&pair.source)?, ends.get(&pair.destination)?)))
         .collect()
 }
 
-fn route(snapshot: &Snapshot, graph: &Graph, pair: Pair, ends: (&Gpu, &Gpu), staged: Option<f64>) -> PairRoute {
+/// A GPU at one end of routes.
+struct End<'a> {
+    gpu: &'a Gpu,
+    way_up: Vec<NodeId>,
+    /// Payload rate of the narrowest PCIe link on its way up.
+    staged_gbps: Option<f64>,
+}
+
+impl<'a> End<'a> {
+    fn of(graph: &Topology, gpu: &'a Gpu) -> Self {
+        let way_up = graph.way_up(NodeId::Gpu(gpu.index));
+        let hops = steps(graph, &way_up, |kind| kind != LinkKind::NvLink).unwrap_or_default();
+        let staged_gbps = hops.iter().filter_map(|(hop, _)| Some(hop.capacity_gbps?.0)).reduce(f64::min);
+        Self { gpu, way_up, staged_gbps }
+    }
+}
+
+fn route(snapshot: &Snapshot, graph: &Topology, source: &End<'_>, destination: &End<'_>) -> PairRoute {
+    let ends = (source.gpu, destination.gpu);
+    let pair = Pair { source: ends.0.index, destination: ends.1.index };
     let said = snapshot.pairs.iter().find(|said| said.source == pair.source && said.destination == pair.destination);
-    let (from, to) = (gpu_id(pair.source), gpu_id(pair.destination));
+    let (from, to) = (NodeId::Gpu(pair.source), NodeId::Gpu(pair.destination));
+    let nvlinks = |way: &[NodeId]| steps(graph, way, |kind| kind == LinkKind::NvLink).unwrap_or_default();
     let (class, hops) = match nvlink::join(snapshot, ends.0, ends.1) {
         Some(Join::Unclear) => (LinkClass::Unknown, Vec::new()),
-        Some(Join::Direct(links)) => (LinkClass::NvLink(links), graph.nvlink_hop(&from, &to).into_iter().collect()),
-        Some(Join::Switched(links)) => {
-            let hops = [graph.nvlink_hop(&from, NVSWITCH), graph.nvlink_hop(NVSWITCH, &to)];
-            (LinkClass::NvLink(links), hops.into_iter().flatten().collect())
-        }
+        Some(Join::Direct(links)) => (LinkClass::NvLink(links), nvlinks(&[from, to])),
+        Some(Join::Switched(links)) => (LinkClass::NvLink(links), nvlinks(&[from, NodeId::NvSwitch, to])),
         None => {
-            let hops = graph.pcie_route(&from, &to).unwrap_or_default();
+            let hops = pcie_hops(graph, &source.way_up, &destination.way_up);
             (class_by_nvml(said).unwrap_or_else(|| class_by_tree(graph, &hops)), hops)
         }
     };
     let narrowest = narrowest(&hops);
+    let staged = source.staged_gbps.into_iter().chain(destination.staged_gbps).reduce(f64::min);
     PairRoute {
         pair,
         class,
         theoretical_gbps: narrowest.and_then(|(hop, _)| hop.capacity_gbps),
         theoretical_source: source_of(snapshot, class, ends, &hops, narrowest),
-        bottleneck: narrowest.map(|(hop, link)| describe(snapshot, hop, link)),
+        bottleneck: narrowest.map(|(hop, link)| describe(graph, hop, link)),
         staged_theoretical_gbps: staged.map(GbPerSecond),
         peer_access: PeerAccess {
             nvml_read: said.and_then(|said| said.p2p_read.get()),
@@ -63,6 +75,30 @@ fn route(snapshot: &Snapshot, graph: &Graph, pair: Pair, ends: (&Gpu, &Gpu), sta
         },
         hops: hops.into_iter().map(|(hop, _)| hop).collect(),
     }
+}
+
+/// The hops between two over PCIe: the way up of one to where it meets that of the other, or to the memory
+/// of its NUMA node, and the other's down. None where there is no such route.
+fn pcie_hops<'a>(graph: &'a Topology, up: &[NodeId], down: &[NodeId]) -> Vec<(Hop, &'a Link)> {
+    let meeting = up.iter().enumerate().find_map(|(at, id)| Some((at + 1, down.iter().position(|other| other == id)?)));
+    let (above, below) = meeting.unwrap_or((up.len(), down.len()));
+    let way: Vec<_> = up.iter().take(above).chain(down.iter().take(below).rev()).copied().collect();
+    steps(graph, &way, |kind| kind != LinkKind::NvLink).unwrap_or_default()
+}
+
+/// Each step of this way with the link that it takes; `None` where there is no such link.
+fn steps<'a>(graph: &'a Topology, way: &[NodeId], wanted: impl Fn(LinkKind) -> bool) -> Option<Vec<(Hop, &'a Link)>> {
+    let step = |from: NodeId, to: NodeId| {
+        let ends = [(from, to), (to, from)];
+        let link = graph.links.iter().find(|link| wanted(link.kind) && ends.contains(&(link.upper, link.lower)))?;
+        Some((Hop { from, to, label: link.label.clone(), capacity_gbps: link.capacity_gbps }, link))
+    };
+    way.windows(2).map(|ends| step(ends[0], ends[1])).collect()
+}
+
+/// How far two nodes of the PCI tree are apart, in nvidia-smi's words.
+pub fn class(graph: &Topology, from: NodeId, to: NodeId) -> LinkClass {
+    class_by_tree(graph, &pcie_hops(graph, &graph.way_up(from), &graph.way_up(to)))
 }
 
 /// The hop of least capacity; speed and width count together, hop by hop.
@@ -91,9 +127,7 @@ fn source_of(
         };
     };
     let mut source = format!("narrowest known hop: {}", link.origin);
-    let is_gap =
-        |link: &Link| link.capacity_gbps.is_none() && link.kind == LinkKind::Pcie && link.label != INSIDE_SWITCH;
-    if hops.iter().any(|(_, link)| is_gap(link)) {
+    if hops.iter().any(|(_, link)| link.pcie.is_some() && link.capacity_gbps.is_none()) {
         source.push_str("; another link of the route has no known rate and may be the narrower one");
     }
     if !matches!(class, LinkClass::NvLink(_)) && snapshot.host.virtual_machine.get() == Some(true) {
@@ -103,50 +137,24 @@ fn source_of(
 }
 
 /// The narrowest hop, for someone who has to find it in the machine.
-fn describe(snapshot: &Snapshot, hop: &Hop, link: &Link) -> String {
-    let gpu_of = |id: &str| snapshot.gpus.iter().find(|gpu| gpu_id(gpu.index) == id);
+fn describe(graph: &Topology, hop: &Hop, link: &Link) -> String {
+    let label = &hop.label;
     if link.kind == LinkKind::NvLink {
-        return match (gpu_of(&hop.from), gpu_of(&hop.to)) {
-            (Some(from), Some(to)) => format!("{} between {} and {}", hop.label, from.label(), to.label()),
-            (Some(gpu), None) | (None, Some(gpu)) => format!("{} of {}", hop.label, gpu.label()),
-            (None, None) => hop.label.clone(),
+        return match (hop.from, hop.to) {
+            (NodeId::Gpu(from), NodeId::Gpu(to)) => format!("{label} between GPU {from} and GPU {to}"),
+            (NodeId::Gpu(gpu), _) | (_, NodeId::Gpu(gpu)) => format!("{label} of GPU {gpu}"),
+            _ => label.clone(),
         };
     }
-    if let Some(gpu) = gpu_of(&link.lower) {
-        let place = match gpu.pci.get() {
-            Some(pci) => match pcie::slot(snapshot, pci) {
-                Some(slot) => format!("slot {pci}, labelled {slot}"),
-                None => format!("slot {pci}"),
-            },
-            None => "slot".into(),
-        };
-        return format!("{}'s {place} ({})", gpu.label(), hop.label);
+    if let NodeId::Gpu(index) = link.lower {
+        let node = graph.node(link.lower);
+        let pci = node.and_then(|node| node.pci).map_or(String::new(), |pci| format!(" {pci}"));
+        let slot = node.and_then(|node| node.slot.as_ref()).map_or(String::new(), |slot| format!(", labelled {slot}"));
+        return format!("GPU {index}'s slot{pci}{slot} ({label})");
     }
-    let shared = below(snapshot, &link.lower);
-    let above = if shared.is_empty() { String::new() } else { format!(" above {}", shared.join(", ")) };
-    format!("link from {} to {}{above} ({})", link.upper, link.lower, hop.label)
-}
-
-/// The GPUs whose way up passes this function.
-fn below(snapshot: &Snapshot, function: &str) -> Vec<String> {
-    let passes = |gpu: &&Gpu| {
-        let way = gpu.pci.get().map(|address| pcie::chain(snapshot, address)).unwrap_or_default();
-        way.iter().any(|step| step.address.to_string() == function)
-    };
-    snapshot.gpus.iter().filter(passes).map(Gpu::label).collect()
-}
-
-/// The rate of the narrowest PCIe link on a GPU's way up to memory.
-fn narrowest_way_up(snapshot: &Snapshot, gpu: &Gpu) -> Option<f64> {
-    let way = gpu.pci.get().map(|address| pcie::chain(snapshot, address)).unwrap_or_default();
-    if way.is_empty() {
-        return pcie::link_by_nvml(gpu)?.capacity().map(|capacity| capacity.gbps);
-    }
-    let rate = |(at, function): (usize, &&_)| match pcie::above(snapshot, function, (at == 0).then_some(gpu)) {
-        Above::Link(link) => link.capacity().map(|capacity| capacity.gbps),
-        Above::InsideSwitch | Above::RootComplex => None,
-    };
-    way.iter().enumerate().filter_map(rate).min_by(f64::total_cmp)
+    let gpus: Vec<_> = link.pcie.iter().flat_map(|pcie| &pcie.gpus).map(|gpu| format!("GPU {gpu}")).collect();
+    let above = if gpus.is_empty() { String::new() } else { format!(" above {}", gpus.join(", ")) };
+    format!("link from {} to {}{above} ({label})", link.upper, link.lower)
 }
 
 fn class_by_nvml(said: Option<&GpuPair>) -> Option<LinkClass> {
@@ -159,10 +167,10 @@ fn class_by_nvml(said: Option<&GpuPair>) -> Option<LinkClass> {
     })
 }
 
-/// The class that the PCI tree shows, in the words of nvidia-smi's legend.
-fn class_by_tree(graph: &Graph, hops: &[(Hop, &Link)]) -> LinkClass {
-    let passed: Vec<_> = hops.iter().skip(1).filter_map(|(hop, _)| graph.find(&hop.from)).collect();
-    if hops.is_empty() || passed.iter().any(|node| [HIDDEN_ROOT, UNKNOWN_NUMA].contains(&node.id.as_str())) {
+/// The class that the PCI tree shows for these hops, in the words of nvidia-smi's legend.
+fn class_by_tree(graph: &Topology, hops: &[(Hop, &Link)]) -> LinkClass {
+    let passed: Vec<_> = hops.iter().skip(1).filter_map(|(hop, _)| graph.node(hop.from)).collect();
+    if hops.is_empty() || passed.iter().any(|node| matches!(node.id, NodeId::HiddenRoot | NodeId::Numa(None))) {
         return LinkClass::Unknown;
     }
     let host_bridges = passed.iter().filter(|node| node.kind == NodeKind::HostBridge).count();

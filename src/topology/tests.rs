@@ -1,11 +1,14 @@
-use super::{build, pcie_path, with_cuda};
+use super::{build, class, complete, with_cuda};
 use crate::model::measurement::{CudaDevice, CudaPeerAccess, DriverFacts};
+use crate::model::node::NodeId;
+use crate::model::pcie::Narrow;
 use crate::model::placement::Pair;
 use crate::model::reading::{Reading, Unknown};
+use crate::model::report::Report;
 use crate::model::snapshot::{Adapter, AdapterKind, CommonAncestor, FabricState, Gpu, P2pStatus, PciKind, Snapshot};
 use crate::model::testing::{
-    all_pairs, empty, function, function_mut, gpu, h200_vm, nvlink_bridge, nvlinks, pci, two_sockets,
-    two_sockets_with_narrow_gpu,
+    all_pairs, empty, function, function_mut, generation, gpu, h200_vm, lanes, nvlink_bridge, nvlinks, pci,
+    two_sockets, two_sockets_with_narrow_gpu,
 };
 use crate::model::topology::{LinkKind, NodeKind, PairRoute, Topology};
 
@@ -18,7 +21,7 @@ fn close(rate: Option<crate::model::units::GbPerSecond>, expected: f64) -> bool 
 }
 
 fn link_to<'a>(topology: &'a Topology, lower: &str) -> &'a crate::model::topology::Link {
-    topology.links.iter().find(|link| link.lower == lower).unwrap()
+    topology.links.iter().find(|link| link.lower == lower.parse().unwrap()).unwrap()
 }
 
 #[test]
@@ -71,7 +74,7 @@ fn lanes_count_as_trained() {
 #[test]
 fn both_ends_count_and_a_disagreement_is_noted() {
     let mut machine = two_sockets();
-    function_mut(&mut machine, "0000:02:00.0").width = Reading::Known(8);
+    function_mut(&mut machine, "0000:02:00.0").width = lanes(8);
     let route = route(&machine, 0, 1);
     assert!(close(route.theoretical_gbps, 15.75));
     assert!(route.theoretical_source.contains("the port above says x8"), "{}", route.theoretical_source);
@@ -81,7 +84,7 @@ fn both_ends_count_and_a_disagreement_is_noted() {
 fn speed_and_width_count_together() {
     // A Gen3 x16 uplink (15.75) is narrower than a Gen5 x8 slot (31.5), and wider than a Gen5 x2.
     let mut machine = two_sockets();
-    function_mut(&mut machine, "0000:01:00.0").generation = Reading::Known(3);
+    function_mut(&mut machine, "0000:01:00.0").generation = generation(3);
     let narrow = route(&machine, 0, 2);
     assert!(close(narrow.theoretical_gbps, 15.75));
     assert_eq!(
@@ -105,29 +108,58 @@ fn a_chipset_uplink_is_a_hop() {
         function("0000:04:00.0", Some("0000:03:00.0"), PciKind::Endpoint, (1, 8), (4, 16)),
     ];
     machine.gpus = vec![gpu(0, "0000:01:00.0"), gpu(1, "0000:04:00.0")];
-    machine.gpus[1].pcie_width = Reading::Known(8);
-    machine.gpus[1].pcie_width_max = Reading::Known(8);
+    machine.gpus[1].pcie_width = lanes(8);
+    machine.gpus[1].pcie_width_max = lanes(8);
     let route = route(&machine, 0, 1);
     assert_eq!(route.class.to_string(), "PHB");
     assert!(close(route.theoretical_gbps, 3.94), "{route:?}");
     assert!(route.bottleneck.unwrap().contains("above GPU 1 (Gen3 x4)"));
-    let path = pcie_path(&machine, 1);
-    assert_eq!(path.len(), 4);
-    assert_eq!(path[0].kind, PciKind::RootPort);
-    assert_eq!(path.iter().position(|hop| hop.bottleneck), Some(1));
-    assert!(path.iter().all(|hop| !hop.narrow), "both ends can do no more");
+    let topology = build(&machine);
+    let names: Vec<_> = topology.gpu_path(1).iter().map(ToString::to_string).collect();
+    assert_eq!(names, ["pci0000:00", "0000:00:02.0", "0000:02:00.0", "0000:03:00.0", "gpu1"]);
+    assert!(topology.pcie_links().all(|link| link.narrow.is_empty()), "both ends can do no more");
 }
 
 #[test]
-fn the_path_of_a_gpu_marks_the_narrow_link() {
+fn a_link_says_what_it_is_what_it_could_be_and_where() {
     let machine = two_sockets_with_narrow_gpu();
-    let path = pcie_path(&machine, 3);
-    let narrow: Vec<_> = path.iter().filter(|hop| hop.narrow).map(|hop| hop.address).collect();
-    assert_eq!(narrow, [pci("0000:84:00.0")]);
-    assert!(path[3].bottleneck);
-    assert_eq!(path[3].possible.unwrap().to_string(), "Gen4 x16");
-    assert_eq!(path[2].slot.as_deref(), Some("4"));
-    assert!(pcie_path(&machine, 9).is_empty());
+    let topology = build(&machine);
+    let narrow: Vec<_> = topology.pcie_links().filter(|link| !link.narrow.is_empty()).collect();
+    let [link] = narrow.as_slice() else { panic!("{narrow:?}") };
+    assert_eq!((link.port, link.below), (Some(pci("0000:82:01.0")), Some(pci("0000:84:00.0"))));
+    assert_eq!((link.gpu, link.gpus.as_slice(), link.slot.as_deref()), (Some(3), &[3][..], Some("4")));
+    assert_eq!(link.narrow, [Narrow::FewerLanes]);
+    let shapes = [link.at_rest, link.now, link.possible, link.device_possible].map(|shape| shape.to_string());
+    assert_eq!(shapes, ["Gen1 x4", "Gen4 x4", "Gen4 x16", "Gen4 x16"]);
+    let uplink = link_to(&topology, "0000:81:00.0").pcie.as_ref().unwrap();
+    assert_eq!(uplink.gpus, [2, 3]);
+    assert_eq!(uplink.port_possible.to_string(), "Gen5 x16");
+    assert!(topology.gpu_path(9).is_empty());
+}
+
+#[test]
+fn the_graph_of_a_report_without_links_is_drawn_again() {
+    let kept: Report = serde_json::from_str(include_str!("../../tests/data/h200x8-standard.json")).unwrap();
+    assert!(kept.topology.gpu_paths.is_empty(), "kept by an earlier version");
+    let mut report = kept.clone();
+    complete(&mut report);
+    assert_eq!(report.topology.pairs, kept.topology.pairs);
+    assert!((0..8).all(|gpu| report.topology.pcie_link_of(gpu).unwrap().now.to_string() == "Gen5 x16"));
+    let drawn = report.topology.clone();
+    complete(&mut report);
+    assert_eq!(report.topology, drawn);
+}
+
+#[test]
+fn network_adapters_have_a_class_to_every_gpu() {
+    let mut machine = two_sockets();
+    machine.pci.push(function("0000:02:02.0", Some("0000:01:00.0"), PciKind::SwitchDownstream, (4, 8), (4, 8)));
+    machine.pci.push(function("0000:05:00.0", Some("0000:02:02.0"), PciKind::Endpoint, (4, 8), (4, 16)));
+    let adapter = |address| Adapter { name: "mlx5_0".into(), kind: AdapterKind::Rdma, pci: pci(address) };
+    machine.adapters = vec![adapter("0000:05:00.0"), adapter("0000:ee:00.0")];
+    let topology = build(&machine);
+    let to = |gpu, address| class(&topology, NodeId::Gpu(gpu), NodeId::Pci(pci(address))).to_string();
+    assert_eq!([to(0, "0000:05:00.0"), to(2, "0000:05:00.0"), to(0, "0000:ee:00.0")], ["PIX", "SYS", "?"]);
 }
 
 #[test]
@@ -156,7 +188,8 @@ fn nv_counts_the_fewer_links_of_the_two() {
     assert_eq!(route.class.to_string(), "NV17");
     assert!(close(route.theoretical_gbps, 425.0));
     let topology = build(&machine);
-    let link = topology.links.iter().find(|link| link.kind == LinkKind::NvLink && link.lower == "gpu1").unwrap();
+    let link =
+        topology.links.iter().find(|link| link.kind == LinkKind::NvLink && link.lower == NodeId::Gpu(1)).unwrap();
     assert!(close(link.possible_gbps, 450.0));
 }
 
@@ -220,9 +253,9 @@ fn unknown_facts_give_no_figure_and_a_reason() {
 
     // Width 0 and width 63 are unknown, not narrow.
     let mut machine = two_sockets();
-    function_mut(&mut machine, "0000:03:00.0").width = Reading::Known(63);
-    function_mut(&mut machine, "0000:02:00.0").width = Reading::Known(0);
-    machine.gpus[0].pcie_width = Reading::Known(0);
+    function_mut(&mut machine, "0000:03:00.0").width = lanes(63);
+    function_mut(&mut machine, "0000:02:00.0").width = lanes(0);
+    machine.gpus[0].pcie_width = lanes(0);
     let route = route(&machine, 0, 1);
     assert!(close(route.theoretical_gbps, 31.51));
     assert!(route.theoretical_source.contains("no known rate"), "{}", route.theoretical_source);
@@ -250,7 +283,7 @@ fn broken_trees_end() {
     let topology = build(&machine);
     assert_eq!(topology.pairs.len(), 20);
     for gpu in 0..9 {
-        assert!(pcie_path(&machine, gpu).len() <= machine.pci.len());
+        assert!(topology.gpu_path(gpu).len() <= machine.pci.len() + 1);
     }
     assert_eq!(build(&empty()), Topology::default());
 }
@@ -264,7 +297,7 @@ fn adapters_are_on_the_graph_with_their_links() {
         machine.adapters.push(Adapter { name: name.into(), kind, pci: pci("0000:05:00.0") });
     }
     let topology = build(&machine);
-    let node = topology.nodes.iter().find(|node| node.id == "0000:05:00.0").unwrap();
+    let node = topology.nodes.iter().find(|node| node.id == NodeId::Pci(pci("0000:05:00.0"))).unwrap();
     assert_eq!(node.label, "mlx5_0, eth0 (RDMA)");
     assert_eq!(node.kind, NodeKind::Adapter);
     assert_eq!(link_to(&topology, "0000:05:00.0").label, "Gen4 x8");

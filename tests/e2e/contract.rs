@@ -90,7 +90,7 @@ fn assert_reasons(object: &Value, may_be_null: &[&str], place: &str) {
 
 fn assert_topology(report: &Value) {
     let topology = &report["topology"];
-    assert_shape(topology, "nodes:list links:list pairs:list", "topology");
+    assert_shape(topology, "nodes:list links:list pairs:list gpu_paths:list", "topology");
     for node in list(&topology["nodes"]) {
         assert_shape(node, "id:text kind:text label:text pci:text?", "node");
     }

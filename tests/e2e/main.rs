@@ -29,4 +29,5 @@ mod same_report;
 mod second_reading;
 mod selection;
 mod shape;
+mod topo;
 mod worker_faults;

@@ -40,10 +40,11 @@ fn topo_says_the_same_through_the_live_code() {
         let args: Vec<String> = ["topo", "--machine", machine, "--format", "json"].map(String::from).into();
         let (simulated, live) = (run(&args), finish(&mut Fake::new(machine).command(&live(&args))));
         assert_eq!(live.code, simulated.code, "{machine}");
-        let text = |report: &Value, key: &str| report["topology"][key].clone();
         let (simulated, live) = (simulated.json(), live.json());
-        for key in ["pairs", "routes"] {
-            assert_eq!(text(&live, key), text(&simulated, key), "{machine}");
+        for key in ["nodes", "links", "pairs", "gpu_paths"] {
+            let [live, simulated] = [&live, &simulated].map(|report| report["topology"].get(key));
+            assert!(simulated.is_some_and(Value::is_array), "{machine}: no {key}");
+            assert_eq!(live, simulated, "{machine}: {key}");
         }
     }
 }

@@ -36,9 +36,8 @@ use crate::diagnose::rule::{Evidence, Rule, finding};
 use crate::diagnose::words;
 use crate::model::finding::{Finding, Severity, Subject};
 use crate::model::placement::{Pair, Path};
-use crate::model::snapshot::{PciFunction, PciKind};
+use crate::model::snapshot::PciKind;
 use crate::model::units::PciAddress;
-use crate::topology::pcie;
 
 /// See the module's documentation.
 pub struct AcsRedirect;
@@ -134,25 +133,16 @@ impl Rule for AcsRedirect {
 
 /// The downstream ports with redirection between two GPUs that meet in a switch.
 fn redirecting(evidence: &Evidence<'_>, pair: Pair) -> Vec<PciAddress> {
-    let way = |index: u32| -> Vec<&PciFunction> {
-        let address = evidence.snapshot.gpu(index).and_then(|gpu| gpu.pci.get());
-        address.map(|address| pcie::chain(evidence.snapshot, address)).unwrap_or_default()
-    };
-    let (up, down) = (way(pair.source), way(pair.destination));
-    let meets = |function: &&&PciFunction| {
-        function.kind == PciKind::SwitchUpstream && down.iter().any(|other| other.address == function.address)
-    };
-    let Some(meeting) = up.iter().find(meets) else { return Vec::new() };
-    let below = |way: &[&PciFunction]| -> Vec<PciAddress> {
-        way.iter()
-            .take_while(|function| function.address != meeting.address)
-            .filter(|function| function.kind == PciKind::SwitchDownstream && function.acs_redirect.get() == Some(true))
-            .map(|function| function.address)
-            .collect()
-    };
-    let mut found = below(&up);
-    found.extend(below(&down));
-    found
+    let [up, down] = [pair.source, pair.destination].map(|gpu| links::functions_above(evidence, gpu));
+    // Root first: the last that both have is where they meet.
+    let shared = up.iter().zip(&down).take_while(|(one, other)| one.address == other.address).count();
+    let meets = up.iter().take(shared).rposition(|function| function.kind == PciKind::SwitchUpstream);
+    let Some(meeting) = meets else { return Vec::new() };
+    let below = up.iter().skip(meeting + 1).chain(down.iter().skip(meeting + 1));
+    below
+        .filter(|function| function.kind == PciKind::SwitchDownstream && function.acs_redirect.get() == Some(true))
+        .map(|function| function.address)
+        .collect()
 }
 
 fn shortened(names: &[String]) -> String {

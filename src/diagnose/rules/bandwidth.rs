@@ -8,6 +8,7 @@ use super::peer_bandwidth_outlier::{LEAST_PAIRS, OUTLIER, PeerBandwidthOutlier};
 use crate::diagnose::expected::Expectation;
 use crate::diagnose::rule::Evidence;
 use crate::model::measurement::{PeerBandwidth, Verified};
+use crate::model::node::NodeId;
 use crate::model::placement::{Pair, Path};
 use crate::model::topology::{LinkClass, PairRoute};
 use crate::model::units::GbPerSecond;
@@ -138,7 +139,7 @@ fn two(pair: Pair) -> (u32, u32) {
 struct Like {
     class: LinkClass,
     theoretical_mbps: u64,
-    crossed: BTreeSet<String>,
+    crossed: BTreeSet<NodeId>,
 }
 
 impl Like {
@@ -150,8 +151,8 @@ impl Like {
         if route.class == LinkClass::Unknown || (!nvlink && evidence.virtual_machine()) {
             return None;
         }
-        let numa = route.hops.iter().flat_map(|hop| [&hop.from, &hop.to]).filter(|id| id.starts_with("numa"));
+        let numa = route.hops.iter().flat_map(|hop| [&hop.from, &hop.to]).filter(|id| matches!(id, NodeId::Numa(_)));
         let theoretical_mbps = (route.theoretical_gbps?.0 * 1000.0).round() as u64;
-        Some(Self { class: route.class, theoretical_mbps, crossed: numa.cloned().collect() })
+        Some(Self { class: route.class, theoretical_mbps, crossed: numa.copied().collect() })
     }
 }

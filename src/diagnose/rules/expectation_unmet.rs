@@ -206,9 +206,9 @@ impl Facts {
             (route.pair.source == index || route.pair.destination == index)
                 && !matches!(route.class, LinkClass::NvLink(_))
         });
-        let could = || gpu.and_then(|gpu| gpu.pcie_generation_max.get());
+        let could = || gpu.and_then(|gpu| gpu.pcie_generation_max.get()).map(u8::from);
         let generation = load.filter(|_| over_pcie).and_then(|load| Some(load.generation?[1])).or_else(could);
-        let width = load.and_then(|load| Some(load.width?[1])).or_else(|| gpu?.pcie_width.get());
+        let width = load.and_then(|load| Some(load.width?[1])).or_else(|| gpu?.pcie_width.get().map(u8::from));
         let active = gpu.and_then(|gpu| gpu.nvlinks.known()).map(|links| {
             let active = links.iter().filter(|link| link.active.get() == Some(true)).count();
             u32::try_from(active).unwrap_or(u32::MAX)

@@ -35,7 +35,7 @@ use crate::diagnose::settings::Parameter;
 use crate::diagnose::words;
 use crate::model::finding::{Finding, Severity, Subject, Suspect};
 use crate::model::snapshot::PcieErrors;
-use crate::topology::pcie::{self, Connection};
+use crate::topology::pcie::Connection;
 
 /// Corrected errors and replays up to which nothing is said while rates are as expected.
 const HARMLESS: Parameter = Parameter {
@@ -108,8 +108,7 @@ impl Rule for PcieErrorsRose {
         if evidence.measurements.is_none() {
             return Vec::new();
         }
-        let links = pcie::links(evidence.snapshot);
-        links.iter().filter_map(|(link, gpus)| self.finding(evidence, link, gpus)).collect()
+        evidence.topology.pcie_links().filter_map(|link| self.finding(evidence, link, &link.gpus)).collect()
     }
 }
 

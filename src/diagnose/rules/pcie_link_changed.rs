@@ -33,8 +33,7 @@ use crate::diagnose::rule::{Evidence, Rule, finding};
 use crate::diagnose::words;
 use crate::model::finding::{Finding, Severity, Subject, Suspect};
 use crate::model::measurement::{LinkState, LinkUnderLoad, PeerBandwidth};
-use crate::model::units::PcieLink;
-use crate::topology::capacity;
+use crate::topology::pcie::{self, Shape};
 
 /// See the module's documentation.
 pub struct PcieLinkChanged;
@@ -60,12 +59,10 @@ impl Rule for PcieLinkChanged {
 
 impl PcieLinkChanged {
     fn finding(&self, evidence: &Evidence<'_>, load: &LinkUnderLoad) -> Option<Finding> {
-        let link = links::of_gpu(evidence, load.index)?;
-        let over = links::over(evidence, &link, &[load.index]);
+        let link = evidence.topology.pcie_link_of(load.index)?;
+        let over = links::over(evidence, link, &[load.index]);
         let (from, to) = lost_lanes(load).or_else(|| lost_speed(evidence, load, &over))?;
-        let shape = |state: LinkState| PcieLink { generation: state.generation, width: state.width };
-        let rate = |state| capacity::pcie(shape(state)).map(|capacity| capacity.gbps);
-        let effect = match (rate(from), rate(to)) {
+        let effect = match (pcie::rate(shape(from)), pcie::rate(shape(to))) {
             (Some(from), Some(to)) => format!(": {to:.1} instead of {from:.1} GB/s each way"),
             _ => String::new(),
         };
@@ -109,6 +106,10 @@ impl PcieLinkChanged {
     }
 }
 
+fn shape(state: LinkState) -> Shape {
+    Shape { generation: state.generation.try_into().ok(), width: state.width.try_into().ok() }
+}
+
 /// The widest and the narrowest that a link was, where that is not the same.
 fn lost_lanes(load: &LinkUnderLoad) -> Option<(LinkState, LinkState)> {
     let widest = load.states.iter().max_by_key(|state| state.width)?;
@@ -126,10 +127,8 @@ fn lost_speed(
     let at = load.states.iter().position(|state| state.generation == highest.generation)?;
     let slow: Vec<f64> =
         links::slow(evidence, over).iter().filter_map(|cell| cell.achieved_gbps.map(|rate| rate.0)).collect();
-    let explains = |state: &&LinkState| {
-        let carries = capacity::pcie(PcieLink { generation: state.generation, width: state.width });
-        carries.is_some_and(|capacity| slow.iter().any(|rate| *rate <= capacity.gbps))
-    };
+    let explains =
+        |state: &&LinkState| pcie::rate(shape(**state)).is_some_and(|carries| slow.iter().any(|rate| *rate <= carries));
     let fell = load.states.iter().skip(at).filter(|state| state.generation < highest.generation);
     fell.filter(explains).max_by_key(|state| state.generation).map(|state| (*highest, *state))
 }

@@ -44,9 +44,8 @@ use crate::diagnose::words;
 use crate::model::finding::{Finding, Severity, Subject, Suspect};
 use crate::model::measurement::LinkUnderLoad;
 use crate::model::placement::Path;
-use crate::model::units::PcieLink;
-use crate::topology::capacity;
-use crate::topology::pcie::{self, Connection};
+use crate::model::units::Generation;
+use crate::topology::pcie::{self, Connection, Shape};
 
 /// Readings under load from which a generation that never rose is believed. A link takes its time
 /// to speed up after the first work; three readings are one at the start and two beyond it.
@@ -69,8 +68,7 @@ impl Rule for PcieNarrow {
     }
 
     fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
-        let links = pcie::links(evidence.snapshot);
-        links.iter().filter_map(|(link, gpus)| self.finding(evidence, link, gpus)).collect()
+        evidence.topology.pcie_links().filter_map(|link| self.finding(evidence, link, &link.gpus)).collect()
     }
 }
 
@@ -78,17 +76,14 @@ impl PcieNarrow {
     fn finding(&self, evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<Finding> {
         let load = link.gpu.and_then(|gpu| under_load(evidence, gpu));
         // What was seen under load outranks what an idle link showed.
-        let width = load.and_then(|load| capacity::sound_width(load.width?[1])).or(link.now.width);
+        let width = load.and_then(|load| load.width?[1].try_into().ok()).or(link.now.width);
         let over_pcie = load.filter(|load| links::used_pcie(evidence, load.index));
         let loaded_generation = over_pcie
-            .and_then(|load| capacity::sound_generation(load.generation?[1]))
+            .and_then(|load| load.generation?[1].try_into().ok())
             .or_else(|| fitting_generation(evidence, link, gpus));
-        let below = |is: Option<u8>, could: Option<u8>, known: bool| {
-            known && is.zip(could).is_some_and(|(is, could)| is < could)
-        };
-        let few_lanes = below(width, link.possible.width, link.width_of_both);
-        let slow =
-            below(loaded_generation, link.possible.generation, link.generation_of_both) || link.lower_generation();
+        let few_lanes = link.width_of_both && width.zip(link.possible.width).is_some_and(|(is, could)| is < could);
+        let slower = loaded_generation.zip(link.possible.generation).is_some_and(|(is, could)| is < could);
+        let slow = (link.generation_of_both && slower) || link.lower_generation();
         if !few_lanes && !slow {
             return None;
         }
@@ -97,12 +92,9 @@ impl PcieNarrow {
             Some(_) => loaded_generation.or(link.possible.generation),
             None => link.now.generation,
         };
-        let shape =
-            |generation: Option<u8>, width: Option<u8>| Some(PcieLink { generation: generation?, width: width? });
-        let (is, could) = (shape(generation, width), link.possible.link());
-        let rate = |link: Option<PcieLink>| link.and_then(capacity::pcie).map(|capacity| capacity.gbps);
-        let (rate_is, rate_could) = (rate(is), rate(could));
-        let text = |link: Option<PcieLink>, lanes: Option<u8>| match (link, lanes) {
+        let is = Shape { generation, width };
+        let (rate_is, rate_could) = (pcie::rate(is), pcie::rate(link.possible));
+        let text = |shape: Shape| match (shape.link(), shape.width) {
             (Some(link), _) => link.to_string(),
             (None, Some(lanes)) => format!("x{lanes}"),
             (None, None) => "unknown".into(),
@@ -115,11 +107,7 @@ impl PcieNarrow {
         };
         let (subject, name, ends) = name(evidence, link, gpus);
         let when = if slow && load.is_some() { " under load" } else { "" };
-        let message = format!(
-            "{name} runs at {}{when}; {ends} can do {}{cost}",
-            text(is, width),
-            text(could, link.possible.width)
-        );
+        let message = format!("{name} runs at {}{when}; {ends} can do {}{cost}", text(is), text(link.possible));
         let mut found = finding(
             self,
             subject,
@@ -133,7 +121,7 @@ impl PcieNarrow {
                 ("rate_possible_gbps", json!(rate_could.map(one_place))),
                 ("device_address", json!(link.below)),
                 ("port_address", json!(link.port)),
-                ("slot", json!(link.below.and_then(|below| pcie::slot(evidence.snapshot, below)))),
+                ("slot", json!(link.slot)),
                 ("gpus_behind", json!(gpus)),
             ],
             next_step(few_lanes, link, gpus),
@@ -155,12 +143,11 @@ impl PcieNarrow {
 
 /// The generation at rest, where a run was too short to read the link under load and the copies tell
 /// instead: every direct one over the link is slow, and as fast as that generation makes it.
-fn fitting_generation(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<u8> {
+fn fitting_generation(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<Generation> {
     if under_load(evidence, link.gpu?).is_some() {
         return None;
     }
-    let at_rest = PcieLink { generation: link.now.generation?, width: link.now.width? };
-    let carries = capacity::pcie(at_rest)?.gbps;
+    let carries = pcie::rate(link.at_rest)?;
     let mut cells =
         links::over(evidence, link, gpus).into_iter().filter(|cell| cell.setup.path == Path::Direct).peekable();
     cells.peek()?;
@@ -170,7 +157,7 @@ fn fitting_generation(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) 
             && achieved.0 <= carries
             && achieved.0 >= carries * expected.share.floor_percent() / 100.0
     });
-    fits.then_some(at_rest.generation)
+    link.at_rest.generation.filter(|_| fits)
 }
 
 /// Readings of this GPU's link that tell something: enough of them, of a GPU that had work to do.

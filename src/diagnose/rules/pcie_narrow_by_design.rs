@@ -35,7 +35,7 @@ use crate::diagnose::links::one_place;
 use crate::diagnose::rule::{Evidence, Rule, finding};
 use crate::diagnose::words;
 use crate::model::finding::{Finding, Severity, Subject};
-use crate::model::units::PcieLink;
+use crate::model::units::{Lanes, PcieLink};
 use crate::topology::capacity;
 use crate::topology::pcie::{self, Connection};
 
@@ -74,48 +74,41 @@ impl Rule for PcieNarrowByDesign {
         if evidence.virtual_machine() {
             return Vec::new();
         }
-        let links = pcie::links(evidence.snapshot);
+        let links: Vec<_> = evidence.topology.pcie_links().collect();
         let mut alike: BTreeMap<(Narrow, String, String), (Ceiling, Vec<u32>)> = BTreeMap::new();
-        for (link, _) in &links {
+        for link in &links {
             let Some(gpu) = link.gpu else { continue };
-            let rate = |link: &Connection| link.capacity().map(|capacity| capacity.gbps);
-            let above = links.iter().filter(|(other, gpus)| other.gpu.is_none() && gpus.contains(&gpu));
-            let narrower_above = above.filter_map(|(other, _)| rate(other)).any(|above| Some(above) < rate(link));
-            if let Some(ceiling) = ceiling(evidence, link).filter(|_| !narrower_above) {
+            let above = links.iter().filter(|other| other.gpu.is_none() && other.gpus.contains(&gpu));
+            let narrower_above =
+                above.filter_map(|other| pcie::rate(other.now)).any(|above| Some(above) < pcie::rate(link.now));
+            if let Some(ceiling) = ceiling(link).filter(|_| !narrower_above) {
                 let key = (ceiling.narrow, ceiling.is.to_string(), ceiling.could.to_string());
                 alike.entry(key).or_insert_with(|| (ceiling, Vec::new())).1.push(gpu);
             }
         }
-        alike.values().filter_map(|(ceiling, gpus)| self.finding(evidence, *ceiling, gpus)).collect()
+        alike.values().map(|(ceiling, gpus)| self.finding(evidence, *ceiling, gpus)).collect()
     }
 }
 
 /// What limits a GPU's link, where something does and the link runs at it.
-fn ceiling(evidence: &Evidence<'_>, link: &Connection) -> Option<Ceiling> {
+fn ceiling(link: &Connection) -> Option<Ceiling> {
     if link.fewer_lanes() {
         return None;
     }
-    let device = evidence.snapshot.function(link.below?)?;
-    let port = evidence.snapshot.function(link.port?)?;
-    let lanes = |lanes: Option<u8>| lanes.and_then(capacity::sound_width);
-    let generation = |generation: Option<u8>| generation.and_then(capacity::sound_generation);
-    let (own, slot) = (lanes(device.width_max.get())?, lanes(port.width_max.get())?);
-    let own_generation = generation(device.generation_max.get())?;
-    let slot_generation = generation(port.generation_max.get())?;
-    let is = PcieLink { generation: own_generation.min(slot_generation), width: own.min(slot) };
-    if slot < own || slot_generation < own_generation {
+    let (own, slot) = (link.device_possible.link()?, link.port_possible.link()?);
+    let is = own.least(slot);
+    if is != own {
         // Lanes that the GPU lacks would not be used by a better slot either.
-        let could = PcieLink { generation: own_generation, width: own };
-        return Some(Ceiling { narrow: Narrow::Slot, is, could });
+        return Some(Ceiling { narrow: Narrow::Slot, is, could: own });
     }
     // A port with more lanes than any board uses (x32) proves nothing about the board.
-    (own < slot.min(16)).then_some(Ceiling { narrow: Narrow::Gpu, is, could: PcieLink { width: slot.min(16), ..is } })
+    let width = slot.width.min(Lanes::X16);
+    (own.width < width).then_some(Ceiling { narrow: Narrow::Gpu, is, could: PcieLink { width, ..is } })
 }
 
 impl PcieNarrowByDesign {
-    fn finding(&self, evidence: &Evidence<'_>, ceiling: Ceiling, gpus: &[u32]) -> Option<Finding> {
-        let rate = |link| capacity::pcie(link).map(|capacity| capacity.gbps);
-        let (is, could) = (rate(ceiling.is)?, rate(ceiling.could)?);
+    fn finding(&self, evidence: &Evidence<'_>, ceiling: Ceiling, gpus: &[u32]) -> Finding {
+        let [is, could] = [ceiling.is, ceiling.could].map(|link| capacity::pcie(link).gbps);
         let (one, names) = match gpus {
             [index] => (true, words::gpu(evidence.snapshot, *index)),
             many => (false, words::gpus(many)),
@@ -148,7 +141,7 @@ impl PcieNarrowByDesign {
             [index] => Subject::Gpu { index: *index },
             _ => Subject::Machine,
         };
-        Some(finding(
+        finding(
             self,
             subject,
             format!("{names} {what}"),
@@ -159,7 +152,7 @@ impl PcieNarrowByDesign {
                 ("rate_of_the_wider_end_gbps", json!(one_place(could))),
             ],
             next_step,
-        ))
+        )
     }
 }
 
@@ -168,17 +161,17 @@ mod tests {
     use super::*;
     use crate::diagnose::testing::{findings, measured, only};
     use crate::model::reading::Reading;
-    use crate::model::testing::{function_mut, two_sockets};
+    use crate::model::testing::{function_mut, generation, lanes, two_sockets};
 
     #[test]
     fn a_narrow_slot_and_a_narrow_board_are_told_apart() {
         let mut machine = two_sockets();
         let slot = function_mut(&mut machine, "0000:82:01.0");
-        slot.width_max = Reading::Known(4);
-        slot.width = Reading::Known(4);
-        function_mut(&mut machine, "0000:84:00.0").width = Reading::Known(4);
-        machine.gpus[3].pcie_width = Reading::Known(4);
-        machine.gpus[3].pcie_width_max = Reading::Known(4);
+        slot.width_max = lanes(4);
+        slot.width = lanes(4);
+        function_mut(&mut machine, "0000:84:00.0").width = lanes(4);
+        machine.gpus[3].pcie_width = lanes(4);
+        machine.gpus[3].pcie_width_max = lanes(4);
         let measurements = measured(&machine, 0.82);
         let found = only(&findings(&machine, Some(&measurements)), "pcie-narrow-by-design", Severity::Info);
         for text in ["GPU 3 (0000:84:00.0, slot 4)", "Gen4 x16", "Gen4 x4", "7.9 instead of 31.5"] {
@@ -188,9 +181,9 @@ mod tests {
         let mut machine = two_sockets();
         for (gpu, address) in [(0, "0000:03:00.0"), (1, "0000:04:00.0")] {
             let function = function_mut(&mut machine, address);
-            (function.width, function.width_max) = (Reading::Known(8), Reading::Known(8));
-            machine.gpus[gpu].pcie_width = Reading::Known(8);
-            machine.gpus[gpu].pcie_width_max = Reading::Known(8);
+            (function.width, function.width_max) = (lanes(8), lanes(8));
+            machine.gpus[gpu].pcie_width = lanes(8);
+            machine.gpus[gpu].pcie_width_max = lanes(8);
         }
         let found = only(&findings(&machine, None), "pcie-narrow-by-design", Severity::Info);
         assert!(found.message.contains("GPU 0 and GPU 1 are made with 8 lanes"), "{}", found.message);
@@ -199,17 +192,17 @@ mod tests {
     #[test]
     fn a_slower_gpu_a_narrower_link_above_and_a_virtual_machine_are_not_told() {
         let mut machine = two_sockets();
-        function_mut(&mut machine, "0000:82:01.0").generation_max = Reading::Known(5);
+        function_mut(&mut machine, "0000:82:01.0").generation_max = generation(5);
         assert_eq!(findings(&machine, None), [], "the GPU is Gen4, as made");
 
-        function_mut(&mut machine, "0000:84:00.0").generation_max = Reading::Known(5);
-        function_mut(&mut machine, "0000:82:01.0").generation_max = Reading::Known(4);
-        machine.gpus[3].pcie_generation_max = Reading::Known(4);
+        function_mut(&mut machine, "0000:84:00.0").generation_max = generation(5);
+        function_mut(&mut machine, "0000:82:01.0").generation_max = generation(4);
+        machine.gpus[3].pcie_generation_max = generation(4);
         only(&findings(&machine, None), "pcie-narrow-by-design", Severity::Info);
         machine.host.virtual_machine = Reading::Known(true);
         assert_eq!(findings(&machine, None), []);
         machine.host.virtual_machine = Reading::Known(false);
-        function_mut(&mut machine, "0000:82:01.0").width_max = Reading::Known(63);
+        function_mut(&mut machine, "0000:82:01.0").width_max = lanes(63);
         assert_eq!(findings(&machine, None), [], "a width that cannot be is unknown");
     }
 }

@@ -39,6 +39,7 @@ use crate::diagnose::words;
 use crate::model::finding::{Finding, Severity, Subject, Suspect};
 use crate::model::measurement::PeerBandwidth;
 use crate::model::snapshot::{PciFunction, PciKind};
+use crate::model::topology::Topology;
 use crate::topology::pcie::{self, Connection};
 
 /// PCI vendor ids.
@@ -72,13 +73,11 @@ impl Rule for PcieUpstreamBottleneck {
         if evidence.virtual_machine() {
             return Vec::new();
         }
-        let links = pcie::links(evidence.snapshot);
         let mut places: Vec<Place<'_>> = Vec::new();
         for gpu in &evidence.snapshot.gpus {
-            let link = narrower_above(&links, gpu.index);
-            let way = gpu.pci.get().map(|address| pcie::chain(evidence.snapshot, address)).unwrap_or_default();
+            let link = narrower_above(evidence.topology, gpu.index);
             // The topmost: what hangs below one chipset is one place.
-            let chipset = way.into_iter().rev().find(|function| is_chipset(function));
+            let chipset = links::functions_above(evidence, gpu.index).into_iter().find(|function| is_chipset(function));
             if link.is_none() && chipset.is_none() {
                 continue;
             }
@@ -90,19 +89,18 @@ impl Rule for PcieUpstreamBottleneck {
                 None => places.push(Place { link, chipset, gpus: vec![gpu.index] }),
             }
         }
-        places.iter().map(|place| self.finding(evidence, place, &links)).collect()
+        places.iter().map(|place| self.finding(evidence, place)).collect()
     }
 }
 
 /// The narrowest link above a GPU's own, where it carries less than that, and no more is possible.
-fn narrower_above(links: &[(Connection, Vec<u32>)], gpu: u32) -> Option<&Connection> {
-    let rate = |link: &Connection| link.capacity().map(|capacity| capacity.gbps);
-    let own = links.iter().find(|(link, _)| link.gpu == Some(gpu)).and_then(|(link, _)| rate(link))?;
-    let above = links.iter().filter(|(link, gpus)| link.gpu.is_none() && gpus.contains(&gpu));
-    let (narrowest, carries) =
-        above.filter_map(|(link, _)| Some((link, rate(link)?))).min_by(|(_, one), (_, other)| one.total_cmp(other))?;
-    let as_made = !narrowest.fewer_lanes() && !narrowest.lower_generation();
-    (carries < own && as_made).then_some(narrowest)
+fn narrower_above(topology: &Topology, gpu: u32) -> Option<&Connection> {
+    let own = pcie::rate(topology.pcie_link_of(gpu)?.now)?;
+    let above = topology.pcie_links().filter(|link| link.gpu.is_none() && link.gpus.contains(&gpu));
+    let (narrowest, carries) = above
+        .filter_map(|link| Some((link, pcie::rate(link.now)?)))
+        .min_by(|(_, one), (_, other)| one.total_cmp(other))?;
+    (carries < own && narrowest.narrow.is_empty()).then_some(narrowest)
 }
 
 /// Whether this is a port of a chipset. From memory, not verified, but for 43f4 and 43f5.
@@ -122,10 +120,10 @@ fn is_chipset(function: &PciFunction) -> bool {
 }
 
 impl PcieUpstreamBottleneck {
-    fn finding(&self, evidence: &Evidence<'_>, place: &Place<'_>, links: &[(Connection, Vec<u32>)]) -> Finding {
+    fn finding(&self, evidence: &Evidence<'_>, place: &Place<'_>) -> Finding {
         let gpus = place.gpus.as_slice();
-        let own = |gpu: &u32| links.iter().find(|(link, _)| link.gpu == Some(*gpu)).map(|(link, _)| link);
-        let rate = |link: Option<&Connection>| Some(link?.capacity()?.gbps);
+        let own = |gpu: &u32| evidence.topology.pcie_link_of(*gpu);
+        let rate = |link: Option<&Connection>| pcie::rate(link?.now);
         let (above, below) = (rate(place.link), gpus.iter().filter_map(|gpu| rate(own(gpu))).reduce(f64::max));
         let over: Vec<_> = gpus.iter().filter_map(own).flat_map(|link| links::over(evidence, link, &[])).collect();
         let slow = links::slow(evidence, &over);
@@ -136,7 +134,7 @@ impl PcieUpstreamBottleneck {
         };
         let verb = if gpus.len() == 1 { "hangs" } else { "hang" };
         let each = if gpus.len() == 1 { "its own link" } else { "the link of each" };
-        let mut message = match (place.chipset, place.link.and_then(Connection::usable), above, below) {
+        let mut message = match (place.chipset, place.link.and_then(|link| link.now.link()), above, below) {
             (chipset, Some(shape), Some(above), Some(below)) => {
                 let what =
                     if chipset.is_some() { "the chipset, whose link up" } else { "a link to the processor that" };
@@ -225,7 +223,7 @@ mod tests {
     use crate::diagnose::testing::{exit, findings, measured, only, touches};
     use crate::model::reading::Reading;
     use crate::model::snapshot::Snapshot;
-    use crate::model::testing::{empty, function, function_mut, gpu, two_sockets};
+    use crate::model::testing::{empty, function, function_mut, gpu, lanes, two_sockets};
     use crate::model::units::GbPerSecond;
 
     /// Two GPUs, one in a slot of the processor, one in a slot of the chipset, both Gen4 x8.
@@ -241,7 +239,7 @@ mod tests {
             machine.pci.push(root);
             machine.pci.push(function(&address, Some(port), PciKind::Endpoint, (1, 8), (4, 8)));
             let mut card = gpu(index, &address);
-            (card.pcie_width, card.pcie_width_max) = (Reading::Known(8), Reading::Known(8));
+            (card.pcie_width, card.pcie_width_max) = (lanes(8), lanes(8));
             machine.gpus.push(card);
         }
         machine
@@ -277,7 +275,7 @@ mod tests {
         // The whole of socket 1 hangs on a link that cannot do more.
         for address in ["0000:80:01.0", "0000:81:00.0"] {
             let end = function_mut(&mut machine, address);
-            (end.width, end.width_max) = (Reading::Known(8), Reading::Known(8));
+            (end.width, end.width_max) = (lanes(8), lanes(8));
         }
         let measurements = measured(&machine, 0.82);
         let found = only(&findings(&machine, Some(&measurements)), "pcie-upstream-bottleneck", Severity::Warning);
@@ -290,8 +288,8 @@ mod tests {
         measurements.peer.retain(|cell| !touches(cell, 3));
         only(&findings(&machine, Some(&measurements)), "pcie-upstream-bottleneck", Severity::Info);
         // One that could do more is a fault and told once, by its own rule.
-        function_mut(&mut machine, "0000:80:01.0").width_max = Reading::Known(16);
-        function_mut(&mut machine, "0000:81:00.0").width_max = Reading::Known(16);
+        function_mut(&mut machine, "0000:80:01.0").width_max = lanes(16);
+        function_mut(&mut machine, "0000:81:00.0").width_max = lanes(16);
         only(&findings(&machine, None), "pcie-narrow", Severity::Error);
     }
 

@@ -69,6 +69,10 @@ impl Telemetry for LiveTelemetry {
         self.nvml.read_pair(source, destination)
     }
 
+    fn read_atomics(&self, pair: &mut GpuPair) {
+        self.nvml.read_atomics(pair);
+    }
+
     fn sample(&self, index: u32) -> LinkSample {
         self.nvml.sample(index)
     }

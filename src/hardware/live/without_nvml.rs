@@ -44,6 +44,8 @@ impl Telemetry for WithoutNvml {
         GpuPair::unread(source, destination, &self.unknown())
     }
 
+    fn read_atomics(&self, _pair: &mut GpuPair) {}
+
     fn sample(&self, _index: u32) -> LinkSample {
         LinkSample::default()
     }

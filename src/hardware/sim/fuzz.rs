@@ -6,8 +6,9 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::{builtin, load, telemetry};
-use crate::discover::{Depth, discover};
+use crate::discover::discover;
 use crate::fuzz;
+use crate::model::snapshot::SlowFact;
 use crate::topology;
 
 /// Machines to start from, as they are shown to be changed, and their structure.
@@ -25,7 +26,7 @@ fn use_machine(text: &str) -> Result<(), String> {
     match load::parse(text) {
         Err(error) => fuzz::assert_is_sentence(&error.to_string()),
         Ok(spec) => {
-            let snapshot = discover(telemetry(spec), Depth::Everything, Duration::from_secs(4));
+            let snapshot = discover(telemetry(spec), SlowFact::ALL, Duration::from_secs(4));
             // A thread that panicked has left its question open.
             if let Some(problem) = snapshot.problems.iter().find(|problem| problem.contains("broke off")) {
                 return Err(problem.clone());

@@ -1,6 +1,7 @@
 use super::*;
 use crate::hardware::sim::spec::{PeerRule, Speeds};
-use crate::model::units::{Bytes, PcieLink};
+use crate::model::testing::pcie_link;
+use crate::model::units::Bytes;
 
 /// Two GPUs, joined by NVLink; line numbers below are those of this text.
 const TWO: &str = r#"summary = "two GPUs"
@@ -84,7 +85,7 @@ fn what_is_left_out_is_filled_in() {
     assert_eq!(spec.pci[0].host_bridge, "pci0000:00");
     assert_eq!(spec.pci[1].host_bridge, "pci0000:00");
     assert_eq!((spec.pci[0].class, spec.pci[1].class), (0x06_0400, 0x03_0200));
-    assert_eq!(spec.pci[1].trained, Some(PcieLink { generation: 4, width: 8 }));
+    assert_eq!(spec.pci[1].trained, Some(pcie_link(4, 8)));
     assert_eq!(spec.numa_nodes.len(), 1);
     assert_eq!(spec.peers.limit, Some(8));
     assert_eq!(spec.peers.rule, PeerRule::default());

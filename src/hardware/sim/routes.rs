@@ -62,15 +62,15 @@ pub struct Route {
 /// Payload rate of a PCIe link per direction after encoding, GB/s: 8b/10b up to Gen2, 128b/130b
 /// up to Gen5, and 236 of each 256 bytes of Gen6's flits.
 pub fn pcie_gbps(link: PcieLink) -> f64 {
-    let (gt, encoding) = match link.generation {
-        0 | 1 => (2.5, 0.8),
+    let (gt, encoding) = match link.generation.number() {
+        1 => (2.5, 0.8),
         2 => (5.0, 0.8),
         3 => (8.0, 128.0 / 130.0),
         4 => (16.0, 128.0 / 130.0),
         5 => (32.0, 128.0 / 130.0),
         _ => (64.0, 236.0 / 256.0),
     };
-    gt * encoding * f64::from(link.width) / 8.0
+    gt * encoding * f64::from(link.width.number()) / 8.0
 }
 
 /// Payload rate of one of these NVLinks per direction, GB/s.
@@ -134,9 +134,7 @@ impl MachineSpec {
         let lower = self.lower_end(function)?;
         let max = lower.max?;
         let both = match lower.parent.and_then(|parent| self.function(parent)).and_then(|upper| upper.max) {
-            Some(upper) => {
-                PcieLink { generation: max.generation.min(upper.generation), width: max.width.min(upper.width) }
-            }
+            Some(upper) => max.least(upper),
             None => max,
         };
         Some(lower.trained.unwrap_or(both))

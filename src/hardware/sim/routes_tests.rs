@@ -14,7 +14,7 @@ fn pcie_hops(route: &Route) -> Vec<String> {
 #[test]
 fn rates_are_those_of_the_specifications() {
     for (generation, gbps) in [(1, 4.0), (2, 8.0), (3, 15.75), (4, 31.5), (5, 63.0), (6, 118.0)] {
-        let rate = pcie_gbps(PcieLink { generation, width: 16 });
+        let rate = pcie_gbps(crate::model::testing::pcie_link(generation, 16));
         assert!((rate - gbps).abs() < 0.05, "Gen{generation}: {rate}");
     }
 }

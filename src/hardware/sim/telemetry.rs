@@ -10,7 +10,7 @@ use crate::hardware::{ErrorKind, GpuGroup, HardwareError, LinkSample, PciTree, T
 use crate::model::reading::{Reading, Unknown};
 use crate::model::snapshot::{
     Adapter, Fabric, FabricState, Gpu, GpuPair, Host, NumaNode, NvLink, NvLinkRemote, P2pStatus, PciFunction,
-    PcieErrors, RemappedRows,
+    PcieErrors, RemappedRows, SlowFact,
 };
 
 use super::routes::nvlink_mbps;
@@ -105,7 +105,7 @@ impl SimTelemetry {
                         (Reading::Known(NvLinkRemote::Gpu), peer.ok_or(Unknown::Unsupported).into())
                     }
                 };
-                let later = Unknown::NotRead("error counters take long; 'check' reads them".into());
+                let later = SlowFact::NvLinkErrors.not_read();
                 link.crc_errors = Reading::Unknown(later.clone());
                 link.replay_errors = Reading::Unknown(later.clone());
                 link.recovery_errors = Reading::Unknown(later);
@@ -309,8 +309,15 @@ impl Telemetry for SimTelemetry {
         pair.p2p_read = Reading::Known(status);
         pair.p2p_write = Reading::Known(rule.nvml_write.unwrap_or(status));
         pair.p2p_nvlink = Reading::Known(over_nvlink);
-        pair.p2p_atomics = Reading::Known(over_nvlink);
+        pair.p2p_atomics = Reading::Unknown(SlowFact::PeerAtomics.not_read());
         pair
+    }
+
+    fn read_atomics(&self, pair: &mut GpuPair) {
+        if pair.p2p_atomics.unknown() == Some(&SlowFact::PeerAtomics.not_read()) {
+            // As over NVLink, with which the simulated boards have them.
+            pair.p2p_atomics = pair.p2p_nvlink.clone();
+        }
     }
 
     fn sample(&self, index: u32) -> LinkSample {

@@ -4,6 +4,7 @@ use crate::hardware::sim::spec::{
     CudaPeerRule, FabricSpec, GpuState, LinkFault, NvLinkFault, Pairs, PeerException, PeerRule,
 };
 use crate::model::snapshot::{CommonAncestor, ComputeMode, GpuProcess, P2pStatus, PciKind};
+use crate::model::testing::{generation, lanes, pcie_link};
 use crate::model::units::PcieLink;
 
 fn open(name: &str) -> SimTelemetry {
@@ -25,7 +26,7 @@ fn the_h200_server_reads_as_it_was_recorded() {
     let gpu = gpu(&machine, 1);
     assert_eq!(gpu.pci.get().unwrap().to_string(), "0000:00:07.0");
     assert_eq!(gpu.uuid.known().unwrap(), "GPU-00000000-0000-0000-0000-000000000001");
-    assert_eq!(gpu.pcie_link().unwrap().to_string(), "Gen5 x16");
+    assert_eq!((&gpu.pcie_generation, &gpu.pcie_width), (&generation(5), &lanes(16)));
     // The guest's firmware does not tell, and there is one node.
     assert_eq!(gpu.numa_node, Reading::Known(0));
     let links = gpu.nvlinks.known().unwrap();
@@ -50,15 +51,15 @@ fn the_demo_machine_has_one_narrow_link_and_one_pair_without_access() {
     let tree = machine.pci_tree();
     for index in 0..8 {
         let gpu = gpu(&machine, index);
-        let width = if index == 5 { 4 } else { 16 };
-        assert_eq!(gpu.pcie_width.get(), Some(width));
-        assert_eq!(gpu.pcie_width_max.get(), Some(16), "both ends can do more");
-        assert_eq!(machine.sample(index).width, Some(width));
+        let width = lanes(if index == 5 { 4 } else { 16 });
+        assert_eq!(gpu.pcie_width, width);
+        assert_eq!(gpu.pcie_width_max, lanes(16), "both ends can do more");
+        assert_eq!(machine.sample(index).width, width.get());
         let endpoint = tree.functions.iter().find(|function| Some(function.address) == gpu.pci.get()).unwrap();
         let port = tree.functions.iter().find(|function| Some(function.address) == endpoint.parent).unwrap();
         assert_eq!(port.kind, PciKind::SwitchDownstream);
-        assert_eq!((endpoint.width.get(), port.width.get()), (Some(width), Some(width)));
-        assert_eq!((endpoint.width_max.get(), port.width_max.get()), (Some(16), Some(16)));
+        assert_eq!([&endpoint.width, &port.width], [&width; 2]);
+        assert_eq!([&endpoint.width_max, &port.width_max], [&lanes(16); 2]);
         assert_eq!(gpu.numa_node.get(), Some(index / 4));
         for other in (0..8).filter(|other| *other != index) {
             let refused = matches!((index, other), (1, 6) | (6, 1));
@@ -127,14 +128,14 @@ fn changed() -> SimTelemetry {
     });
     let address = spec.gpus[0].pci;
     let function = spec.pci.iter_mut().find(|function| function.address == address).unwrap();
-    function.idle = Some(PcieLink { generation: 1, width: 16 });
+    function.idle = Some(pcie_link(1, 16));
     function.errors = PcieErrors { correctable: 10, non_fatal: 20, fatal: 30 };
     let rule =
         PeerRule { nvml: P2pStatus::Ok, nvml_write: Some(P2pStatus::GpuNotSupported), cuda: CudaPeerRule::Granted };
     spec.peers.exceptions.push(PeerException { pairs: Pairs::Ordered(0, 2), rule });
     spec.faults.links.push(LinkFault {
         function: address,
-        trains_down_to: Some(PcieLink { generation: 4, width: 8 }),
+        trains_down_to: Some(pcie_link(4, 8)),
         replays: 40,
         errors: PcieErrors { correctable: 1, non_fatal: 2, fatal: 3 },
     });
@@ -168,20 +169,20 @@ fn the_state_of_a_gpu_is_what_its_description_says() {
 #[test]
 fn an_idle_link_wakes_under_load_and_then_trains_down() {
     let machine = changed();
-    let link = |link: &LinkSample| (link.generation, link.width);
-    assert_eq!(gpu(&machine, 0).pcie_link().unwrap().to_string(), "Gen1 x16");
+    let link = |link: &LinkSample| PcieLink { generation: link.generation.unwrap(), width: link.width.unwrap() };
+    assert_eq!(gpu(&machine, 0).pcie_generation, generation(1));
     let tree = machine.pci_tree();
     let function = tree.functions.iter().find(|function| Some(function.address) == gpu(&machine, 0).pci.get()).unwrap();
     let port = tree.functions.iter().find(|port| Some(port.address) == function.parent).unwrap();
-    assert_eq!((function.generation.get(), port.generation.get()), (Some(1), Some(1)), "both ends");
+    assert_eq!([&function.generation, &port.generation], [&generation(1); 2], "both ends");
     assert_eq!((function.aer_correctable.get(), function.aer_fatal.get()), (Some(10), Some(30)));
     let (first, second) = (machine.sample(0), machine.sample(0));
-    assert_eq!((link(&first), link(&second)), ((Some(4), Some(16)), (Some(4), Some(8))));
+    assert_eq!([link(&first), link(&second)], [pcie_link(4, 16), pcie_link(4, 8)]);
     assert_eq!((first.replays, second.replays, machine.sample(0).replays), (Some(0), Some(40), Some(40)));
     assert_eq!(first.pcie_errors, gpu(&machine, 0).pcie_errors.get());
     assert_eq!(second.pcie_errors, Some(PcieErrors { correctable: 11, non_fatal: 22, fatal: 33 }));
     assert_eq!(first.throttle_reasons, ["hw-thermal"]);
-    assert_eq!(link(&machine.sample(1)), (Some(4), Some(16)), "the other GPUs are not touched");
+    assert_eq!(link(&machine.sample(1)), pcie_link(4, 16), "the other GPUs are not touched");
 }
 
 #[test]

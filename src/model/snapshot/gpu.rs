@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::nvlink::{Fabric, NvLink};
 use crate::model::reading::facts;
-use crate::model::units::{Bytes, PciAddress, PcieLink};
+use crate::model::units::{Bytes, Generation, Lanes, PciAddress};
 
 facts! {
     /// A GPU as NVML and sysfs describe it.
@@ -33,15 +33,15 @@ facts! {
             /// Size of the BAR1 window in bytes.
             bar1_total_bytes: Bytes,
             /// PCIe generation now; an idle GPU may show 1.
-            pcie_generation: u8,
+            pcie_generation: Generation as u8,
             /// PCIe lanes now.
-            pcie_width: u8,
+            pcie_width: Lanes as u8,
             /// Highest PCIe generation that GPU and slot allow together.
-            pcie_generation_max: u8,
+            pcie_generation_max: Generation as u8,
             /// Most PCIe lanes that GPU and slot allow together.
-            pcie_width_max: u8,
+            pcie_width_max: Lanes as u8,
             /// Highest PCIe generation of the GPU itself, whatever the slot.
-            pcie_generation_device_max: u8,
+            pcie_generation_device_max: Generation as u8,
             /// PCIe replays since the driver was loaded.
             pcie_replays: u64,
             /// PCIe error counts since the driver was loaded.
@@ -84,11 +84,6 @@ impl Gpu {
     /// The name for people: `GPU 3`.
     pub fn label(&self) -> String {
         format!("GPU {}", self.index)
-    }
-
-    /// The PCIe link as NVML reads it now, where both figures are known.
-    pub fn pcie_link(&self) -> Option<PcieLink> {
-        Some(PcieLink { generation: self.pcie_generation.get()?, width: self.pcie_width.get()? })
     }
 }
 

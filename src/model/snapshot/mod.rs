@@ -7,7 +7,7 @@ mod pci;
 
 use serde::{Deserialize, Serialize};
 
-use super::reading::facts;
+use super::reading::{Unknown, facts};
 use super::units::{Bytes, PciAddress};
 
 pub use gpu::{ComputeMode, Gpu, GpuProcess, PcieErrors, RemappedRows};
@@ -35,6 +35,30 @@ pub struct Snapshot {
     pub problems: Vec<String>,
 }
 
+/// Facts that take NVML long to read, so that a command reads them only where it needs them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SlowFact {
+    /// Error counters of the NVLinks: 1 ms for each (H200, driver 580).
+    NvLinkErrors,
+    /// Whether atomics work between a pair: 1.7 ms for each ordered pair, one after the other whatever
+    /// the threads.
+    PeerAtomics,
+}
+
+impl SlowFact {
+    /// All of them.
+    pub const ALL: &[Self] = &[Self::NvLinkErrors, Self::PeerAtomics];
+
+    /// What such a fact is where it was left out.
+    pub fn not_read(self) -> Unknown {
+        let what = match self {
+            Self::NvLinkErrors => "error counters take long",
+            Self::PeerAtomics => "asking about atomics takes long",
+        };
+        Unknown::NotRead(format!("{what}; 'check' reads them"))
+    }
+}
+
 impl Snapshot {
     /// The GPU with this NVML index.
     pub fn gpu(&self, index: u32) -> Option<&Gpu> {
@@ -44,16 +68,6 @@ impl Snapshot {
     /// The PCI function at this address.
     pub fn function(&self, address: PciAddress) -> Option<&PciFunction> {
         self.pci.iter().find(|function| function.address == address)
-    }
-
-    /// The functions from this address up to its root port, the address itself first. Ends where a
-    /// parent is not in the snapshot, and after 64 steps should the parents of a broken file loop.
-    pub fn path_up(&self, address: PciAddress) -> Vec<&PciFunction> {
-        std::iter::successors(self.function(address), |function| {
-            function.parent.and_then(|parent| self.function(parent))
-        })
-        .take(64)
-        .collect()
     }
 }
 

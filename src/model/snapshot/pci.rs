@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::model::reading::facts;
-use crate::model::units::{PciAddress, PcieLink};
+use crate::model::units::{Generation, Lanes, PciAddress};
 
 facts! {
     /// A PCI function on the way from a device up to its root port.
@@ -24,13 +24,13 @@ facts! {
             /// Class code, 24 bits.
             class: u32,
             /// PCIe generation of the link towards the root, now.
-            generation: u8,
+            generation: Generation as u8,
             /// Lanes of that link, now.
-            width: u8,
+            width: Lanes as u8,
             /// Highest generation that this end of the link can do.
-            generation_max: u8,
+            generation_max: Generation as u8,
             /// Most lanes that this end can do.
-            width_max: u8,
+            width_max: Lanes as u8,
             /// NUMA node.
             numa_node: u32,
             /// Label of the physical slot, where the firmware names one.
@@ -48,18 +48,6 @@ facts! {
             /// Whether access control sends peer requests up to the root (request redirect).
             acs_redirect: bool,
         }
-    }
-}
-
-impl PciFunction {
-    /// The link towards the root now, where both figures are known.
-    pub fn link(&self) -> Option<PcieLink> {
-        Some(PcieLink { generation: self.generation.get()?, width: self.width.get()? })
-    }
-
-    /// What this end of that link can do.
-    pub fn link_max(&self) -> Option<PcieLink> {
-        Some(PcieLink { generation: self.generation_max.get()?, width: self.width_max.get()? })
     }
 }
 

@@ -18,7 +18,8 @@ use crate::model::report::{Conclusion, Report, SCHEMA, Timing, Tool, Verdict};
 use crate::model::snapshot::{
     Adapter, AdapterKind, Gpu, Host, NumaNode, NvLink, NvLinkRemote, PciFunction, PciKind, Snapshot,
 };
-use crate::model::topology::{Link, LinkClass, LinkKind, Node, NodeKind, PairRoute, Topology};
+use crate::model::testing::{generation, lanes};
+use crate::model::topology::{LinkClass, PairRoute, Topology};
 use crate::model::units::{Bytes, GIB, GbPerSecond, MIB, PciAddress};
 
 pub(crate) use nvswitch::{healthy, nothing_measured};
@@ -52,10 +53,8 @@ fn gpu(index: u32, name: &str, memory: u64, address: PciAddress, link: (u8, u8),
     gpu.memory_total_bytes = Reading::Known(Bytes(memory));
     gpu.pci = Reading::Known(address);
     gpu.uuid = known(&format!("GPU-00000000-0000-0000-0000-{index:012}"));
-    gpu.pcie_generation = Reading::Known(link.0);
-    gpu.pcie_width = Reading::Known(link.1);
-    gpu.pcie_generation_max = Reading::Known(max.0);
-    gpu.pcie_width_max = Reading::Known(max.1);
+    (gpu.pcie_generation, gpu.pcie_width) = (generation(link.0), lanes(link.1));
+    (gpu.pcie_generation_max, gpu.pcie_width_max) = (generation(max.0), lanes(max.1));
     gpu.nvlinks = Reading::Known(Vec::new());
     gpu
 }
@@ -69,10 +68,8 @@ fn function(
     max: (u8, u8),
 ) -> PciFunction {
     let mut function = PciFunction::unread(pci(address), parent.map(pci), bridge.into(), kind, &Unknown::Unsupported);
-    function.generation = Reading::Known(now.0);
-    function.width = Reading::Known(now.1);
-    function.generation_max = Reading::Known(max.0);
-    function.width_max = Reading::Known(max.1);
+    (function.generation, function.width) = (generation(now.0), lanes(now.1));
+    (function.generation_max, function.width_max) = (generation(max.0), lanes(max.1));
     function
 }
 

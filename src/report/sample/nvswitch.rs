@@ -14,10 +14,6 @@ pub(crate) fn healthy(gpus: u32) -> Report {
         adapters: vec![Adapter { name: "eth0".into(), kind: AdapterKind::Ethernet, pci: pci("0000:00:03.0") }],
         problems: Vec::new(),
     };
-    let mut topology = Topology::default();
-    let node = |id: &str, kind, label: &str, pci| Node { id: id.into(), kind, label: label.into(), pci };
-    topology.nodes.push(node("nvswitch", NodeKind::NvSwitchPlane, "NVSwitch", None));
-    topology.nodes.push(node("pci0000:00", NodeKind::HostBridge, "pci0000:00", None));
     for index in 0..gpus {
         let mut gpu = gpu(index, "NVIDIA H200", 143_771 * MIB, address(index), (5, 16), (5, 16));
         let links = (0..18).map(|link| {
@@ -31,23 +27,9 @@ pub(crate) fn healthy(gpus: u32) -> Report {
         snapshot.gpus.push(gpu);
         let address = address(index).to_string();
         snapshot.pci.push(function(&address, None, "pci0000:00", PciKind::Endpoint, (5, 16), (5, 16)));
-        let id = format!("gpu{index}");
-        topology.nodes.push(node(&id, NodeKind::Gpu, &format!("GPU {index} NVIDIA H200"), Some(pci(&address))));
-        for (upper, kind, label, capacity) in
-            [("nvswitch", LinkKind::NvLink, "18 x NVLink 4.0", 450.0), ("pci0000:00", LinkKind::Pcie, "Gen5 x16", 63.0)]
-        {
-            topology.links.push(Link {
-                upper: upper.into(),
-                lower: id.clone(),
-                kind,
-                label: label.into(),
-                capacity_gbps: Some(GbPerSecond(capacity)),
-                possible_gbps: Some(GbPerSecond(capacity)),
-                origin: "payload rate of the version".into(),
-            });
-        }
     }
     snapshot.pci.push(function("0000:00:03.0", None, "pci0000:00", PciKind::Endpoint, (4, 8), (4, 8)));
+    let mut topology = Topology { pairs: Vec::new(), ..crate::topology::build(&snapshot) };
     let mut measurements = Measurements::default();
     for pair in Pair::ordered(&(0..gpus).collect::<Vec<_>>()) {
         topology.pairs.push(route(pair, LinkClass::NvLink(18), Some(450.0), "18 x NVLink 4.0 at 25 GB/s payload"));

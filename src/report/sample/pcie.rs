@@ -38,34 +38,7 @@ pub(crate) fn pcie_box() -> Report {
         ],
         problems: Vec::new(),
     };
-    let mut topology = Topology::default();
-    let node = |id: &str, kind| Node { id: id.into(), kind, label: id.into(), pci: id.parse().ok() };
-    let link = |upper: &str, lower: &str, kind, capacity: Option<f64>| Link {
-        upper: upper.into(),
-        lower: lower.into(),
-        kind,
-        label: capacity.map_or(String::new(), |_| "Gen4 x16".into()),
-        capacity_gbps: capacity.map(GbPerSecond),
-        possible_gbps: capacity.map(GbPerSecond),
-        origin: "sysfs".into(),
-    };
-    for (numa, bridges) in [("numa0", ["pci0000:00", "pci0000:40"]), ("numa1", ["pci0000:80", "pci0000:c0"])] {
-        topology.nodes.push(node(numa, NodeKind::NumaNode));
-        for bridge in bridges {
-            topology.nodes.push(node(bridge, NodeKind::HostBridge));
-            topology.links.push(link(numa, bridge, LinkKind::RootComplex, None));
-        }
-    }
-    topology.links.push(link("numa0", "numa1", LinkKind::Interconnect, None));
-    topology.nodes.push(node("0000:c0:01.0", NodeKind::RootPort));
-    topology.nodes.push(node("0000:c1:00.0", NodeKind::SwitchPort));
-    topology.nodes.push(node("0000:c5:00.0", NodeKind::Adapter));
-    topology.links.push(link("pci0000:c0", "0000:c0:01.0", LinkKind::RootComplex, None));
-    topology.links.push(link("0000:c0:01.0", "0000:c1:00.0", LinkKind::Pcie, Some(31.5)));
-    topology.links.push(link("0000:c1:00.0", "0000:c5:00.0", LinkKind::Pcie, Some(31.5)));
     for (index, (address, port, bridge, numa)) in (0..).zip(slots) {
-        let above = if index >= 6 { "0000:c1:00.0" } else { bridge };
-        topology.links.push(link(above, port, LinkKind::RootComplex, None));
         let now = match index {
             1 => (1, 16),
             3 => (4, 4),
@@ -83,33 +56,13 @@ pub(crate) fn pcie_box() -> Report {
         let mut endpoint = function(address, Some(port), bridge, Endpoint, now, full);
         endpoint.numa_node = Reading::Known(numa);
         snapshot.pci.push(endpoint);
-        topology.nodes.push(Node {
-            id: format!("gpu{index}"),
-            kind: NodeKind::Gpu,
-            label: format!("GPU {index} NVIDIA A40"),
-            pci: Some(pci(address)),
-        });
-        topology.nodes.push(Node {
-            id: port.into(),
-            kind: NodeKind::RootPort,
-            label: port.into(),
-            pci: Some(pci(port)),
-        });
-        topology.links.push(Link {
-            upper: port.into(),
-            lower: format!("gpu{index}"),
-            kind: LinkKind::Pcie,
-            label: format!("Gen{} x{}", now.0, now.1),
-            capacity_gbps: Some(GbPerSecond(if index == 3 { 7.88 } else { 31.5 })),
-            possible_gbps: Some(GbPerSecond(31.5)),
-            origin: "sysfs".into(),
-        });
     }
     snapshot.pci.push(function("0000:c2:02.0", Some("0000:c1:00.0"), "pci0000:c0", SwitchDownstream, full, full));
     let mut adapter = function("0000:c5:00.0", Some("0000:c2:02.0"), "pci0000:c0", Endpoint, full, full);
     adapter.numa_node = Reading::Known(1);
     snapshot.pci.push(adapter);
 
+    let mut topology = Topology { pairs: Vec::new(), ..crate::topology::build(&snapshot) };
     let mut measurements = Measurements::default();
     for pair in Pair::ordered(&[0, 1, 2, 3, 4, 5, 6, 7]) {
         let (low, high) = (pair.source.min(pair.destination), pair.source.max(pair.destination));
@@ -220,9 +173,14 @@ pub(crate) fn hostile() -> Report {
     }
     for node in &mut report.topology.nodes {
         node.label = evil.into();
+        node.slot = Some(evil.into());
     }
     for link in &mut report.topology.links {
         link.label = evil.into();
+        if let Some(pcie) = &mut link.pcie {
+            pcie.slot = Some(evil.into());
+            pcie.notes.push(evil.into());
+        }
     }
     for route in &mut report.topology.pairs {
         route.bottleneck = Some(evil.into());

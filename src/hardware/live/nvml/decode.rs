@@ -39,15 +39,9 @@ pub fn on(value: u64) -> Result<bool, Unknown> {
     }
 }
 
-/// PCIe generation, 1 to 6.
-pub fn generation(value: u32) -> Result<u8, Unknown> {
-    u8::try_from(value).ok().filter(|value| (1..=6).contains(value)).ok_or_else(|| unlisted("PCIe generation", value))
-}
-
-/// PCIe lanes. 0, 63 and 255 are what broken links say.
-pub fn lanes(value: u32) -> Result<u8, Unknown> {
-    let lanes = u8::try_from(value).ok().filter(|lanes| matches!(lanes, 1 | 2 | 4 | 8 | 12 | 16 | 32));
-    lanes.ok_or_else(|| unlisted("PCIe width", value))
+/// A PCIe generation, or a number of lanes.
+pub fn link_figure<T: TryFrom<u32, Error: std::fmt::Display>>(value: u32) -> Result<T, Unknown> {
+    value.try_into().map_err(|why| Unknown::Failed(format!("NVML: {why}")))
 }
 
 /// NVLink version from its enumeration.
@@ -193,6 +187,7 @@ pub const fn degraded(mask: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::units::Lanes;
 
     #[test]
     fn field_values_are_decoded_by_their_type() {
@@ -229,13 +224,8 @@ mod tests {
 
     #[test]
     fn nonsense_is_unknown_and_no_number() {
-        for value in [0, 7, 255, u32::MAX] {
-            assert!(generation(value).is_err(), "{value}");
-        }
-        for value in [0, 3, 63, 255, 272] {
-            assert!(lanes(value).is_err(), "{value}");
-        }
-        assert_eq!((generation(5), lanes(16)), (Ok(5), Ok(16)));
+        assert_eq!(link_figure::<Lanes>(63), Err(Unknown::Failed("NVML: no PCIe link has 63 lanes".into())));
+        assert_eq!(link_figure(16), Ok(Lanes::X16));
         assert!(nvlink_remote(255).is_err() && power_state(32).is_err() && on(2).is_err());
         assert!(p2p_status(7).is_err() && common_ancestor(35).is_err() && compute_mode(4).is_err());
     }

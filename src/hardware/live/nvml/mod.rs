@@ -16,7 +16,7 @@ use nvml_wrapper::error::NvmlError;
 use self::raw::{Field, Raw};
 use crate::hardware::{ErrorKind, GpuGroup, HardwareError, LinkSample};
 use crate::model::reading::{Reading, Unknown};
-use crate::model::snapshot::{Gpu, GpuPair, GpuProcess, Host, PcieErrors};
+use crate::model::snapshot::{Gpu, GpuPair, GpuProcess, Host, PcieErrors, SlowFact};
 use crate::model::units::Bytes;
 
 /// Names of the library. The first is what a driver installs; the second is all that some images
@@ -110,7 +110,7 @@ impl Nvml {
         }
     }
 
-    /// What NVML says of an ordered pair.
+    /// What NVML says of an ordered pair, but for atomics.
     pub fn read_pair(self, source: u32, destination: u32) -> GpuPair {
         let (from, to) = (self.device(source), self.device(destination));
         let (from, to) = match (&from.0, &to.0) {
@@ -125,7 +125,15 @@ impl Nvml {
             p2p_read: status(0),
             p2p_write: status(1),
             p2p_nvlink: status(2),
-            p2p_atomics: status(3),
+            p2p_atomics: Reading::Unknown(SlowFact::PeerAtomics.not_read()),
+        }
+    }
+
+    /// Fills in what NVML says of atomics between a pair.
+    pub fn read_atomics(self, pair: &mut GpuPair) {
+        let (from, to) = (self.device(pair.source), self.device(pair.destination));
+        if let (Ok(from), Ok(to)) = (&from.0, &to.0) {
+            pair.p2p_atomics = Raw::new(from).p2p_status(Raw::new(to), 3).and_then(decode::p2p_status).into();
         }
     }
 
@@ -133,8 +141,8 @@ impl Nvml {
     pub fn sample(self, index: u32) -> LinkSample {
         let device = self.device(index);
         LinkSample {
-            generation: generation(&device, Device::current_pcie_link_gen).get(),
-            width: lanes(&device, Device::current_pcie_link_width).get(),
+            generation: link_figure(&device, Device::current_pcie_link_gen).get(),
+            width: link_figure(&device, Device::current_pcie_link_width).get(),
             replays: device.read(Device::pcie_replay_counter).get().map(u64::from),
             pcie_errors: pcie_errors(&device).get(),
             throttle_reasons: throttle_reasons(&device).known().cloned().unwrap_or_default(),
@@ -159,11 +167,11 @@ fn read_identity(device: &Opened, gpu: &mut Gpu) {
 }
 
 fn read_pcie(device: &Opened, gpu: &mut Gpu) {
-    gpu.pcie_generation = generation(device, Device::current_pcie_link_gen);
-    gpu.pcie_width = lanes(device, Device::current_pcie_link_width);
-    gpu.pcie_generation_max = generation(device, Device::max_pcie_link_gen);
-    gpu.pcie_width_max = lanes(device, Device::max_pcie_link_width);
-    gpu.pcie_generation_device_max = device.raw(|raw| decode::generation(raw.pcie_generation_device_max()?));
+    gpu.pcie_generation = link_figure(device, Device::current_pcie_link_gen);
+    gpu.pcie_width = link_figure(device, Device::current_pcie_link_width);
+    gpu.pcie_generation_max = link_figure(device, Device::max_pcie_link_gen);
+    gpu.pcie_width_max = link_figure(device, Device::max_pcie_link_width);
+    gpu.pcie_generation_device_max = device.raw(|raw| decode::link_figure(raw.pcie_generation_device_max()?));
     gpu.pcie_replays = device.read(Device::pcie_replay_counter).map(u64::from);
     gpu.pcie_errors = pcie_errors(device);
 }
@@ -209,12 +217,11 @@ fn read_state(device: &Opened, gpu: &mut Gpu) {
     });
 }
 
-fn generation(device: &Opened, call: fn(&Device<'static>) -> Result<u32, NvmlError>) -> Reading<u8> {
-    device.ask(|device| decode::generation(call(device).map_err(error::unknown)?))
-}
-
-fn lanes(device: &Opened, call: fn(&Device<'static>) -> Result<u32, NvmlError>) -> Reading<u8> {
-    device.ask(|device| decode::lanes(call(device).map_err(error::unknown)?))
+fn link_figure<T: TryFrom<u32, Error: std::fmt::Display>>(
+    device: &Opened,
+    call: fn(&Device<'static>) -> Result<u32, NvmlError>,
+) -> Reading<T> {
+    device.ask(|device| decode::link_figure(call(device).map_err(error::unknown)?))
 }
 
 fn throttle_reasons(device: &Opened) -> Reading<Vec<String>> {

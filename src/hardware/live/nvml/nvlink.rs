@@ -12,7 +12,7 @@ use nvml_wrapper::error::NvmlError;
 use super::raw::{Field, Raw};
 use super::{decode, error};
 use crate::model::reading::{Reading, Unknown};
-use crate::model::snapshot::NvLink;
+use crate::model::snapshot::{NvLink, SlowFact};
 
 /// No GPU has more; only drivers that cannot count are asked for every one.
 const MOST_LINKS: u32 = 36;
@@ -135,7 +135,7 @@ fn read_link(device: &Device<'static>, raw: Raw, number: u32, values: &Values) -
 }
 
 fn errors_later<T>() -> Reading<T> {
-    Reading::Unknown(Unknown::NotRead("error counters take long; 'check' reads them".into()))
+    Reading::Unknown(SlowFact::NvLinkErrors.not_read())
 }
 
 /// Fills in the error counters of links that were read before.

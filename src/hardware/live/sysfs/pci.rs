@@ -9,7 +9,7 @@ use super::config::{Config, PortType};
 use super::read::{hex, names, number, odd, text};
 use crate::model::reading::{Reading, Unknown};
 use crate::model::snapshot::{Adapter, PciFunction, PciKind};
-use crate::model::units::PciAddress;
+use crate::model::units::{Generation, Lanes, PciAddress};
 
 const NVIDIA: u32 = 0x10de;
 /// Classes of a GPU, without the programming interface: VGA controller and 3D controller.
@@ -182,18 +182,18 @@ impl Sysfs {
 }
 
 /// The PCIe generation of the kernel's speed text: `16.0 GT/s PCIe`, `8 GT/s`.
-fn generation(text: &str) -> Result<u8, Unknown> {
+fn generation(text: &str) -> Result<Generation, Unknown> {
     let (rate, unit) = text.split_once(' ').unwrap_or((text, ""));
-    let generations = [("2.5", 1), ("5", 2), ("8", 3), ("16", 4), ("32", 5), ("64", 6)];
+    let generations = [("2.5", 1_u8), ("5", 2), ("8", 3), ("16", 4), ("32", 5), ("64", 6)];
     let rate = rate.trim_end_matches(".0");
     let generation = generations.iter().find(|(known, _)| unit.starts_with("GT/s") && *known == rate);
-    generation.map(|&(_, generation)| generation).ok_or_else(|| odd(text))
+    generation.and_then(|&(_, generation)| generation.try_into().ok()).ok_or_else(|| odd(text))
 }
 
 /// The lanes of the kernel's width text. 0, 63 and 255 are what broken links and virtual machines
 /// say; no link has them.
-fn width(text: &str) -> Result<u8, Unknown> {
-    text.parse().ok().filter(|lanes| matches!(lanes, 1 | 2 | 4 | 8 | 12 | 16 | 32)).ok_or_else(|| odd(text))
+fn width(text: &str) -> Result<Lanes, Unknown> {
+    text.parse::<u32>().ok().and_then(|lanes| lanes.try_into().ok()).ok_or_else(|| odd(text))
 }
 
 /// The total of an AER counter file.
@@ -212,6 +212,7 @@ mod tests {
     use super::super::config::tests::space;
     use super::super::fixture::Fixture;
     use super::*;
+    use crate::model::testing;
 
     fn address(text: &str) -> PciAddress {
         text.parse().unwrap()
@@ -271,9 +272,10 @@ mod tests {
             (gpu.vendor.get(), gpu.device_id.get(), gpu.class.get()),
             (Some(0x10de), Some(0x2335), Some(0x30200))
         );
-        assert_eq!(gpu.link().unwrap().to_string(), "Gen4 x16");
-        assert_eq!(gpu.link_max().unwrap().to_string(), "Gen5 x16");
-        assert_eq!(get(&functions, "0000:81:00.0").link().unwrap().to_string(), "Gen1 x4");
+        assert_eq!((&gpu.generation, &gpu.width), (&testing::generation(4), &testing::lanes(16)));
+        assert_eq!((&gpu.generation_max, &gpu.width_max), (&testing::generation(5), &testing::lanes(16)));
+        let other = get(&functions, "0000:81:00.0");
+        assert_eq!((&other.generation, &other.width), (&testing::generation(1), &testing::lanes(4)));
         assert_eq!(get(&functions, "0000:80:03.0").parent, None);
         assert_eq!(get(&functions, "0000:80:03.0").host_bridge, "pci0000:80");
     }
@@ -336,12 +338,12 @@ mod tests {
             ("7 GT/s", None),
             ("-8 GT/s", None),
         ] {
-            assert_eq!(generation(text).ok(), expected, "{text}");
+            assert_eq!(generation(text).ok().map(Generation::number), expected, "{text}");
         }
         for (text, expected) in
             [("1", Some(1)), ("16", Some(16)), ("0", None), ("63", None), ("255", None), ("", None), ("x16", None)]
         {
-            assert_eq!(width(text).ok(), expected, "{text}");
+            assert_eq!(width(text).ok().map(Lanes::number), expected, "{text}");
         }
         assert_eq!(width("63"), Err(Unknown::Failed("the kernel says '63'".into())));
     }
@@ -355,7 +357,8 @@ mod tests {
         assert_eq!(functions.len(), 1);
         let gpu = &functions[0];
         assert_eq!((gpu.kind, gpu.parent, gpu.host_bridge.as_str()), (PciKind::Endpoint, None, "pci0000:00"));
-        assert_eq!((gpu.link(), gpu.link_max()), (None, None));
+        assert_eq!([gpu.generation.get(), gpu.generation_max.get()], [None; 2]);
+        assert_eq!([gpu.width.get(), gpu.width_max.get()], [None; 2]);
     }
 
     #[test]

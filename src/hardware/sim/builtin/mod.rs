@@ -8,7 +8,7 @@ mod pcie;
 use std::borrow::Cow;
 
 use crate::model::snapshot::{ComputeMode, FabricState, P2pStatus, PcieErrors};
-use crate::model::units::{Bytes, MIB, PcieLink};
+use crate::model::units::{Bytes, Generation, Lanes, MIB, PcieLink};
 
 use super::load;
 use super::spec::{
@@ -107,7 +107,7 @@ fn demo() -> MachineSpec {
     spec.summary = "8 x L40S: one link at x4, one pair without peer access".into();
     if let Some(address) = spec.gpus.get(5).map(|gpu| gpu.pci) {
         let link = spec.pci.iter_mut().filter(|function| function.address == address);
-        link.for_each(|function| function.trained = Some(PcieLink { generation: 4, width: 4 }));
+        link.for_each(|function| function.trained = Some(PcieLink { generation: Generation::GEN4, width: Lanes::X4 }));
     }
     let rule = PeerRule { nvml: P2pStatus::ChipsetNotSupported, nvml_write: None, cuda: CudaPeerRule::Refused };
     spec.peers.exceptions.push(PeerException { pairs: Pairs::Both(1, 6), rule });
@@ -177,7 +177,7 @@ fn trains_down() -> MachineSpec {
     if let Some(gpu) = spec.gpus.get(2) {
         spec.faults.links.push(LinkFault {
             function: gpu.pci,
-            trains_down_to: Some(PcieLink { generation: 1, width: 16 }),
+            trains_down_to: Some(PcieLink { generation: Generation::GEN1, width: Lanes::X16 }),
             replays: 1200,
             errors: PcieErrors { correctable: 4000, non_fatal: 0, fatal: 0 },
         });

@@ -7,11 +7,11 @@ use crate::hardware::sim::spec::{
     NvLinkTarget, PathSpeed, PeerSpec, Speeds,
 };
 use crate::model::snapshot::{FabricState, PciKind, PcieErrors};
-use crate::model::units::{Bytes, GIB, MIB, PciAddress, PcieLink};
+use crate::model::units::{Bytes, GIB, Generation, Lanes, MIB, PciAddress, PcieLink};
 
 use super::pcie::{self, Shape};
 
-const GEN5_X16: PcieLink = PcieLink { generation: 5, width: 16 };
+const GEN5_X16: PcieLink = PcieLink { generation: Generation::GEN5, width: Lanes::X16 };
 
 /// Links that are alike, up, and of their version's usual rate.
 fn links(count: u8, version: &str, remote: NvLinkTarget) -> NvLinkSpec {

@@ -6,7 +6,7 @@ use crate::hardware::sim::spec::{
     NvLinkSpec, NvLinkTarget, PathSpeed, PeerSpec, Speeds,
 };
 use crate::model::snapshot::{AdapterKind, PciKind, PcieErrors};
-use crate::model::units::{Bytes, GIB, MIB, PciAddress, PcieLink};
+use crate::model::units::{Bytes, GIB, Generation, Lanes, MIB, PciAddress, PcieLink};
 
 use super::GRANTED;
 
@@ -50,7 +50,7 @@ fn speeds() -> Speeds {
 /// A machine with this many H200.
 pub fn machine(gpus: u8) -> MachineSpec {
     let mut pci = vec![function(3, (0x1af4, 0x1041), 0x0002_0000, None)];
-    let link = PcieLink { generation: 5, width: 16 };
+    let link = PcieLink { generation: Generation::GEN5, width: Lanes::X16 };
     pci.extend((0..gpus).map(|gpu| function(6 + gpu, (0x10de, 0x2335), 0x0003_0200, Some(link))));
     MachineSpec {
         summary: format!("{gpus} x H200 with NVSwitch in a virtual machine, as recorded"),

@@ -5,7 +5,7 @@ use crate::hardware::sim::spec::{
     AdapterSpec, Faults, FunctionSpec, GpuSpec, GpuState, HostSpec, MachineSpec, Noise, NumaNodeSpec, PeerSpec, Speeds,
 };
 use crate::model::snapshot::{AdapterKind, PciKind, PcieErrors};
-use crate::model::units::{Bytes, GIB, MIB, PciAddress, PcieLink};
+use crate::model::units::{Bytes, GIB, Generation, Lanes, MIB, PciAddress, PcieLink};
 
 use super::GRANTED;
 
@@ -34,7 +34,7 @@ impl Shape {
 }
 
 /// The link of most slots.
-pub const GEN4_X16: PcieLink = PcieLink { generation: 4, width: 16 };
+pub const GEN4_X16: PcieLink = PcieLink { generation: Generation::GEN4, width: Lanes::X16 };
 
 /// PCI bridge; 3D controller; InfiniBand controller.
 const BRIDGE: u32 = 0x0006_0400;

@@ -3,7 +3,8 @@ use crate::hardware::sim::builtin;
 use crate::hardware::sim::spec::{CopyFault, LinkFault, Noise, PairFault, Pairs, PeerException, PeerRule, UplinkSpec};
 use crate::model::placement::{Engine, HostMode, Placement, Side, StreamKind};
 use crate::model::snapshot::{P2pStatus, PciKind, PcieErrors};
-use crate::model::units::{GIB, MIB, PcieLink};
+use crate::model::testing::pcie_link;
+use crate::model::units::{GIB, MIB};
 
 const POISON: u64 = 0xdead_beef_dead_beef;
 
@@ -363,7 +364,7 @@ fn a_link_that_trains_down_carries_what_it_came_down_to() {
     let mut spec = builtin::get("pair-hangs").unwrap();
     spec.faults.links.push(LinkFault {
         function: spec.gpus[3].pci,
-        trains_down_to: Some(PcieLink { generation: 4, width: 4 }),
+        trains_down_to: Some(pcie_link(4, 4)),
         replays: 0,
         errors: PcieErrors::default(),
     });

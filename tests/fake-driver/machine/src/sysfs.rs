@@ -146,10 +146,10 @@ impl Tree<'_> {
             self.file(&format!("{folder}/config"), [0xff; 4096])?;
         } else {
             if let Some(link) = self.machine.idle(function) {
-                self.link_files(&folder, "current", speed(link), link.width)?;
+                self.link_files(&folder, "current", speed(link), link.width.number())?;
             }
             if let Some(link) = function.max {
-                self.link_files(&folder, "max", speed(link), link.width)?;
+                self.link_files(&folder, "max", speed(link), link.width.number())?;
             }
             let acs = (!self.machine.host.virtual_machine).then_some(function.acs_redirect);
             self.file(&format!("{folder}/config"), space(function, acs))?;
@@ -186,7 +186,7 @@ impl Tree<'_> {
 
 /// The speed in the kernel's words.
 const fn speed(link: PcieLink) -> &'static str {
-    match link.generation {
+    match link.generation.number() {
         1 => "2.5 GT/s PCIe",
         2 => "5.0 GT/s PCIe",
         3 => "8.0 GT/s PCIe",

@@ -9,6 +9,7 @@ use fake_machine::code_in;
 use peerscope::hardware::{GpuGroup, LinkSample, Telemetry, sim};
 use peerscope::model::reading::{Reading, Unknown};
 use peerscope::model::snapshot::{Gpu, GpuPair, Host, NvLink};
+use peerscope::model::units::{Generation, Lanes};
 
 use crate::numbers;
 
@@ -136,7 +137,7 @@ fn last_look(index: u32) -> Option<LinkSample> {
 }
 
 /// Generation and lanes of the link now.
-pub fn pcie_now(device: *mut c_void) -> Result<(u8, u8), u32> {
+pub fn pcie_now(device: *mut c_void) -> Result<(Generation, Lanes), u32> {
     if let Some(sample) = watched(device)? {
         return sample.generation.zip(sample.width).ok_or(code::NOT_SUPPORTED);
     }
@@ -161,7 +162,9 @@ pub fn throttle_reasons(device: *mut c_void) -> Result<Vec<String>, u32> {
 }
 
 pub fn pair(device: *mut c_void, other: *mut c_void) -> Result<GpuPair, u32> {
-    Ok(telemetry()?.read_pair(index(device)?, index(other)?))
+    let mut pair = telemetry()?.read_pair(index(device)?, index(other)?);
+    telemetry()?.read_atomics(&mut pair);
+    Ok(pair)
 }
 
 /// A field value, of a link where `scope` is one.

@@ -1,0 +1,102 @@
+//! What a PCIe link is: how it trained, what its two ends could do, and where it is.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::units::{Generation, Lanes, PciAddress, PcieLink};
+
+/// Generation and lanes, each of which may be unknown by itself.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Shape {
+    /// PCIe generation.
+    pub generation: Option<Generation>,
+    /// Lanes.
+    pub width: Option<Lanes>,
+}
+
+impl Shape {
+    /// The link, where both figures are known.
+    pub fn link(self) -> Option<PcieLink> {
+        Some(PcieLink { generation: self.generation?, width: self.width? })
+    }
+
+    /// The lower generation and the lower width: what a link trains to between two such ends. Both
+    /// are taken by themselves, since speed and width are settled by themselves.
+    #[must_use]
+    pub fn least(self, other: Self) -> Self {
+        fn least<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
+            one.into_iter().chain(other).min()
+        }
+        Self { generation: least(self.generation, other.generation), width: least(self.width, other.width) }
+    }
+}
+
+impl fmt::Display for Shape {
+    /// `Gen4 x16`, `x16` or `Gen4`; nothing where nothing is known.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let generation = self.generation.map(|generation| format!("Gen{generation}"));
+        let width = self.width.map(|width| format!("x{width}"));
+        f.pad(&generation.into_iter().chain(width).collect::<Vec<_>>().join(" "))
+    }
+}
+
+/// Why a link counts as narrow: it trained to less than both its ends can do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Narrow {
+    /// Fewer lanes.
+    FewerLanes,
+    /// A lower generation. Never so at rest for the link of a GPU, which lowers it while idle.
+    LowerGeneration,
+}
+
+/// One PCIe link.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Connection {
+    /// The port above, where it is visible.
+    pub port: Option<PciAddress>,
+    /// The function below.
+    pub below: Option<PciAddress>,
+    /// Label of the physical slot below the port, where the firmware names one.
+    pub slot: Option<String>,
+    /// Index of the GPU, where the function below is one.
+    pub gpu: Option<u32>,
+    /// The GPUs whose way to the processor has this link.
+    pub gpus: Vec<u32>,
+    /// As it was read while nothing ran: the lower of what both ends say.
+    pub at_rest: Shape,
+    /// What data gets: lanes as trained, with the generation that counts. An idle GPU lowers its
+    /// generation and raises it under load, so for its link that is the one that both ends can reach.
+    /// Other links keep the generation that they trained to.
+    pub now: Shape,
+    /// What both ends can do together.
+    pub possible: Shape,
+    /// What the device below can do.
+    pub device_possible: Shape,
+    /// What the port above can do.
+    pub port_possible: Shape,
+    /// Whether the possible width is that of both ends and not of one alone.
+    pub width_of_both: bool,
+    /// Whether the possible generation is that of both ends and not of one alone.
+    pub generation_of_both: bool,
+    /// In which ways it trained to less than both ends can do; empty for a sound link.
+    pub narrow: Vec<Narrow>,
+    /// What the two ends disagree on, a sentence each.
+    pub notes: Vec<String>,
+}
+
+impl Connection {
+    /// Whether the link has fewer lanes than both its ends can do.
+    pub fn fewer_lanes(&self) -> bool {
+        self.narrow.contains(&Narrow::FewerLanes)
+    }
+
+    /// Whether the link trained to a lower generation than both its ends can do.
+    pub fn lower_generation(&self) -> bool {
+        self.narrow.contains(&Narrow::LowerGeneration)
+    }
+}
