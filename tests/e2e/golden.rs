@@ -18,6 +18,20 @@ fn the_list_of_machines() {
 }
 
 #[test]
+fn the_help_of_every_command() {
+    let help = run(&["--help"]).stdout;
+    golden("help", &help);
+    let listed = help.split("Commands:\n").nth(1).unwrap().lines().take_while(|line| !line.is_empty());
+    // A command's name is indented less than the rest of a sentence about it.
+    let names = listed.filter_map(|line| line.strip_prefix("  ")?.split(' ').next().filter(|name| !name.is_empty()));
+    let names: Vec<_> = names.filter(|name| *name != "help").collect();
+    assert!(names.contains(&"check"), "{names:?}");
+    for name in names {
+        golden(&format!("help-{name}"), &run(&[name, "--help"]).stdout);
+    }
+}
+
+#[test]
 fn the_demo_machine_in_a_browser() {
     let (_folder, file) = place("report.html");
     run(&with(check("demo", "standard"), &["-o", &text_of(&file)]));
