@@ -196,7 +196,6 @@ pub struct ExpectArgs {
 /// What to do with a report.
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    /// Exit with 1 (2 for Nagios) when a finding is at least this severe.
     /// What the machine must be and reach (TOML, see 'peerscope expect'): every difference is a
     /// finding.
     #[arg(long, value_name = "FILE")]
@@ -206,7 +205,7 @@ pub struct ReportArgs {
     #[arg(long, value_name = "FILE")]
     pub baseline: Option<PathBuf>,
 
-    /// Exit with 1 when a finding is at least this severe.
+    /// Exit with 1 (2 for Nagios) when a finding is at least this severe.
     #[arg(long, value_enum, default_value_t = FailOn::Error, value_name = "SEVERITY")]
     pub fail_on: FailOn,
 

@@ -21,7 +21,7 @@ pub fn run(args: &MachinesArgs) -> Result<u8, String> {
 
 fn description(name: &str) -> Result<String, String> {
     if let Some(text) = builtin::description(name) {
-        return Ok(text.into_owned());
+        return Ok(text.to_owned());
     }
     let machine = Simulated::find(name)?;
     toml::to_string(&machine.spec).map_err(|error| format!("cannot write '{name}' as TOML: {error}"))

@@ -266,7 +266,8 @@ pub struct PatternCheck {
 }
 
 /// Copies, kernels, streams and events of a machine, at the level of the CUDA driver API. Calls
-/// that enqueue return before the work is done, as the driver's do.
+/// that enqueue return before the work is done, as the driver's do. An error is the driver's own unless said
+/// otherwise.
 pub trait Driver {
     /// The devices that CUDA shows, in its order.
     fn devices(&self) -> &[DeviceInfo];
@@ -283,10 +284,6 @@ pub trait Driver {
     fn floor_seconds(&self) -> f64;
 
     /// Memory of a device.
-    ///
-    /// # Errors
-    ///
-    /// The driver's own.
     fn memory(&self, device: Device) -> Result<DeviceMemory, HardwareError>;
 
     /// Takes plain device memory (not from a pool: pool memory needs its own peer access).
@@ -305,84 +302,40 @@ pub trait Driver {
     fn free(&self, buffer: Buffer) -> Result<(), HardwareError>;
 
     /// Whether `device` may reach the memory of `peer`, as the driver says.
-    ///
-    /// # Errors
-    ///
-    /// The driver's own.
     fn can_access_peer(&self, device: Device, peer: Device) -> Result<bool, HardwareError>;
 
     /// Lets `device` reach the memory of `peer`, or no longer. Doing so twice is no error.
-    ///
-    /// # Errors
-    ///
-    /// The driver's own.
     fn set_peer_access(&self, device: Device, peer: Device, enabled: bool) -> Result<(), HardwareError>;
 
     /// A new stream that does not synchronise with the legacy default stream.
-    ///
-    /// # Errors
-    ///
-    /// The driver's own.
     fn create_stream(&self, device: Device) -> Result<Stream, HardwareError>;
 
     /// A new event with timing.
-    ///
-    /// # Errors
-    ///
-    /// The driver's own.
     fn create_event(&self, device: Device) -> Result<Event, HardwareError>;
 
     /// Records an event on a stream of the same device.
-    ///
-    /// # Errors
-    ///
-    /// The driver's own.
     fn record(&self, event: Event, stream: Stream) -> Result<(), HardwareError>;
 
     /// Lets a stream, of any device, wait for an event.
-    ///
-    /// # Errors
-    ///
-    /// The driver's own.
     fn wait(&self, stream: Stream, event: Event) -> Result<(), HardwareError>;
 
     /// Nanoseconds from one completed event to another of the same device; an error where one of
     /// them is not completed.
-    ///
-    /// # Errors
-    ///
-    /// The driver's own.
     fn elapsed_ns(&self, start: Event, end: Event) -> Result<f64, HardwareError>;
 
     /// Enqueues a copy of the first `bytes` bytes by a copy engine, on a stream of either device.
-    ///
-    /// # Errors
-    ///
-    /// The driver's own.
     fn copy(&self, stream: Stream, destination: Buffer, source: Buffer, bytes: u64) -> Result<(), HardwareError>;
 
     /// Enqueues the same copy by a kernel on the stream's device, which needs peer access.
-    ///
-    /// # Errors
-    ///
-    /// The driver's own.
     fn kernel_copy(&self, stream: Stream, destination: Buffer, source: Buffer, bytes: u64)
     -> Result<(), HardwareError>;
 
     /// Enqueues a kernel that keeps the device's multiprocessors busy for about this long.
-    ///
-    /// # Errors
-    ///
-    /// The driver's own.
     fn spin(&self, stream: Stream, duration: Duration) -> Result<(), HardwareError>;
 
     /// Closes a stream: what is enqueued on it from now on waits until [`Driver::release`]. Where
     /// the GPU kernels are loaded, a closed stream opens by itself after some seconds, so that a
     /// dead host leaves no stuck GPU.
-    ///
-    /// # Errors
-    ///
-    /// The driver's own.
     fn hold(&self, stream: Stream) -> Result<(), HardwareError>;
 
     /// Opens every stream that is held.
@@ -406,26 +359,14 @@ pub trait Driver {
     fn synchronize_event(&self, event: Event) -> Result<(), HardwareError>;
 
     /// Fills the first `bytes` bytes with the pattern of `seed` and waits.
-    ///
-    /// # Errors
-    ///
-    /// The driver's own.
     fn fill(&self, buffer: Buffer, bytes: u64, seed: u64) -> Result<(), HardwareError>;
 
     /// Fills the first `bytes` bytes with poison and waits. A kernel does it, as it does
     /// [`Driver::fill`] and [`Driver::check`].
-    ///
-    /// # Errors
-    ///
-    /// The driver's own.
     fn poison(&self, buffer: Buffer, bytes: u64, value: u64) -> Result<(), HardwareError>;
 
     /// Compares the first `bytes` bytes with the pattern of `seed`, on the buffer's own device,
     /// and waits for the result.
-    ///
-    /// # Errors
-    ///
-    /// The driver's own.
     fn check(&self, buffer: Buffer, bytes: u64, seed: u64, poison: u64) -> Result<PatternCheck, HardwareError>;
 
     /// The host's clock: real time on a live machine, virtual time on a simulated one.

@@ -13,34 +13,6 @@ use serde_json::Value;
 /// No run takes a tenth of this; one that does has hung, and must not take the suite with it.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Every built-in machine. A test holds it against `peerscope machines`.
-pub const MACHINES: [&str; 24] = [
-    "h200x8",
-    "h200x2",
-    "a100x8",
-    "nvlink12",
-    "nvl72",
-    "two-sockets",
-    "pcie16",
-    "rtx4090x4",
-    "rtx3090x4",
-    "desktop",
-    "vm-flat",
-    "single",
-    "none",
-    "demo",
-    "h200x8-links-down",
-    "trains-down",
-    "writes-dropped",
-    "pair-hangs",
-    "crash",
-    "gpu-lost",
-    "fabric-down",
-    "no-kernels",
-    "exclusive",
-    "memory-full",
-];
-
 /// A report from 8 x H200, identifiers blanked.
 pub const HARDWARE_REPORT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/h200x8-standard.json");
 
@@ -175,6 +147,32 @@ pub static DEMO: LazyLock<Value> =
 /// `check --profile standard` of the simulated H200 server, run once.
 pub static H200X8: LazyLock<Value> =
     LazyLock::new(|| run(&with(check("h200x8", "standard"), &["--format", "json"])).json());
+
+/// Holds a text against the file of this name in `snapshots`.
+pub fn golden(name: &str, text: &str) {
+    let mut settings = insta::Settings::new();
+    settings.set_prepend_module_to_snapshot(false);
+    settings.set_omit_expression(true);
+    settings.bind(|| insta::assert_snapshot!(name, text));
+}
+
+/// Takes out what differs from run to run: the version, and what a clock said.
+pub fn redact(text: &str) -> String {
+    let mut lines = Vec::new();
+    let mut in_time = false;
+    for line in text.lines() {
+        in_time = line.starts_with("Time ") || (in_time && line.starts_with(' '));
+        if line.starts_with("Time ") {
+            lines.push("Time    [redacted]".to_owned());
+        } else if let Some(run) = line.strip_prefix("Run ") {
+            let profile = run.split(", ").find(|part| part.starts_with("profile ")).unwrap_or("no profile");
+            lines.push(format!("Run     [version], {profile}, [time]"));
+        } else if !in_time {
+            lines.push(line.to_owned());
+        }
+    }
+    lines.join("\n")
+}
 
 /// A JSON file.
 pub fn read_json(path: impl AsRef<Path>) -> Value {

@@ -1,6 +1,6 @@
 //! Machines that are described in a file.
 
-use crate::common::{MACHINES, check, codes, list, place, read_json, run, text_of, with, write};
+use crate::common::{check, codes, list, place, read_json, run, text_of, with, write};
 
 /// A desktop as one would write it down.
 const DESKTOP: &str = r#"
@@ -51,18 +51,4 @@ fn what_is_wrong_is_told_with_file_line_and_key() {
     }
     let ran = run(&["topo", "--machine", "not/there.toml"]);
     assert!(ran.code == Some(2) && ran.stderr.contains("cannot read the machine 'not/there.toml'"), "{ran:?}");
-}
-
-#[test]
-fn every_built_in_machine_is_the_same_from_its_own_text() {
-    let (folder, _) = place("");
-    for machine in MACHINES.into_iter().filter(|machine| *machine != "nvl72") {
-        let shown = run(&["machines", "--show", machine]);
-        let file = write(folder.path(), "copy.toml", &shown.stdout);
-        let told = |name: &str| {
-            let told = run(&["topo", "--machine", name]).stdout;
-            told.lines().skip(1).map(str::to_owned).collect::<Vec<_>>()
-        };
-        assert_eq!(told(&file), told(machine), "{machine}");
-    }
 }

@@ -1,124 +1,34 @@
-//! Text and findings of every built-in machine, as they were last looked at.
+//! Output that no other test crate has a golden file of, as it was last looked at.
 //!
 //! `INSTA_UPDATE=always cargo test --test e2e golden` writes the files again; look at `git diff`.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::common::{DEMO, H200X8, HARDWARE_REPORT, MACHINES, check, finish, peerscope, place, run, text_of, with};
-use crate::shape::keys;
+use crate::common::{
+    DEMO, H200X8, HARDWARE_REPORT, check, finish, golden, peerscope, place, redact, run, text_of, with,
+};
 
-fn golden(name: &str, text: &str) {
-    let mut settings = insta::Settings::new();
-    settings.set_prepend_module_to_snapshot(false);
-    settings.set_omit_expression(true);
-    settings.bind(|| insta::assert_snapshot!(name, text));
-}
-
-/// Takes out what differs from run to run: the version, and what a clock said.
-fn redact(text: &str) -> String {
-    let mut lines = Vec::new();
-    let mut in_time = false;
-    for line in text.lines() {
-        in_time = line.starts_with("Time ") || (in_time && line.starts_with(' '));
-        if line.starts_with("Time ") {
-            lines.push("Time    [redacted]".to_owned());
-        } else if let Some(run) = line.strip_prefix("Run ") {
-            let profile = run.split(", ").find(|part| part.starts_with("profile ")).unwrap_or("no profile");
-            lines.push(format!("Run     [version], {profile}, [time]"));
-        } else if !in_time {
-            lines.push(line.to_owned());
-        }
-    }
-    lines.join("\n")
-}
-
-fn topo(machine: &str) {
-    golden(&format!("{machine}-topo"), &redact(&run(&["topo", "--machine", machine]).stdout));
-}
-
-fn checked(machine: &str, profile: &str) {
-    golden(&format!("{machine}-{profile}"), &redact(&run(&check(machine, profile)).stdout));
-}
-
-fn digested(machine: &str) {
-    let report = run(&with(check(machine, "quick"), &["--format", "json"])).json();
-    golden(&format!("{machine}-json"), &digest(&report));
-}
-
-/// Findings, verdict, and how many cells of each table ended how.
-fn digest(report: &Value) -> String {
-    let mut cells: BTreeMap<String, u32> = BTreeMap::new();
-    for (table, rows) in report["measurements"].as_object().unwrap() {
-        for row in rows.as_array().into_iter().flatten() {
-            if let Some(status) = row.get("status").and_then(Value::as_str) {
-                *cells.entry(format!("{table} {status}")).or_default() += 1;
-            }
-        }
-    }
-    let digest = json!({
-        "cells": cells,
-        "findings": report["findings"],
-        "problems": report["measurements"]["problems"],
-        "verdict": report["verdict"],
-    });
-    serde_json::to_string_pretty(&digest).unwrap()
-}
-
-macro_rules! every_machine {
-    ($($test:ident: $machine:literal,)*) => {
-        const COVERED: &[&str] = &[$($machine),*];
-
-        mod topo_text {
-            $(#[test] fn $test() { super::topo($machine); })*
-        }
-        mod quick_text {
-            $(#[test] fn $test() { super::checked($machine, "quick"); })*
-        }
-        mod standard_text {
-            $(#[test] fn $test() { super::checked($machine, "standard"); })*
-        }
-        mod quick_json {
-            $(#[test] fn $test() { super::digested($machine); })*
-        }
-    };
-}
-
-every_machine! {
-    h200x8: "h200x8",
-    h200x2: "h200x2",
-    a100x8: "a100x8",
-    nvlink12: "nvlink12",
-    nvl72: "nvl72",
-    two_sockets: "two-sockets",
-    pcie16: "pcie16",
-    rtx4090x4: "rtx4090x4",
-    rtx3090x4: "rtx3090x4",
-    desktop: "desktop",
-    vm_flat: "vm-flat",
-    single: "single",
-    none: "none",
-    demo: "demo",
-    h200x8_links_down: "h200x8-links-down",
-    trains_down: "trains-down",
-    writes_dropped: "writes-dropped",
-    pair_hangs: "pair-hangs",
-    crash: "crash",
-    gpu_lost: "gpu-lost",
-    fabric_down: "fabric-down",
-    no_kernels: "no-kernels",
-    exclusive: "exclusive",
-    memory_full: "memory-full",
+#[test]
+fn the_list_of_machines() {
+    let listed = run(&["machines"]).stdout;
+    golden("machines", &listed);
+    assert!(listed.lines().all(|line| line.chars().count() <= 80), "{listed}");
 }
 
 #[test]
-fn no_machine_is_left_out() {
-    let listed = run(&["machines"]).stdout;
-    golden("machines", &listed);
-    let listed: Vec<_> = listed.lines().filter_map(|line| line.strip_prefix("  ")?.split_whitespace().next()).collect();
-    assert_eq!(listed, MACHINES);
-    assert_eq!(listed, COVERED);
+fn the_help_of_every_command() {
+    let help = run(&["--help"]).stdout;
+    golden("help", &help);
+    let listed = help.split("Commands:\n").nth(1).unwrap().lines().take_while(|line| !line.is_empty());
+    // A command's name is indented less than the rest of a sentence about it.
+    let names = listed.filter_map(|line| line.strip_prefix("  ")?.split(' ').next().filter(|name| !name.is_empty()));
+    let names: Vec<_> = names.filter(|name| *name != "help").collect();
+    assert!(names.contains(&"check"), "{names:?}");
+    for name in names {
+        golden(&format!("help-{name}"), &run(&[name, "--help"]).stdout);
+    }
 }
 
 #[test]
@@ -148,33 +58,24 @@ fn the_hardware_report() {
     golden("hardware-verbose-80", &redact(&narrow.stdout));
 }
 
-#[test]
-fn many_gpus_in_few_lines() {
-    for (machine, most) in [("nvl72", 80), ("pcie16", 150)] {
-        for command in ["topo", "check"] {
-            for width in ["80", "140"] {
-                let mut args = vec![command, "--machine", machine];
-                args.extend(if command == "check" { &["--profile", "quick"][..] } else { &[] });
-                let told = finish(peerscope(&args).env("COLUMNS", width)).stdout;
-                assert!(told.lines().count() <= most, "{machine} {command} {width}: {} lines", told.lines().count());
-                if width == "80" {
-                    golden(&format!("{machine}-{command}-80"), &redact(&told));
+/// Every path to a key, `[]` for the elements of a list. What lies below `open` keys is data.
+fn keys(value: &Value, open: &[&str]) -> BTreeSet<String> {
+    fn walk(value: &Value, path: &str, open: &[&str], found: &mut BTreeSet<String>) {
+        match value {
+            Value::Object(object) => {
+                for (key, value) in object {
+                    let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                    found.insert(path.clone());
+                    if !open.contains(&key.as_str()) {
+                        walk(value, &path, open, found);
+                    }
                 }
             }
+            Value::Array(elements) => elements.iter().for_each(|value| walk(value, &format!("{path}[]"), open, found)),
+            _ => {}
         }
     }
-}
-
-#[test]
-fn no_machine_is_told_in_lines_longer_than_the_terminal() {
-    for machine in MACHINES {
-        for width in [80, 140] {
-            let told = finish(peerscope(&["topo", "--machine", machine]).env("COLUMNS", width.to_string())).stdout;
-            let longest = told.lines().map(|line| line.chars().count()).max().unwrap_or(0);
-            assert!(longest <= width, "{machine}: {longest} of {width}");
-        }
-    }
-    for line in run(&["machines"]).stdout.lines() {
-        assert!(line.chars().count() <= 80, "{line}");
-    }
+    let mut found = BTreeSet::new();
+    walk(value, "", open, &mut found);
+    found
 }

@@ -8,26 +8,21 @@
 
 mod common;
 
-mod contract;
+mod demo;
 mod descriptions;
 mod exit_codes;
-mod fake;
 mod formats;
 mod generated;
 mod golden;
 mod hardware_faults;
 mod hardware_report;
-mod injected;
 mod journal;
-mod labelled;
 mod no_driver;
 mod output;
 mod over_time;
 mod provisioning;
 mod recorded;
-mod same_report;
 mod second_reading;
 mod selection;
-mod shape;
 mod topo;
 mod worker_faults;

@@ -4,11 +4,8 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 
-use unicode_width::UnicodeWidthStr;
-
 use crate::common::{
-    HARDWARE_REPORT, MACHINES, check, finish, fresh_state, peerscope, place, read_json, run, skipped, text_of, wait,
-    with,
+    HARDWARE_REPORT, check, finish, fresh_state, peerscope, place, read_json, run, skipped, text_of, wait, with,
 };
 
 #[test]
@@ -112,50 +109,6 @@ fn files_hold_what_stdout_has() {
 /// `diagnose` measures its own time.
 fn without_time(text: &str) -> String {
     text.split("\nTime ").next().unwrap().to_owned()
-}
-
-#[test]
-fn a_simulated_report_says_so_first_in_every_format() {
-    for machine in MACHINES {
-        let said = format!("SIMULATED machine {machine}");
-        assert!(run(&["topo", "--machine", machine]).stdout.starts_with(&said), "{machine}");
-        let dot = run(&["topo", "--machine", machine, "--format", "dot"]).stdout;
-        assert!(dot.contains(&format!("simulated machine {machine}")) || dot.contains(&said), "{machine}: {dot}");
-        let html = run(&["topo", "--machine", machine, "--format", "html"]).stdout;
-        assert!(html.contains(&format!("<p class=\"banner\" role=\"note\">{said}")), "{machine}: {html}");
-    }
-    assert!(!run(&["diagnose", HARDWARE_REPORT]).stdout.contains("SIMULATED"));
-}
-
-#[test]
-fn no_line_is_wider_than_the_terminal() {
-    for machine in MACHINES {
-        let (_folder, report) = place("report.json");
-        // The longer profile of 16 GPUs takes seconds and adds rows, not columns.
-        let profile = if machine == "pcie16" { "quick" } else { "standard" };
-        run(&with(check(machine, profile), &["-o", &text_of(&report)]));
-        assert_fits(&text_of(&report));
-        for more in [&[][..], &["--verbose"]] {
-            let topo = with(vec!["topo".into(), "--machine".into(), machine.into()], more);
-            assert_narrow(&topo, 80);
-        }
-    }
-    assert_fits(HARDWARE_REPORT);
-}
-
-fn assert_fits(report: &str) {
-    for columns in [60, 80] {
-        assert_narrow(&["diagnose", report], columns);
-        assert_narrow(&["diagnose", report, "--verbose"], columns);
-    }
-}
-
-fn assert_narrow<S: AsRef<str> + std::fmt::Debug>(args: &[S], columns: usize) {
-    let text = finish(peerscope(args).env("COLUMNS", columns.to_string())).stdout;
-    for line in text.lines() {
-        assert!(line.width() <= columns, "{args:?}: {} of {columns} columns: {line}", line.width());
-        assert_eq!(line, line.trim_end(), "{args:?}: blanks at the end of a line");
-    }
 }
 
 #[test]

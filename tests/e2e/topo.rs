@@ -4,7 +4,9 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crate::common::{MACHINES, codes, flowing, run, text_of};
+use peerscope::hardware::sim::builtin;
+
+use crate::common::{codes, flowing, run, text_of};
 
 /// The codes that a text names, in brackets behind the sentence of each finding.
 fn named(text: &str) -> BTreeSet<String> {
@@ -18,7 +20,7 @@ fn every_form_of_topo_finds_the_same_and_ends_with_the_same_code() {
     let cases = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases")).unwrap();
     let cases = cases.map(|entry| text_of(&entry.unwrap().path()));
     let cases = cases.filter(|file| file.ends_with(".toml") && !file.ends_with("labels.toml"));
-    for machine in MACHINES.iter().map(ToString::to_string).chain(cases) {
+    for machine in builtin::names().map(ToString::to_string).chain(cases) {
         let kept = run(&["topo", "--machine", &machine, "--format", "json"]);
         let report = kept.json();
         let expected: BTreeSet<_> = codes(&report).into_iter().map(str::to_owned).collect();

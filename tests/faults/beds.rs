@@ -10,7 +10,7 @@ use peerscope::hardware::sim::spec::MachineSpec;
 use serde_json::Value;
 
 use crate::common::finish;
-use crate::fake::{CUDA, Fake, NVML, library};
+use crate::fake::{CUDA, Fake, NVML, library, unexpected};
 
 /// A machine and a run of it.
 pub struct Bed {
@@ -23,7 +23,8 @@ pub struct Bed {
     pub code: Option<i32>,
     pub cuda: Counts,
     pub nvml: Counts,
-    unexpected: Vec<String>,
+    /// Functions that were called and that the fake does not know.
+    pub unexpected: Vec<String>,
     _description: tempfile::TempDir,
 }
 
@@ -114,15 +115,8 @@ impl Bed {
         bed.cuda.start = most("cuda", "start", fake_cuda::FUNCTIONS);
         bed.cuda.all = most("cuda", "calls", fake_cuda::FUNCTIONS);
         bed.nvml.all = most("nvml", "calls", fake_nvml::FUNCTIONS);
-        let names = std::fs::read_dir(state.path()).unwrap().map(|entry| entry.unwrap().file_name());
-        let names = names.filter_map(|name| name.into_string().ok());
-        bed.unexpected = names.filter(|name| name.ends_with(".unexpected")).collect();
+        bed.unexpected = unexpected(state.path());
         bed
-    }
-
-    /// Calls of functions that the fake does not know.
-    pub fn unexpected(&self) -> Vec<String> {
-        self.unexpected.clone()
     }
 
     /// A run with a fault, its state in this folder, and with libraries of its own where they are

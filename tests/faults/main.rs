@@ -10,7 +10,7 @@
 #[path = "../e2e/common.rs"]
 #[allow(dead_code, reason = "the other test crate's helpers")]
 mod common;
-#[path = "../e2e/fake.rs"]
+#[path = "../machines/fake.rs"]
 #[allow(dead_code, reason = "the other test crate's helpers")]
 mod fake;
 
@@ -113,6 +113,6 @@ fn every_function_of_the_fakes_is_tried_and_every_one_that_is_used_is_in_the_fak
     // NVML is looked up by the wrapper, all of it: what it calls and the fake does not know leaves a
     // note.
     for bed in &beds {
-        assert_eq!(bed.unexpected(), Vec::<String>::new(), "{}", bed.name);
+        assert_eq!(bed.unexpected, Vec::<String>::new(), "{}", bed.name);
     }
 }

@@ -96,215 +96,93 @@ fn what_is_left_out_is_filled_in() {
     assert_eq!(spec.speeds.nvlink, Speeds::default().nvlink);
 }
 
-/// What to put in place of what, and the sentence that must come of it.
-const BROKEN: &[(&str, &str, &str)] = &[
+/// What to put in place of what. What must come of it is in the snapshot `broken`.
+const BROKEN: &[(&str, &str)] = &[
     // No TOML.
-    ("[noise]", "[noise", "line 53: unclosed table, expected `]`"),
-    ("[noise]", "[noise]\npercent = 2", "line 55: duplicate key"),
-    ("copy_engines = 2", "copy_engines =", "line 29: string values must be quoted, expected literal string"),
+    ("[noise]", "[noise"),
+    ("[noise]", "[noise]\npercent = 2"),
+    ("copy_engines = 2", "copy_engines ="),
     // Other keys and types than there should be.
-    ("trained =", "trainde =", "line 13, pci[1].trainde: unknown key `trainde`, expected one of `address`, "),
-    ("percent = 1.0", "percents = 1.0", "line 54, noise.percents: unknown key `percents`"),
-    ("copy = 0.8", "cpoy = 0.8", "line 51, speeds.pcie.cpoy: unknown key `cpoy`"),
-    ("name = \"one\"\n", "", "line 26, gpus[0]: missing key `name`"),
-    ("summary = \"two GPUs\"", "", "line 1: missing key `summary`"),
-    (
-        "copy_engines = 2",
-        "copy_engines = \"2\"",
-        "line 29, gpus[0].copy_engines: invalid type: string \"2\", expected u32",
-    ),
-    (
-        "copy_engines = 2",
-        "copy_engines = -2",
-        "line 29, gpus[0].copy_engines: invalid value: integer `-2`, expected u32",
-    ),
-    ("percent = 1.0", "percent = true", "line 54, noise.percent: invalid type: boolean `true`, expected f64"),
-    (
-        "kind = \"root-port\"",
-        "kind = \"rootport\"",
-        "line 6, pci[0].kind: unknown variant `rootport`, expected one of `root-port`, ",
-    ),
-    ("[1, 0]", "1", "line 2, visible_devices: invalid type: integer `1`, expected a sequence"),
-    ("{ crc = 1 }", "{ crcs = 1 }", "line 67, faults.nvlinks[0].errors.crcs: unknown key `crcs`"),
-    (
-        "{ slow = {",
-        "{ slower = {",
-        "line 58, faults.pairs[0].fault.slower: unknown variant `slower`, expected one of `dropped`, ",
-    ),
+    ("trained =", "trainde ="),
+    ("percent = 1.0", "percents = 1.0"),
+    ("copy = 0.8", "cpoy = 0.8"),
+    ("name = \"one\"\n", ""),
+    ("summary = \"two GPUs\"", ""),
+    ("copy_engines = 2", "copy_engines = \"2\""),
+    ("copy_engines = 2", "copy_engines = -2"),
+    ("percent = 1.0", "percent = true"),
+    ("kind = \"root-port\"", "kind = \"rootport\""),
+    ("[1, 0]", "1"),
+    ("{ crc = 1 }", "{ crcs = 1 }"),
+    ("{ slow = {", "{ slower = {"),
     // Text that is no address, link or size.
-    (
-        "\"0000:00:01.0\"\nkind",
-        "\"0000:00:21.0\"\nkind",
-        "line 5, pci[0].address: '0000:00:21.0' is not a PCI address such as 0000:3b:00.0",
-    ),
-    (
-        "Gen3 x4",
-        "Gen3 x3",
-        "line 18, pci[2].max: 'Gen3 x3' is not a PCIe link such as \"Gen4 x16\": generations are 1 to 6, lanes are 1, 2, 4, 8, 12, 16 or 32",
-    ),
-    ("Gen3 x4", "Gen7 x4", "line 18, pci[2].max: 'Gen7 x4' is not a PCIe link"),
-    (
-        "24GiB",
-        "24GiBit",
-        "line 35, gpus[1].memory: '24GiBit' is not a size: write for example 64MiB, 1GiB or a number of bytes",
-    ),
+    ("\"0000:00:01.0\"\nkind", "\"0000:00:21.0\"\nkind"),
+    ("Gen3 x4", "Gen3 x3"),
+    ("Gen3 x4", "Gen7 x4"),
+    ("24GiB", "24GiBit"),
     // The tree.
-    (
-        "\"0000:02:00.0\"\nparent",
-        "\"0000:01:00.0\"\nparent",
-        "line 21, pci[3].address: 0000:01:00.0 is the address of pci[1] already",
-    ),
-    (
-        "parent = \"0000:00:03.0\"",
-        "parent = \"0000:00:05.0\"",
-        "line 22, pci[3].parent: no [[pci]] has the address 0000:00:05.0",
-    ),
-    (
-        "parent = \"0000:00:03.0\"",
-        "parent = \"0000:01:00.0\"",
-        "line 22, pci[3].parent: 0000:01:00.0 is an endpoint, and nothing hangs below one: give it the kind of a port",
-    ),
-    (
-        "kind = \"root-port\"",
-        "kind = \"bridge\"\nparent = \"0000:00:01.0\"",
-        "line 7, pci[0].parent: from 0000:00:01.0 the parents never end at a root port, or only after more than 64",
-    ),
-    (
-        "trained = \"Gen4 x8\"",
-        "trained = \"Gen5 x8\"",
-        "line 13, pci[1].trained: Gen5 x8 is more than this end can do, which is Gen4 x16",
-    ),
-    (
-        "idle = \"Gen1 x4\"",
-        "idle = \"Gen1 x8\"",
-        "line 24, pci[3].idle: Gen1 x8 is more than the port above can do, which is Gen3 x4",
-    ),
-    (
-        "trained = \"Gen4 x8\"",
-        "numa_node = 1",
-        "line 13, pci[1].numa_node: there is no NUMA node 1: 1 stands in numa_nodes, counted from 0",
-    ),
+    ("\"0000:02:00.0\"\nparent", "\"0000:01:00.0\"\nparent"),
+    ("parent = \"0000:00:03.0\"", "parent = \"0000:00:05.0\""),
+    ("parent = \"0000:00:03.0\"", "parent = \"0000:01:00.0\""),
+    ("kind = \"root-port\"", "kind = \"bridge\"\nparent = \"0000:00:01.0\""),
+    ("trained = \"Gen4 x8\"", "trained = \"Gen5 x8\""),
+    ("idle = \"Gen1 x4\"", "idle = \"Gen1 x8\""),
+    ("trained = \"Gen4 x8\"", "numa_node = 1"),
     // GPUs.
-    (
-        "pci = \"0000:02:00.0\"",
-        "pci = \"0000:09:00.0\"",
-        "line 34, gpus[1].pci: no [[pci]] has the address 0000:09:00.0",
-    ),
-    (
-        "pci = \"0000:02:00.0\"",
-        "pci = \"0000:01:00.0\"",
-        "line 34, gpus[1].pci: 0000:01:00.0 is where gpus[0] is already",
-    ),
-    (
-        "pci = \"0000:02:00.0\"",
-        "pci = \"0000:00:03.0\"",
-        "line 34, gpus[1].pci: 0000:00:03.0 is a port of the tree: a device needs an endpoint",
-    ),
-    (
-        "copy_engines = 2",
-        "copy_engines = 0",
-        "line 29, gpus[0].copy_engines: 0 is not between 1 and 64: without a copy engine no copy ends",
-    ),
-    ("copy_engines = 2", "local_gbps = nan", "line 29, gpus[0].local_gbps: NaN is not above 0 and up to 1000000 GB/s"),
-    ("copy_engines = 2", "memory = 0", "line 29, gpus[0].memory: 0 B is not between 1 byte and 65536 GiB"),
-    (
-        "copy_engines = 2",
-        "memory_free = \"999GiB\"",
-        "line 29, gpus[0].memory_free: 999 GiB is more than the GPU's memory, which is 45.0 GiB",
-    ),
-    (
-        "copy_engines = 2",
-        "fabric = { state = \"completed\", cluster_uuid = \"xyz\" }",
-        "line 29, gpus[0].fabric.cluster_uuid: 'xyz' is not 32 hexadecimal digits",
-    ),
+    ("pci = \"0000:02:00.0\"", "pci = \"0000:09:00.0\""),
+    ("pci = \"0000:02:00.0\"", "pci = \"0000:01:00.0\""),
+    ("pci = \"0000:02:00.0\"", "pci = \"0000:00:03.0\""),
+    ("copy_engines = 2", "copy_engines = 0"),
+    ("copy_engines = 2", "local_gbps = nan"),
+    ("copy_engines = 2", "memory = 0"),
+    ("copy_engines = 2", "memory_free = \"999GiB\""),
+    ("copy_engines = 2", "fabric = { state = \"completed\", cluster_uuid = \"xyz\" }"),
     // NVLinks.
-    ("{ count = 4", "{ count = 33", "line 30, gpus[0].nvlinks: 33 links are more than NVML counts, which is 32"),
-    ("{ count = 4", "{ count = 0", "line 30, gpus[0].nvlinks[0].count: 0 links are none: leave the entry out"),
-    (
-        "count = 4\n",
-        "count = 3\n",
-        "line 30, gpus[0].nvlinks[0].remote: GPU 0 has 4 links to GPU 1, which has 3 to GPU 0",
-    ),
-    ("{ gpu = 0 }", "{ gpu = 1 }", "line 40, gpus[1].nvlinks[0].remote: a GPU has no links to itself"),
-    (
-        "{ gpu = 0 }",
-        "{ gpu = 7 }",
-        "line 40, gpus[1].nvlinks[0].remote: there is no GPU 7: 2 stand in gpus, counted from 0",
-    ),
-    (
-        "version = \"3.1\"\n",
-        "version = \"3\"\n",
-        "line 39, gpus[1].nvlinks[0].version: there is no NVLink '3': choose 1.0, 2.0, 2.2, 3.0, 3.1, 4.0, 5.0",
-    ),
-    ("14.0625", "-1", "line 30, gpus[0].nvlinks[0].link_gbps: -1.0 is not above 0 and up to 1000000 GB/s"),
+    ("{ count = 4", "{ count = 33"),
+    ("{ count = 4", "{ count = 0"),
+    ("count = 4\n", "count = 3\n"),
+    ("{ gpu = 0 }", "{ gpu = 1 }"),
+    ("{ gpu = 0 }", "{ gpu = 7 }"),
+    ("version = \"3.1\"\n", "version = \"3\"\n"),
+    ("14.0625", "-1"),
     // Uplinks, peers, devices.
-    ("[\"0000:00:03.0\"]", "[]", "line 43, uplinks[0].ports: an uplink without ports carries nothing"),
-    ("[\"0000:00:03.0\"]", "[\"0000:00:09.0\"]", "line 43, uplinks[0].ports: no [[pci]] has the address 0000:00:09.0"),
-    (
-        "[\"0000:00:03.0\"]",
-        "[\"0000:02:00.0\"]",
-        "line 43, uplinks[0].ports: 0000:02:00.0 is not at the root: it has a parent",
-    ),
-    (
-        "[\"0000:00:03.0\"]",
-        "[\"0000:00:03.0\", \"0000:00:03.0\"]",
-        "line 43, uplinks[0].ports: 0000:00:03.0 stands at an uplink already",
-    ),
-    ("gbps = 8.0", "gbps = inf", "line 44, uplinks[0].gbps: inf is not above 0 and up to 1000000 GB/s"),
-    (
-        "{ both = [0, 1] }",
-        "{ both = [0, 2] }",
-        "line 47, peers.exceptions[0].pairs: there is no GPU 2: 2 stand in gpus, counted from 0",
-    ),
-    ("{ both = [0, 1] }", "{ both = [1, 1] }", "line 47, peers.exceptions[0].pairs: GPU 1 is no pair with itself"),
-    ("[1, 0]", "[1, 2]", "line 2, visible_devices[1]: there is no GPU 2: 2 stand in gpus, counted from 0"),
-    ("[1, 0]", "[1, 1]", "line 2, visible_devices[1]: GPU 1 is there twice"),
+    ("[\"0000:00:03.0\"]", "[]"),
+    ("[\"0000:00:03.0\"]", "[\"0000:00:09.0\"]"),
+    ("[\"0000:00:03.0\"]", "[\"0000:02:00.0\"]"),
+    ("[\"0000:00:03.0\"]", "[\"0000:00:03.0\", \"0000:00:03.0\"]"),
+    ("gbps = 8.0", "gbps = inf"),
+    ("{ both = [0, 1] }", "{ both = [0, 2] }"),
+    ("{ both = [0, 1] }", "{ both = [1, 1] }"),
+    ("[1, 0]", "[1, 2]"),
+    ("[1, 0]", "[1, 1]"),
     // Numbers.
-    ("copy = 0.8", "copy = 1.5", "line 51, speeds.pcie.copy: 1.5 is not above 0 and up to 1"),
-    ("copy = 0.8", "copy = 0", "line 51, speeds.pcie.copy: 0.0 is not above 0 and up to 1"),
-    ("copy = 0.8", "each_us = -1.0", "line 51, speeds.pcie.each_us: -1.0 is not between 0 and 1000000 us"),
-    ("copy = 0.8", "first_us = 1e300", "line 51, speeds.pcie.first_us: 1e300 is not between 0 and 1000000 us"),
-    ("percent = 1.0", "percent = nan", "line 54, noise.percent: NaN is not between 0 and 1000 per cent"),
+    ("copy = 0.8", "copy = 1.5"),
+    ("copy = 0.8", "copy = 0"),
+    ("copy = 0.8", "each_us = -1.0"),
+    ("copy = 0.8", "first_us = 1e300"),
+    ("percent = 1.0", "percent = nan"),
     // Faults.
-    ("[0, 1] }\nfault", "[0, 5] }\nfault", "line 57, faults.pairs[0].pairs: there is no GPU 5"),
-    ("share = 0.5", "share = -0.5", "line 58, faults.pairs[0].fault.slow.share: -0.5 is not above 0 and up to 1"),
-    (
-        "{ slow = { share = 0.5 } }",
-        "{ corrupt = { words = 0 } }",
-        "line 58, faults.pairs[0].fault.corrupt.words: 0 wrong words are no fault",
-    ),
-    (
-        "function = \"0000:02:00.0\"",
-        "function = \"0000:07:00.0\"",
-        "line 61, faults.links[0].function: no [[pci]] has the address 0000:07:00.0",
-    ),
-    (
-        "gpu = 0\nlink = 3",
-        "gpu = 0\nlink = 4",
-        "line 66, faults.nvlinks[0].link: GPU 0 has no link 4: it has 4, counted from 0",
-    ),
-    ("gpu = 0\nlink = 3", "gpu = 4\nlink = 3", "line 65, faults.nvlinks[0].gpu: there is no GPU 4"),
-    ("gpu = 1\ncode", "gpu = 2\ncode", "line 70, faults.contexts[0].gpu: there is no GPU 2"),
-    ("code = 46", "code = 0", "line 71, faults.contexts[0].code: 0 is CUDA's code for success"),
-    (
-        "[[faults.contexts]]",
-        "[faults]\nlost_gpus = [0, 3]\n[[faults.contexts]]",
-        "line 70, faults.lost_gpus[1]: there is no GPU 3",
-    ),
+    ("[0, 1] }\nfault", "[0, 5] }\nfault"),
+    ("share = 0.5", "share = -0.5"),
+    ("{ slow = { share = 0.5 } }", "{ corrupt = { words = 0 } }"),
+    ("function = \"0000:02:00.0\"", "function = \"0000:07:00.0\""),
+    ("gpu = 0\nlink = 3", "gpu = 0\nlink = 4"),
+    ("gpu = 0\nlink = 3", "gpu = 4\nlink = 3"),
+    ("gpu = 1\ncode", "gpu = 2\ncode"),
+    ("code = 46", "code = 0"),
+    ("[[faults.contexts]]", "[faults]\nlost_gpus = [0, 3]\n[[faults.contexts]]"),
 ];
 
 #[test]
-fn what_is_wrong_is_told_with_line_and_key() {
-    let mut other = String::new();
-    for (from, to, sentence) in BROKEN {
+fn what_is_wrong_is_reported_with_line_and_key() {
+    let mut reported = String::new();
+    for (from, to) in BROKEN {
         assert!(TWO.contains(from), "{from}");
-        let text = TWO.replacen(from, to, 1);
-        let error = parse(&text).map_or_else(|error| error.to_string(), |_| "nothing".into());
-        if !error.starts_with(sentence) || error.contains('\n') {
-            other += &format!("{to}\n  gives    {error}\n  expected {sentence}\n");
-        }
+        let error = parse(&TWO.replacen(from, to, 1)).expect_err(to).to_string();
+        assert!(!error.contains('\n'), "{error}");
+        reported += &format!("{to:?}\n    {error}\n");
     }
-    assert!(other.is_empty(), "{other}");
+    insta::assert_snapshot!("broken", reported);
 }
 
 /// A key that no table has, at every table there is; serde then names those that there are.

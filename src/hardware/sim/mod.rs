@@ -10,6 +10,7 @@ mod routes;
 mod sharing;
 pub mod spec;
 mod telemetry;
+mod work;
 
 use std::sync::Arc;
 

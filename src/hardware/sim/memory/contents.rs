@@ -108,30 +108,31 @@ impl Contents {
 
     /// Writes bytes that stretches hold from 0 on; what lies beyond the memory is left out.
     pub fn write(&mut self, at: u64, bytes: u64, from: &[Stretch]) {
+        self.write_all([(at, bytes, from.to_vec())]);
+    }
+
+    /// The same with many: place, length, stretches. Those that ascend cost one pass over the memory.
+    pub fn write_all(&mut self, writes: impl IntoIterator<Item = (u64, u64, Vec<Stretch>)>) {
         match self {
-            Self::Real(memory) => {
-                let Ok(start) = usize::try_from(at) else { return };
-                let mut stretches = from.iter().peekable();
-                let places = memory.iter_mut().skip(start).zip(0..bytes);
-                let mut current = stretches.next();
-                for (byte, place) in places {
-                    while stretches.peek().is_some_and(|next| next.start <= place) {
-                        current = stretches.next();
-                    }
-                    let Some(stretch) = current else { return };
-                    *byte = stretch.byte(place);
-                }
-            }
+            Self::Real(memory) => writes.into_iter().for_each(|(at, bytes, from)| write_real(memory, at, bytes, &from)),
             Self::Symbolic(stretches, size) => {
-                let end = (at + bytes).min(*size);
-                if at >= end || from.is_empty() {
-                    return;
+                let (mut new, mut done) = (Vec::new(), 0);
+                for (at, bytes, from) in writes {
+                    let end = (at + bytes).min(*size);
+                    if at >= end || from.is_empty() {
+                        continue;
+                    }
+                    if at < done {
+                        new.extend(cut(stretches, done, *size));
+                        (*stretches, done) = (std::mem::take(&mut new), 0);
+                    }
+                    new.extend(cut(stretches, done, at));
+                    let mut middle = cut(&from, 0, end - at);
+                    middle.iter_mut().for_each(|stretch| stretch.start += at);
+                    new.extend(middle);
+                    done = end;
                 }
-                let mut new = cut(stretches, 0, at);
-                let mut middle = cut(from, 0, end - at);
-                middle.iter_mut().for_each(|stretch| stretch.start += at);
-                new.extend(middle);
-                new.extend(cut(stretches, end, *size));
+                new.extend(cut(stretches, done, *size));
                 new.dedup_by(|next, stretch| stretch.goes_on(next));
                 *stretches = new;
             }
@@ -183,6 +184,19 @@ impl Contents {
             }
         }
         check.found
+    }
+}
+
+fn write_real(memory: &mut [u8], at: u64, bytes: u64, from: &[Stretch]) {
+    let Ok(start) = usize::try_from(at) else { return };
+    let mut stretches = from.iter().peekable();
+    let mut current = stretches.next();
+    for (byte, place) in memory.iter_mut().skip(start).zip(0..bytes) {
+        while stretches.peek().is_some_and(|next| next.start <= place) {
+            current = stretches.next();
+        }
+        let Some(stretch) = current else { return };
+        *byte = stretch.byte(place);
     }
 }
 

@@ -22,6 +22,19 @@ const GARBAGE: u64 = 0x6b8f_3d1a_94c7_25e0;
 struct State {
     buffer: Buffer,
     contents: Contents,
+    /// Another number after every change.
+    version: u64,
+    /// The copy that brought what stands in it, while nothing else was written: made again, it changes nothing.
+    origin: Option<Origin>,
+}
+
+/// What a copy depends on.
+#[derive(Debug, PartialEq)]
+struct Origin {
+    source: u32,
+    version: u64,
+    bytes: u64,
+    fault: Option<CopyFault>,
 }
 
 /// Why memory cannot be had or used.
@@ -40,6 +53,7 @@ pub struct Memory {
     taken: HashMap<Device, u64>,
     buffers: BTreeMap<u32, State>,
     last_id: u32,
+    last_version: u64,
     /// What the last copy from another device brought to each, and how many bytes.
     brought: HashMap<Device, (Vec<Stretch>, u64)>,
 }
@@ -54,7 +68,7 @@ impl Memory {
     /// Memory whose buffers up to this size hold their bytes one by one.
     fn with_real_bytes(real_bytes: u64) -> Self {
         let (taken, buffers, brought) = (HashMap::new(), BTreeMap::new(), HashMap::new());
-        Self { real_bytes, taken, buffers, last_id: 0, brought }
+        Self { real_bytes, taken, buffers, last_id: 0, last_version: 0, brought }
     }
 
     /// Bytes taken on a device.
@@ -70,7 +84,7 @@ impl Memory {
         let buffer = Buffer { device, id: self.last_id, bytes };
         let fresh = Content::Pattern(GARBAGE ^ u64::from(buffer.id));
         let contents = Contents::new(bytes, bytes <= self.real_bytes, fresh);
-        self.buffers.insert(buffer.id, State { buffer, contents });
+        self.buffers.insert(buffer.id, State { buffer, contents, version: 0, origin: None });
         Ok(buffer)
     }
 
@@ -93,6 +107,8 @@ impl Memory {
     /// Writes this content to the whole words of the first `bytes` bytes, as a kernel does.
     pub fn write(&mut self, buffer: Buffer, bytes: u64, content: Content) {
         if let Some(state) = self.buffers.get_mut(&buffer.id) {
+            self.last_version += 1;
+            (state.version, state.origin) = (self.last_version, None);
             state.contents.write(0, bytes / 8 * 8, &[Stretch::whole(content)]);
         }
     }
@@ -101,6 +117,7 @@ impl Memory {
     /// meanwhile go nowhere.
     pub fn copy(&mut self, destination: Buffer, source: Buffer, bytes: u64, fault: Option<CopyFault>) {
         let Some(from) = self.buffers.get(&source.id) else { return };
+        let origin = Origin { source: source.id, version: from.version, bytes, fault };
         let (data, bytes) = match fault {
             Some(CopyFault::Stale) => match self.brought.get(&destination.device) {
                 Some((stale, length)) => (stale.clone(), bytes.min(*length)),
@@ -116,13 +133,19 @@ impl Memory {
         let Some(state) = self.buffers.get_mut(&destination.id) else { return };
         let whole = Contents::Symbolic(data, bytes);
         let pieces = damage::pieces(fault, bytes);
-        for piece in &pieces {
-            match *piece {
-                Piece::Arrives { from, at, bytes } => state.contents.write(at, bytes, &whole.read(from, bytes)),
-                Piece::Garbage { at, bytes } => {
-                    state.contents.write(at, bytes, &[Stretch::whole(Content::Pattern(GARBAGE))]);
+        let elsewhere = matches!(fault, Some(CopyFault::Stale | CopyFault::WrongSource));
+        if elsewhere || state.origin.as_ref() != Some(&origin) {
+            self.last_version += 1;
+            (state.version, state.origin) = (self.last_version, Some(origin));
+            state.contents.write_all(pieces.iter().filter_map(|piece| match *piece {
+                Piece::Arrives { from, at, bytes } => Some((at, bytes, whole.read(from, bytes))),
+                Piece::Garbage { at, bytes } => Some((at, bytes, vec![Stretch::whole(Content::Pattern(GARBAGE))])),
+                Piece::Flips { .. } => None,
+            }));
+            for piece in &pieces {
+                if let Piece::Flips { bit } = *piece {
+                    state.contents.flip(bit);
                 }
-                Piece::Flips { bit } => state.contents.flip(bit),
             }
         }
         if source.device != destination.device && !pieces.is_empty() {

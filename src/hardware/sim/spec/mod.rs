@@ -6,6 +6,7 @@ mod check;
 mod defaults;
 mod faults;
 mod gpu;
+mod numbers;
 mod text;
 
 use serde::{Deserialize, Serialize};

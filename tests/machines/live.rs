@@ -2,55 +2,52 @@
 //! code over the fake driver. Both must give the same report. A difference is a mistake in the live
 //! code, in the simulation or in the fake.
 
+use libtest_mimic::Trial;
+use peerscope::hardware::sim::builtin;
 use serde_json::Value;
 
-use peerscope::hardware::sim::builtin;
-
 use crate::common::{check, finish, run, with};
-use crate::fake::Fake;
+use crate::fake::{Fake, unexpected};
+use crate::trial;
 
 /// Figures may differ by this share and this much: CUDA gives times as milliseconds in 32 bits.
 const SHARE: f64 = 1e-4;
 const MUCH: f64 = 0.005;
 
-#[test]
-fn every_built_in_machine_gives_the_same_report_through_the_live_code() {
-    for machine in builtin::names() {
-        let gpus = builtin::get(machine).unwrap().gpus.len();
-        // A minute for nothing that a smaller one does not show.
-        if gpus > 16 {
-            continue;
-        }
-        let fake = Fake::new(machine);
-        let large = gpus > 4;
-        for profile in ["quick", "standard"].iter().take(if large { 1 } else { 2 }) {
-            let args = with(check(machine, profile), &["--format", "json"]);
-            let simulated = run(&args);
-            let live = finish(&mut fake.command(&live(&args)));
-            assert_eq!(live.code, simulated.code, "{machine}, {profile}");
-            assert_eq!(live.stderr, "", "{machine}, {profile}");
-            assert_same(&format!("{machine}, {profile}"), simulated.json(), live.json());
-        }
-    }
+/// Profiles with the most GPUs that they are tried on: more take a minute for nothing that fewer do not show.
+const PROFILES: [(&str, usize); 3] = [("quick", 16), ("standard", 4), ("full", 2)];
+
+pub fn trials() -> Vec<Trial> {
+    let machines = builtin::names().map(|machine| trial(format!("live::{machine}"), move || same_report(machine)));
+    let hidden = trial("live::a_process_that_sees_some_gpus_only_says_so".into(), a_process_that_sees_some_gpus_only);
+    machines.chain([hidden]).collect()
 }
 
-#[test]
-fn topo_says_the_same_through_the_live_code() {
-    for machine in builtin::names() {
-        let args: Vec<String> = ["topo", "--machine", machine, "--format", "json"].map(String::from).into();
-        let (simulated, live) = (run(&args), finish(&mut Fake::new(machine).command(&live(&args))));
-        assert_eq!(live.code, simulated.code, "{machine}");
-        let (simulated, live) = (simulated.json(), live.json());
-        for key in ["nodes", "links", "pairs", "gpu_paths"] {
-            let [live, simulated] = [&live, &simulated].map(|report| report["topology"].get(key));
-            assert!(simulated.is_some_and(Value::is_array), "{machine}: no {key}");
-            assert_eq!(live, simulated, "{machine}: {key}");
-        }
+fn same_report(machine: &str) {
+    let fake = Fake::new(machine);
+    let compared = |args: &[String]| {
+        let (simulated, live) = (run(args), finish(&mut fake.command(&live(args))));
+        assert_eq!(live.code, simulated.code, "{args:?}");
+        assert_eq!(live.stderr, "", "{args:?}");
+        (simulated.json(), live.json())
+    };
+    let topo: Vec<_> = ["topo", "--machine", machine, "--format", "json"].map(String::from).into();
+    let (simulated, live) = compared(&topo);
+    for key in ["nodes", "links", "pairs", "gpu_paths"] {
+        let [live, simulated] = [&live, &simulated].map(|report| report["topology"].get(key));
+        assert!(simulated.is_some_and(Value::is_array), "topo: no {key}");
+        assert_eq!(live, simulated, "topo: {key}");
     }
+
+    let gpus = builtin::get(machine).unwrap().gpus.len();
+    for (profile, _) in PROFILES.iter().filter(|(_, most)| gpus <= *most) {
+        let (simulated, live) = compared(&with(check(machine, profile), &["--format", "json"]));
+        assert_same(profile, simulated, live);
+    }
+    assert_eq!(unexpected(&fake.state()), Vec::<String>::new(), "the fake does not know what was called");
 }
 
-#[test]
-fn a_process_that_sees_some_gpus_only_says_so() {
+fn a_process_that_sees_some_gpus_only() {
     let fake = Fake::new("h200x2");
     let args = ["check", "--profile", "quick", "--format", "json"];
     let ran = finish(fake.command(&args).env("CUDA_VISIBLE_DEVICES", "1"));
@@ -62,18 +59,6 @@ fn a_process_that_sees_some_gpus_only_says_so() {
     let swapped = finish(fake.command(&args).env("CUDA_VISIBLE_DEVICES", "1,0"));
     assert_eq!(swapped.code, Some(0), "{swapped:?}");
     assert_eq!(swapped.json()["measurements"]["driver"]["devices"][0]["ordinal"], 1);
-}
-
-#[test]
-fn nothing_is_called_that_the_fake_does_not_know() {
-    for (machine, profile) in [("demo", "quick"), ("h200x2", "full"), ("gpu-lost", "standard")] {
-        let fake = Fake::new(machine);
-        finish(&mut fake.command(&["check", "--profile", profile, "--format", "json"]));
-        finish(&mut fake.command(&["topo"]));
-        let names = std::fs::read_dir(fake.state()).unwrap().map(|entry| entry.unwrap().file_name());
-        let unexpected: Vec<_> = names.filter(|name| name.to_string_lossy().ends_with(".unexpected")).collect();
-        assert!(unexpected.is_empty(), "{machine}: {unexpected:?}");
-    }
 }
 
 /// The same arguments for the live machine.

@@ -28,6 +28,12 @@ pub fn library(name: &str) -> PathBuf {
     library
 }
 
+/// Functions that the live code called and the fakes do not know, as they left word in the folder of state.
+pub fn unexpected(state: &Path) -> Vec<String> {
+    let names = std::fs::read_dir(state).unwrap().filter_map(|entry| entry.unwrap().file_name().into_string().ok());
+    names.filter(|name| name.ends_with(".unexpected")).collect()
+}
+
 impl Fake {
     /// A built-in machine, or the one of this description.
     pub fn new(machine: &str) -> Self {

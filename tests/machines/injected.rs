@@ -2,19 +2,17 @@
 //! place and the noise, exactly one finding at warning or above must name it.
 
 use std::path::Path;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 
+use libtest_mimic::Trial;
+use peerscope::hardware::sim::builtin;
 use toml::{Table, Value, toml};
 
-use crate::common::{finish, list, peerscope, run, say, text_of, write};
-use crate::labelled::names;
+use crate::cases::names;
+use crate::common::{finish, list, peerscope, write};
+use crate::trial;
 
 /// Runs, each of one fault. More with PEERSCOPE_INJECTED.
-const RUNS: u64 = 110;
-
-/// Runs at a time.
-const AT_ONCE: usize = 4;
+const RUNS: usize = 110;
 
 /// Healthy machines, built in or of the labelled set.
 const MACHINES: [&str; 10] = [
@@ -80,13 +78,10 @@ struct Machine {
 }
 
 impl Machine {
-    fn load(name: &str, seed: u64) -> Self {
-        let text = match name.strip_suffix(".toml") {
-            Some(_) => std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap(),
-            None => run(&["machines", "--show", name]).stdout,
-        };
-        let mut random = fastrand::Rng::with_seed(seed);
-        let mut text: Table = toml::from_str(&text).unwrap();
+    /// One with noise of its own.
+    fn of(base: &Table, seed: usize) -> Self {
+        let mut random = fastrand::Rng::with_seed(seed as u64);
+        let mut text = base.clone();
         let percent = 1.0 + random.f64();
         let number = i64::try_from(seed).unwrap();
         text.insert("noise".into(), Value::Table(toml! { percent = percent  seed = number }));
@@ -380,65 +375,64 @@ fn one_way(from: usize, to: usize) -> Value {
     pair("ordered", from, to)
 }
 
-/// The n-th fault on the n-th machine, and what is wrong with what is found; `None` where the machine
-/// has no place for it.
-fn try_one(number: u64) -> Option<Result<(), String>> {
-    let (machines, faults) = (MACHINES.len() as u64, FAULTS.len() as u64);
-    let name = MACHINES[usize::try_from(number % machines).unwrap()];
-    let fault = FAULTS[usize::try_from(number / machines % faults).unwrap()];
-    let mut machine = Machine::load(name, number);
-    let (code, subject) = machine.inject(fault)?;
-    let folder = tempfile::tempdir().unwrap();
-    let text = toml::to_string(&machine.text).unwrap();
-    let file = write(folder.path(), "machine.toml", &text);
-    let ran = finish(&mut peerscope(&[
-        "check",
-        "--machine",
-        &file,
-        "--profile",
-        "quick",
-        "--no-journal",
-        "--format",
-        "json",
-    ]));
-    if ran.code == Some(2) {
-        return Some(Err(format!("#{number}, {fault:?} on {name}: {}", ran.stderr)));
-    }
-    let report = ran.json();
-    let found: Vec<_> = list(&report["findings"]).iter().filter(|finding| finding["severity"] != "info").collect();
-    let right = |finding: &serde_json::Value| finding["code"] == code && names(&finding["subject"]).contains(&subject);
-    Some(match found.as_slice() {
-        [one] if right(one) => Ok(()),
-        others => {
-            let kept = text_of(&std::env::temp_dir().join(format!("peerscope-injected-{number}.toml")));
-            std::fs::write(&kept, &text).unwrap();
-            let others: Vec<_> = others
-                .iter()
-                .map(|finding| format!("{}@{}: {}", finding["code"], names(&finding["subject"])[0], finding["message"]))
-                .collect();
-            Err(format!("#{number}, {fault:?} on {name} ({kept}): wanted {code}@{subject}, found {others:#?}"))
-        }
-    })
+/// The machines that have a place for their fault, in an order that has every machine and fault early.
+pub fn trials() -> Vec<Trial> {
+    let runs = std::env::var("PEERSCOPE_INJECTED").ok().and_then(|runs| runs.parse().ok()).unwrap_or(RUNS);
+    let read = |name: &str| match name.strip_suffix(".toml") {
+        Some(_) => std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap(),
+        None => builtin::description(name).unwrap().to_owned(),
+    };
+    let bases = MACHINES.map(|name| toml::from_str(&read(name)).unwrap());
+    (0..)
+        .filter_map(|number| Injected::new(number, &bases))
+        .take(runs)
+        .map(|injected| trial(injected.name(), move || injected.check()))
+        .collect()
 }
 
-#[test]
-fn one_fault_anywhere_is_one_finding_that_names_it() {
-    let runs = std::env::var("PEERSCOPE_INJECTED").ok().and_then(|runs| runs.parse().ok()).unwrap_or(RUNS);
-    let (next, tried) = (AtomicU64::new(0), AtomicU64::new(0));
-    let wrong = Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
-        for _ in 0..AT_ONCE {
-            scope.spawn(|| {
-                while tried.load(Ordering::Relaxed) < runs {
-                    let Some(outcome) = try_one(next.fetch_add(1, Ordering::Relaxed)) else { continue };
-                    tried.fetch_add(1, Ordering::Relaxed);
-                    wrong.lock().unwrap().extend(outcome.err());
-                }
-            });
+/// A machine with one fault, and what must be found.
+struct Injected {
+    number: usize,
+    base: &'static str,
+    fault: Fault,
+    description: Table,
+    code: &'static str,
+    subject: String,
+}
+
+impl Injected {
+    /// The n-th fault on the n-th machine; `None` where the machine has no place for it.
+    fn new(number: usize, bases: &[Table]) -> Option<Self> {
+        let place = number % MACHINES.len();
+        let fault = FAULTS[number / MACHINES.len() % FAULTS.len()];
+        let mut machine = Machine::of(&bases[place], number);
+        let (code, subject) = machine.inject(fault)?;
+        Some(Self { number, base: MACHINES[place], fault, description: machine.text, code, subject })
+    }
+
+    fn name(&self) -> String {
+        let base = Path::new(self.base).file_stem().unwrap().to_str().unwrap();
+        format!("injected::{:03}_{:?}_{base}", self.number, self.fault)
+    }
+
+    fn check(&self) {
+        let folder = tempfile::tempdir().unwrap();
+        let description = toml::to_string(&self.description).unwrap();
+        let file = write(folder.path(), "machine.toml", &description);
+        let args = ["check", "--machine", &file, "--profile", "quick", "--no-journal", "--format", "json"];
+        let ran = finish(&mut peerscope(&args));
+        let found = |finding: &serde_json::Value| {
+            format!("{}@{}: {}", finding["code"], names(&finding["subject"])[0], finding["message"])
+        };
+        let report = ran.json();
+        let findings: Vec<_> = list(&report["findings"]).iter().filter(|it| it["severity"] != "info").collect();
+        let right = |it: &&&serde_json::Value| it["code"] == self.code && names(&it["subject"]).contains(&self.subject);
+        if findings.len() != 1 || findings.iter().filter(right).count() != 1 {
+            let kept = std::env::temp_dir().join(format!("peerscope-injected-{}.toml", self.number));
+            std::fs::write(&kept, &description).unwrap();
+            let findings: Vec<_> = findings.into_iter().map(found).collect();
+            let (kept, code, subject) = (kept.display(), self.code, &self.subject);
+            panic!("{kept}: wanted {code}@{subject} alone, found {findings:#?}");
         }
-    });
-    let wrong = wrong.into_inner().unwrap();
-    let tried = tried.into_inner();
-    say(&format!("injected faults: {tried} machines with one fault each, {} told wrong", wrong.len()));
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    }
 }

@@ -29,25 +29,3 @@ pub fn assert_shape(object: &Value, fields: &str, place: &str) {
         assert!(fits, "{place}.{key} is {value}, expected {kind}");
     }
 }
-
-/// Every path to a key, `[]` for the elements of a list. What lies below `open` keys is data.
-pub fn keys(value: &Value, open: &[&str]) -> std::collections::BTreeSet<String> {
-    fn walk(value: &Value, path: &str, open: &[&str], found: &mut std::collections::BTreeSet<String>) {
-        match value {
-            Value::Object(object) => {
-                for (key, value) in object {
-                    let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-                    found.insert(path.clone());
-                    if !open.contains(&key.as_str()) {
-                        walk(value, &path, open, found);
-                    }
-                }
-            }
-            Value::Array(elements) => elements.iter().for_each(|value| walk(value, &format!("{path}[]"), open, found)),
-            _ => {}
-        }
-    }
-    let mut found = std::collections::BTreeSet::new();
-    walk(value, "", open, &mut found);
-    found
-}

@@ -1,18 +1,17 @@
 //! The labelled set: machines of public cases under tests/cases, each with what must be found there and
-//! nothing else. Precision and recall over findings at warning and above are printed and must be 100%.
+//! nothing else. Precision and recall over findings at warning and above must be 100%; they are printed
+//! where the cases run in one process, as with `cargo test`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
+use libtest_mimic::Trial;
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::common::{Ran, finish, list, peerscope, say, text_of};
-
-/// Runs at a time; each has a worker process besides.
-const AT_ONCE: usize = 4;
+use crate::trial;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -79,25 +78,31 @@ pub fn names(subject: &Value) -> Vec<String> {
     }
 }
 
-/// What was found against what must be.
-#[derive(Default)]
+/// What was found against what must be, in numbers of findings.
+#[derive(Default, Clone, Copy)]
 struct Score {
     right: usize,
     wrong: usize,
     missing: usize,
-    /// A line for each thing that is not as it should be.
-    complaints: Vec<String>,
 }
 
-fn score(case: &Case, ran: &Ran) -> Score {
+/// The scores so far, by rule.
+static SCORES: Mutex<BTreeMap<String, Score>> = Mutex::new(BTreeMap::new());
+
+fn count(rule: &str, add: impl FnOnce(&mut Score)) {
+    add(SCORES.lock().unwrap().entry(rule.to_owned()).or_default());
+}
+
+/// A line for each thing that is not as it should be.
+fn judge(case: &Case, ran: &Ran) -> Vec<String> {
     let report = ran.json();
-    let mut score = Score::default();
+    let mut complaints = Vec::new();
     let mut left: Vec<&String> = case.must.iter().collect();
     for finding in list(&report["findings"]) {
         let code = finding["code"].as_str().unwrap();
         let name = &names(&finding["subject"])[0];
         if let Some(lack) = incomplete(finding) {
-            score.complaints.push(format!("{code}@{name} has {lack}"));
+            complaints.push(format!("{code}@{name} has {lack}"));
         }
         if finding["severity"] == "info" {
             continue;
@@ -106,19 +111,21 @@ fn score(case: &Case, ran: &Ran) -> Score {
             |must: &str| must == code || names(&finding["subject"]).iter().any(|name| must == format!("{code}@{name}"));
         if let Some(at) = left.iter().position(|must| fits(must)) {
             left.remove(at);
-            score.right += 1;
+            count(code, |score| score.right += 1);
         } else if !case.may.iter().any(|may| may == code) {
-            score.wrong += 1;
-            score.complaints.push(format!("found {code}@{name} ({}): {}", finding["severity"], finding["message"]));
+            count(code, |score| score.wrong += 1);
+            complaints.push(format!("found {code}@{name} ({}): {}", finding["severity"], finding["message"]));
         }
     }
-    score.missing = left.len();
-    score.complaints.extend(left.iter().map(|must| format!("wanted {must}, not found")));
+    for must in left {
+        count(must.split('@').next().unwrap(), |score| score.missing += 1);
+        complaints.push(format!("wanted {must}, not found"));
+    }
     let verdict = report["verdict"]["verdict"].as_str().unwrap();
     if (verdict, ran.code) != (case.verdict.as_str(), Some(case.exit)) {
-        score.complaints.push(format!("{verdict}, exit {:?}; wanted {}, {}", ran.code, case.verdict, case.exit));
+        complaints.push(format!("{verdict}, exit {:?}; wanted {}, {}", ran.code, case.verdict, case.exit));
     }
-    score
+    complaints
 }
 
 /// What a finding lacks that everybody needs: place, evidence, next step.
@@ -133,8 +140,17 @@ fn incomplete(finding: &Value) -> Option<&'static str> {
     (!text("next_step") || !text("message")).then_some("no next step or message")
 }
 
-#[test]
-fn labels_and_machines_belong_together() {
+pub fn trials() -> Vec<Trial> {
+    let cases = labels().into_iter().map(|case| trial(format!("case::{}", case.name), move || try_case(&case)));
+    cases.chain([trial("case::labels_and_files_belong_together".into(), labels_and_files)]).collect()
+}
+
+fn try_case(case: &Case) {
+    let complaints = judge(case, &check(case));
+    assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+}
+
+fn labels_and_files() {
     let labels = labels();
     let named: BTreeSet<String> = labels.iter().map(|case| case.name.clone()).collect();
     assert_eq!(named.len(), labels.len(), "a case stands twice");
@@ -153,47 +169,31 @@ fn labels_and_machines_belong_together() {
     }
 }
 
-#[test]
-#[allow(clippy::disallowed_macros, reason = "the table is for whoever runs this with --nocapture")]
-fn every_labelled_machine_is_told_right() {
-    let cases = labels();
-    let next = AtomicUsize::new(0);
-    let scores = Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
-        for _ in 0..AT_ONCE {
-            scope.spawn(|| {
-                while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let score = score(case, &check(case));
-                    scores.lock().unwrap().push((case, score));
-                }
-            });
-        }
-    });
-    let mut scores = scores.into_inner().unwrap();
-    assert_eq!(scores.len(), cases.len());
-    scores.sort_by(|(one, _), (other, _)| one.name.cmp(&other.name));
-    println!("{:<40} {:>5} {:>5} {:>7}  {:<12} must", "case", "right", "wrong", "missing", "verdict");
-    for (case, score) in &scores {
-        let must = if case.must.is_empty() { "nothing".to_owned() } else { case.must.join(", ") };
-        let Score { right, wrong, missing, .. } = score;
-        println!("{:<40} {right:>5} {wrong:>5} {missing:>7}  {:<12} {must}", case.name, case.verdict);
+/// Prints precision and recall, for every rule that was found or should have been, and over all.
+pub fn summarise() {
+    let scores = SCORES.lock().unwrap();
+    if scores.is_empty() {
+        return;
     }
-    let sum = |figure: fn(&Score) -> usize| -> usize { scores.iter().map(|(_, score)| figure(score)).sum() };
-    let (right, wrong, missing) = (sum(|score| score.right), sum(|score| score.wrong), sum(|score| score.missing));
-    let summary = format!(
-        "labelled set: {} machines, {} of them healthy; {right} findings right, {wrong} wrong, {missing} missing: \
-         precision {}, recall {}",
-        cases.len(),
-        cases.iter().filter(|case| case.must.is_empty()).count(),
-        percent(right, wrong),
-        percent(right, missing),
-    );
-    say(&summary);
-    let complaints: Vec<_> = scores
-        .iter()
-        .flat_map(|(case, score)| score.complaints.iter().map(|complaint| format!("{}: {complaint}", case.name)))
-        .collect();
-    assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+    let row = |name: &str, score: Score| {
+        let Score { right, wrong, missing } = score;
+        let (precision, recall) = (percent(right, wrong), percent(right, missing));
+        say(&format!("{name:<28} {right:>5} {wrong:>5} {missing:>7} {precision:>9} {recall:>7}"));
+    };
+    say(&format!(
+        "{:<28} {:>5} {:>5} {:>7} {:>9} {:>7}",
+        "labelled set", "right", "wrong", "missing", "precision", "recall"
+    ));
+    let mut all = Score::default();
+    for (rule, score) in scores.iter() {
+        row(rule, *score);
+        all = Score {
+            right: all.right + score.right,
+            wrong: all.wrong + score.wrong,
+            missing: all.missing + score.missing,
+        };
+    }
+    row("all", all);
 }
 
 /// The share of `part` in it and `rest`.

@@ -1,0 +1,157 @@
+//! The state of a process that has the driver open: devices, contexts, handles.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::time::{Duration, Instant};
+
+use cudarc::driver::sys::{CUdevice, CUdeviceptr, CUevent, CUstream};
+
+use super::gate::Gate;
+use super::kernels::Kernels;
+use super::startup::{self, Context, Loaded};
+use super::table::Table;
+use crate::hardware::{Buffer, Device, DeviceInfo, Driver, ErrorKind, Event, HardwareError, Stream};
+
+/// However long the steps before took, each gets this share.
+const LEAST_SHARE: f64 = 0.05;
+
+/// The CUDA driver of this machine.
+pub struct CudaDriver {
+    /// Never given back: a thread that hangs in the driver may still hold it.
+    pub(super) table: &'static Table,
+    pub(super) devices: Vec<DeviceInfo>,
+    pub(super) handles: Vec<CUdevice>,
+    pub(super) started: Instant,
+    pub(super) start_limit: Duration,
+    pub(super) init_seconds: f64,
+    pub(super) context_seconds: Cell<f64>,
+    pub(super) opened: RefCell<Vec<Option<Opened>>>,
+    pub(super) kernels_failure: RefCell<Option<HardwareError>>,
+    pub(super) streams: RefCell<Vec<CUstream>>,
+    pub(super) events: RefCell<Vec<CUevent>>,
+    pub(super) buffers: RefCell<Vec<Option<CUdeviceptr>>>,
+    pub(super) current: Cell<Option<Device>>,
+    pub(super) gate: OnceCell<Gate>,
+}
+
+/// A device with its context.
+pub struct Opened {
+    pub(super) context: Context,
+    pub(super) loaded: Option<Loaded>,
+}
+
+impl CudaDriver {
+    /// Loads the library, initialises it and lists its devices. Devices of which not everything is
+    /// up within `start_limit` will be left behind.
+    ///
+    /// # Errors
+    ///
+    /// The library is missing, is a stub, does not fit the kernel driver, or shows no GPU.
+    pub fn open(start_limit: Duration) -> Result<Self, HardwareError> {
+        let started = Instant::now();
+        let table: &'static Table = Box::leak(Box::new(Table::load()?));
+        // SAFETY: the first call into the library, with the only flag value there is.
+        let result = unsafe { (table.init)(0) };
+        table.check("cuInit", result).map_err(no_driver)?;
+        let init_seconds = started.elapsed().as_secs_f64();
+
+        let (devices, handles) = startup::devices(table).map_err(no_driver)?.into_iter().unzip();
+        let devices: Vec<DeviceInfo> = devices;
+        let opened = devices.iter().map(|_| None).collect();
+        Ok(Self {
+            table,
+            devices,
+            handles,
+            started,
+            start_limit,
+            init_seconds,
+            context_seconds: Cell::new(0.0),
+            opened: RefCell::new(opened),
+            kernels_failure: RefCell::new(None),
+            streams: RefCell::new(Vec::new()),
+            events: RefCell::new(Vec::new()),
+            buffers: RefCell::new(Vec::new()),
+            current: Cell::new(None),
+            gate: OnceCell::new(),
+        })
+    }
+
+    /// What is left until this share of the limit.
+    pub(super) fn left(&self, share: f64) -> Duration {
+        let until = self.start_limit.mul_f64(share);
+        until.saturating_sub(self.started.elapsed()).max(self.start_limit.mul_f64(LEAST_SHARE))
+    }
+
+    pub(super) fn handle(&self, device: Device) -> Result<CUdevice, HardwareError> {
+        self.handles.get(device.0 as usize).copied().ok_or_else(|| unknown("device", device.0))
+    }
+
+    pub(super) fn context(&self, device: Device) -> Result<Context, HardwareError> {
+        let opened = self.opened.borrow();
+        let opened = opened.get(device.0 as usize).and_then(Option::as_ref);
+        opened.map(|opened| opened.context).ok_or_else(|| unknown("context of device", device.0))
+    }
+
+    /// Makes the device's context the current one of this thread.
+    pub(super) fn enter(&self, device: Device) -> Result<(), HardwareError> {
+        if self.current.get() == Some(device) {
+            return Ok(());
+        }
+        let context = self.context(device)?;
+        // SAFETY: the context was retained and is never released.
+        let result = unsafe { (self.table.context_set_current)(context.0) };
+        self.table.check("cuCtxSetCurrent", result)?;
+        self.current.set(Some(device));
+        Ok(())
+    }
+
+    pub(super) fn stream(&self, stream: Stream) -> Result<CUstream, HardwareError> {
+        match stream.id {
+            0 => Ok(std::ptr::null_mut()),
+            id => self.streams.borrow().get(id as usize - 1).copied().ok_or_else(|| unknown("stream", id)),
+        }
+    }
+
+    pub(super) fn event(&self, event: Event) -> Result<CUevent, HardwareError> {
+        self.events.borrow().get(event.id as usize).copied().ok_or_else(|| unknown("event", event.id))
+    }
+
+    pub(super) fn pointer(&self, buffer: Buffer) -> Result<CUdeviceptr, HardwareError> {
+        let pointer = self.buffers.borrow().get(buffer.id as usize).copied().flatten();
+        pointer.ok_or_else(|| unknown("buffer", buffer.id))
+    }
+
+    /// Runs something with the kernels of a device, its context current.
+    pub(super) fn with_kernels<T>(
+        &self,
+        device: Device,
+        run: impl FnOnce(&Kernels, CUdeviceptr) -> Result<T, HardwareError>,
+    ) -> Result<T, HardwareError> {
+        self.enter(device)?;
+        let opened = self.opened.borrow();
+        let opened = opened.get(device.0 as usize).and_then(Option::as_ref);
+        match opened {
+            Some(Opened { loaded: Some(loaded), .. }) => run(&loaded.kernels, loaded.counts),
+            _ => Err(self.kernels_failure().unwrap_or_else(|| {
+                HardwareError::new(ErrorKind::Unsupported, format!("device {} has no kernels loaded", device.0))
+            })),
+        }
+    }
+
+    /// The gate, whose words are taken when it is first needed. Some context must be current.
+    pub(super) fn gate(&self) -> Result<&Gate, HardwareError> {
+        if self.gate.get().is_none() {
+            let gate = Gate::new(self.table)?;
+            // Nobody else can have set it: the cell belongs to this thread.
+            let _ = self.gate.set(gate);
+        }
+        self.gate.get().ok_or_else(|| unknown("gate", 0))
+    }
+}
+
+pub fn unknown(what: &str, id: u32) -> HardwareError {
+    HardwareError::new(ErrorKind::Other, format!("there is no {what} {id}"))
+}
+
+fn no_driver(error: HardwareError) -> HardwareError {
+    HardwareError::new(ErrorKind::NoDriver, error.message)
+}

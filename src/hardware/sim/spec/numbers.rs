@@ -1,0 +1,102 @@
+//! Bounds of the numbers in a description.
+
+use super::check::{Checked, ensure, problem};
+use super::{CopyFault, PathSpeed, Speeds};
+use crate::model::units::{Bytes, GIB};
+
+/// Memory of a GPU or NUMA node.
+const MOST_MEMORY: u64 = 65_536 * GIB;
+/// Any rate, GB/s.
+const HIGHEST_RATE: f64 = 1e6;
+/// Any cost of a call or copy, microseconds: a second.
+const LONGEST_US: f64 = 1e6;
+
+pub fn memory(key: &str, size: Bytes) -> Checked {
+    ensure(
+        (1..=MOST_MEMORY).contains(&size.0),
+        || key.into(),
+        || format!("{size} is not between 1 byte and {}", Bytes(MOST_MEMORY)),
+    )
+}
+
+/// A number within bounds; NaN is within none.
+pub fn number(key: &str, value: f64, least: f64, most: f64, unit: &str) -> Checked {
+    ensure(
+        (least..=most).contains(&value),
+        || key.into(),
+        || format!("{value:?} is not between {least} and {most} {unit}").trim_end().to_owned(),
+    )
+}
+
+pub fn rate(key: &str, gbps: f64) -> Checked {
+    ensure(
+        gbps > 0.0 && gbps <= HIGHEST_RATE,
+        || key.into(),
+        || format!("{gbps:?} is not above 0 and up to {HIGHEST_RATE} GB/s"),
+    )
+}
+
+/// A share that something is reached by: a copy at none of the rate never ends.
+fn share(key: &str, share: f64) -> Checked {
+    ensure(share > 0.0 && share <= 1.0, || key.into(), || format!("{share:?} is not above 0 and up to 1"))
+}
+
+pub fn speeds(speeds: &Speeds) -> Checked {
+    let paths = [
+        ("nvlink", &speeds.nvlink),
+        ("pcie", &speeds.pcie),
+        ("cross_socket", &speeds.cross_socket),
+        ("staged", &speeds.staged),
+    ];
+    for (name, path) in paths {
+        path_speed(&format!("speeds.{name}"), path, name == "staged")?;
+    }
+    share("speeds.nvlink_shared", speeds.nvlink_shared)?;
+    share("speeds.pcie_shared", speeds.pcie_shared)?;
+    rate("speeds.interconnect_gbps", speeds.interconnect_gbps)?;
+    rate("speeds.host_memory_gbps", speeds.host_memory_gbps)?;
+    for (key, value) in [
+        ("copy_call_us", speeds.copy_call_us),
+        ("call_us", speeds.call_us),
+        ("staged_call_us_per_mib", speeds.staged_call_us_per_mib),
+    ] {
+        number(&format!("speeds.{key}"), value, 0.0, LONGEST_US, "us")?;
+    }
+    Ok(())
+}
+
+fn path_speed(key: &str, path: &PathSpeed, staged: bool) -> Checked {
+    share(&format!("{key}.copy"), path.copy)?;
+    share(&format!("{key}.both_ways"), path.both_ways)?;
+    for (name, value) in [("push", path.push), ("pull", path.pull)] {
+        // Kernels do not copy through host memory.
+        if !staged {
+            share(&format!("{key}.{name}"), value)?;
+        } else {
+            number(&format!("{key}.{name}"), value, 0.0, 1.0, "")?;
+        }
+    }
+    for (name, value) in
+        [("each_us", path.each_us), ("first_us", path.first_us), ("from_destination_us", path.from_destination_us)]
+    {
+        number(&format!("{key}.{name}"), value, 0.0, LONGEST_US, "us")?;
+    }
+    Ok(())
+}
+
+pub fn copy_fault(key: &str, fault: CopyFault) -> Checked {
+    match fault {
+        CopyFault::Slow { share: of } => share(&format!("{key}.slow.share"), of),
+        CopyFault::Unstable { percent } => number(&format!("{key}.unstable.percent"), percent, 0.0, 1000.0, "per cent"),
+        CopyFault::Corrupt { words: 0 } => Err(problem(format!("{key}.corrupt.words"), "0 wrong words are no fault")),
+        CopyFault::Shifted { bytes: 0 } => Err(problem(format!("{key}.shifted.bytes"), "a shift by 0 is no fault")),
+        CopyFault::MissingTail { bytes: 0 } => {
+            Err(problem(format!("{key}.missing-tail.bytes"), "0 missing bytes are no fault"))
+        }
+        _ => Ok(()),
+    }
+}
+
+pub fn error_code(key: &str, code: u32) -> Checked {
+    ensure(code != 0, || key.into(), || "0 is CUDA's code for success".into())
+}

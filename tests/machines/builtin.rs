@@ -1,0 +1,258 @@
+//! What each built-in machine gives: golden output, exit codes by both contracts, the report's JSON
+//! against its contract and schema, widths, and the formats that other programs read.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use libtest_mimic::Trial;
+use peerscope::hardware::sim::builtin;
+use serde_json::{Value, json};
+use unicode_width::UnicodeWidthStr;
+
+use crate::common::{
+    Ran, check, codes, finish, golden, is_there, list, peerscope, place, read_json, redact, run, skipped_for_want_of,
+    text_of, with,
+};
+use crate::contract::{assert_contract, assert_nothing_left_out, assert_schema};
+use crate::trial;
+
+/// Machines with more GPUs are shown in few lines.
+const FEW_GPUS: usize = 8;
+/// The most lines of a machine with more.
+const MOST_LINES: usize = 150;
+
+pub fn trials() -> Vec<Trial> {
+    let of = |machine: &'static str| {
+        [("topo", topo as fn(&str)), ("quick", quick), ("standard", standard), ("description", description)]
+            .map(|(what, test)| trial(format!("builtin::{machine}::{what}"), move || test(machine)))
+    };
+    let table = trial("builtin::exit_codes_are_documented".into(), || {
+        let documented: Vec<_> = documented().into_keys().collect();
+        let mut machines: Vec<_> = builtin::names().collect();
+        machines.sort_unstable();
+        assert_eq!(documented, machines, "docs/exit-codes.md, Examples");
+    });
+    builtin::names().flat_map(of).chain([table]).collect()
+}
+
+/// What docs/exit-codes.md says of a machine.
+struct Documented {
+    topo: i32,
+    check: i32,
+    /// Why `check` ends with that code: the last cell.
+    because: String,
+}
+
+/// Its table of examples.
+fn documented() -> BTreeMap<String, Documented> {
+    let text = include_str!("../../docs/exit-codes.md");
+    let rows = text.split("## Examples").nth(1).unwrap().lines().filter_map(|line| line.strip_prefix("| `"));
+    let rows = rows.filter(|row| !row.starts_with("--machine"));
+    rows.flat_map(|row| {
+        let cells: Vec<_> = row.trim_end_matches('|').splitn(4, " | ").collect();
+        let machines = cells[0].trim_end_matches('`').split("`, `").map(str::to_owned).collect::<Vec<_>>();
+        machines.into_iter().map(move |machine| {
+            let [topo, check] = [cells[1], cells[2]].map(|code| code.parse().unwrap());
+            (machine, Documented { topo, check, because: cells[3].to_owned() })
+        })
+    })
+    .collect()
+}
+
+fn expected(machine: &str) -> Documented {
+    documented().remove(machine).unwrap_or_else(|| panic!("docs/exit-codes.md has no example {machine}"))
+}
+
+/// The code of a run by `--exit-contract nagios` that ends with this one by the default contract.
+fn for_nagios(code: i32, report: &Value) -> i32 {
+    let warned = list(&report["findings"]).iter().any(|finding| finding["severity"] == "warning");
+    match code {
+        0 => i32::from(warned),
+        1 => 2,
+        _ => 3,
+    }
+}
+
+/// The report keeps its contract, and its code is the one that the process ended with.
+fn assert_report(report: &Value, machine: &str, code: i32) {
+    assert_contract(report);
+    assert_schema(report);
+    assert_eq!(report["machine"], machine);
+    assert_eq!(report["verdict"]["exit_code"], code);
+}
+
+fn assert_ended(ran: &Ran, code: i32) {
+    assert_eq!(ran.code, Some(code), "{ran:?}");
+    assert_eq!(ran.stderr, "");
+}
+
+/// Says first that it is simulated, and has the code of `topo` in every form.
+fn topo(machine: &str) {
+    let Documented { topo: code, .. } = expected(machine);
+    let args = |more: &[&str]| with(vec!["topo".into(), "--machine".into(), machine.into()], more);
+    let said = format!("SIMULATED machine {machine}");
+    let text = run(&args(&[]));
+    assert_ended(&text, code);
+    assert!(text.stdout.starts_with(&said));
+    golden(&format!("{machine}-topo"), &redact(&text.stdout));
+    let narrow = assert_fits(&args(&[]), 80);
+    assert_fits(&args(&["--verbose"]), 80);
+    let wide = assert_fits(&args(&[]), 140);
+    assert_few_lines(machine, "topo", &narrow, &wide);
+
+    let (folder, file) = place("report.json");
+    let file_of = |extension: &str| text_of(&folder.path().join("report").with_extension(extension));
+    let files = ["json", "dot", "html", "xml"].map(file_of);
+    let outputs: Vec<_> = files.iter().flat_map(|file| ["-o", file.as_str()]).collect();
+    assert_ended(&run(&args(&outputs)), code);
+    let [_, dot, html, junit] = files.each_ref().map(|file| std::fs::read_to_string(file).unwrap());
+    let report = read_json(&file);
+    assert_report(&report, machine, code);
+    assert!(report["measurements"].is_null(), "topo measures nothing");
+    assert!(dot.contains(&format!("simulated machine {machine}")) || dot.contains(&said), "{dot}");
+    assert!(html.contains(&format!("<p class=\"banner\" role=\"note\">{said}")), "{html}");
+    assert_junit(&junit, code, false);
+
+    let line = run(&args(&["--format", "line", "--exit-contract", "nagios"]));
+    assert_line(&line, machine, for_nagios(code, &report));
+    let json = run(&args(&["--format", "json", "--exit-contract", "nagios"]));
+    assert_ended(&json, for_nagios(code, &report));
+    assert_report(&json.json(), machine, for_nagios(code, &report));
+}
+
+fn quick(machine: &str) {
+    let Documented { check: code, because, .. } = expected(machine);
+    let (folder, file) = place("report.json");
+    let name = |name: &str| text_of(&folder.path().join(name));
+    let (json, junit, metrics) = (text_of(&file), name("report.xml"), name("report.prom"));
+    let text = run(&with(check(machine, "quick"), &["-o", &json, "-o", &junit, "-o", &metrics]));
+    assert_ended(&text, code);
+    golden(&format!("{machine}-quick"), &redact(&text.stdout));
+    let report = read_json(&file);
+    assert_report(&report, machine, code);
+    golden(&format!("{machine}-json"), &digest(&report));
+    // Words between backticks with a dash are rules.
+    for rule in because.split('`').skip(1).step_by(2).filter(|word| word.contains('-')) {
+        assert!(codes(&report).contains(&rule), "docs/exit-codes.md has {rule}: {:?}", codes(&report));
+    }
+    assert_junit(&std::fs::read_to_string(junit).unwrap(), code, true);
+    assert_metrics(&metrics, false);
+
+    // By the other contract, and what was written is what was shown.
+    let nagios = for_nagios(code, &report);
+    let pairs = with(check(machine, "quick"), &["--exit-contract", "nagios", "--format", "json"]);
+    let (again, metrics) = (name("again.json"), name("pairs.prom"));
+    let shown = run(&with(pairs, &["-o", &again, "-o", &metrics, "--prometheus-pairs"]));
+    assert_ended(&shown, nagios);
+    assert_eq!(shown.json()["verdict"]["exit_code"], nagios);
+    assert_eq!(shown.json(), read_json(&again), "the file differs from stdout");
+    assert_metrics(&metrics, !["none", "single"].contains(&machine));
+
+    // A saved report is judged as the machine was.
+    let diagnose = |more: &[&str]| run(&with(vec!["diagnose".into(), json.clone()], more));
+    assert_ended(&diagnose(&["-o", &again]), code);
+    let judged = read_json(&again);
+    for part in ["findings", "verdict", "measurements", "snapshot", "topology"] {
+        assert_eq!(judged[part], report[part], "{part} did not survive");
+    }
+    assert_line(&diagnose(&["--format", "line", "--exit-contract", "nagios"]), machine, nagios);
+    // A test that is missing never passes nor counts as a fault; and where nothing is found, nothing fails.
+    if codes(&report).iter().all(|code| ["not-tested", "nothing-measured"].contains(code)) {
+        for severity in ["info", "warning", "error"] {
+            assert_ended(&diagnose(&["--fail-on", severity]), code);
+        }
+    }
+    let diagnose = ["diagnose".to_owned(), json.clone()];
+    assert_few_lines(machine, "check", &assert_fits(&diagnose, 80), &assert_fits(&diagnose, 140));
+}
+
+fn standard(machine: &str) {
+    let (_folder, file) = place("report.json");
+    let text = run(&with(check(machine, "standard"), &["-o", &text_of(&file)]));
+    golden(&format!("{machine}-standard"), &redact(&text.stdout));
+    let report = read_json(&file);
+    assert_report(&report, machine, text.code.unwrap());
+    assert_nothing_left_out(&report);
+    for columns in [60, 80] {
+        assert_fits(&["diagnose", &text_of(&file)], columns);
+        assert_fits(&["diagnose", &text_of(&file), "--verbose"], columns);
+    }
+}
+
+/// `--show` prints what the machine is made from, sources included.
+fn description(machine: &str) {
+    let shown = run(&["machines", "--show", machine]);
+    assert_ended(&shown, 0);
+    assert_eq!(Some(shown.stdout.as_str()), builtin::description(machine));
+}
+
+/// Findings, verdict, and how many cells of each table ended how.
+fn digest(report: &Value) -> String {
+    let mut cells: BTreeMap<String, u32> = BTreeMap::new();
+    for (table, rows) in report["measurements"].as_object().unwrap() {
+        for row in rows.as_array().into_iter().flatten() {
+            if let Some(status) = row.get("status").and_then(Value::as_str) {
+                *cells.entry(format!("{table} {status}")).or_default() += 1;
+            }
+        }
+    }
+    let digest = json!({
+        "cells": cells,
+        "findings": report["findings"],
+        "problems": report["measurements"]["problems"],
+        "verdict": report["verdict"],
+    });
+    serde_json::to_string_pretty(&digest).unwrap()
+}
+
+/// No line is wider than the terminal. Gives the text.
+pub fn assert_fits<S: AsRef<str> + std::fmt::Debug>(args: &[S], columns: usize) -> String {
+    let text = finish(peerscope(args).env("COLUMNS", columns.to_string())).stdout;
+    for line in text.lines() {
+        assert!(line.width() <= columns, "{args:?}: {} of {columns} columns: {line}", line.width());
+        assert_eq!(line, line.trim_end(), "{args:?}: blanks at the end of a line");
+    }
+    text
+}
+
+/// Many GPUs are shown in few lines.
+fn assert_few_lines(machine: &str, command: &str, narrow: &str, wide: &str) {
+    if builtin::get(machine).unwrap().gpus.len() > FEW_GPUS {
+        let [narrower, wider] = [narrow, wide].map(|text| text.lines().count());
+        assert!(wider <= narrower && narrower <= MOST_LINES, "{narrower} lines, {wider} where there is room");
+        golden(&format!("{machine}-{command}-80"), &redact(narrow));
+    }
+}
+
+/// Red where the exit code is, and never green for nothing.
+fn assert_junit(xml: &str, code: i32, measures: bool) {
+    let junit = quick_junit::Report::deserialize_from_str(xml).unwrap();
+    assert_eq!(junit.failures + junit.errors > 0, code != 0, "{xml}");
+    let skipped: usize = junit.test_suites.iter().map(|suite| suite.skipped).sum();
+    let passed = junit.tests - junit.failures - junit.errors - skipped;
+    let nothing = xml.contains("exit code 3") && xml.contains("0 measurements tested");
+    assert_eq!(passed == 0, !measures || nothing, "{passed} passed: {xml}");
+}
+
+/// One line, with the word of its Nagios code.
+fn assert_line(ran: &Ran, machine: &str, code: i32) {
+    assert_ended(ran, code);
+    let line = ran.stdout.strip_suffix('\n').unwrap();
+    let word = ["OK", "WARNING", "CRITICAL", "UNKNOWN"][usize::try_from(code).unwrap()];
+    assert!(line.starts_with(&format!("PEERSCOPE {word} - SIMULATED {machine}: ")), "{line}");
+    assert!(line.len() <= 200 && line.is_ascii() && !line.contains('\n'), "{line}");
+}
+
+/// promtool finds nothing to complain of; series of pairs are there where they were asked for.
+pub fn assert_metrics(file: &str, pairs: bool) {
+    let text = std::fs::read_to_string(file).unwrap();
+    assert_eq!(text.contains("\npeerscope_pair_"), pairs, "{text}");
+    if !is_there("promtool") {
+        return skipped_for_want_of("promtool (Debian: prometheus)");
+    }
+    let input = std::fs::File::open(Path::new(file)).unwrap();
+    let output = Command::new("promtool").args(["check", "metrics"]).stdin(input).output().unwrap();
+    let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && said.is_empty(), "{file}: {said}");
+}
