@@ -92,6 +92,7 @@ pub fn without_telemetry(why: &HardwareError) -> Snapshot {
         numa_nodes: Vec::new(),
         adapters: Vec::new(),
         problems: vec![why.message.clone()],
+        nvml_failure_code: why.code,
     }
 }
 
@@ -224,9 +225,11 @@ impl Collected {
             PciTree::default()
         });
         problems.extend(tree.problems);
+        let mut nvml_failure_code = None;
         let count = match self.count {
             Some(Ok(count)) => count,
             Some(Err(error)) => {
+                nvml_failure_code = error.code;
                 // The one that matters most.
                 problems.insert(0, error.message);
                 0
@@ -265,6 +268,7 @@ impl Collected {
             numa_nodes: tree.numa_nodes,
             adapters: tree.adapters,
             problems,
+            nvml_failure_code,
         }
     }
 }

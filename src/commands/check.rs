@@ -14,7 +14,7 @@ use super::{Judging, Observed, select, snapshot, tell, timestamp};
 use crate::cli::{CheckArgs, Cli};
 use crate::diagnose::Ending;
 use crate::discover::Depth;
-use crate::hardware::{DRIVER_START_LIMIT, Machine, Telemetry};
+use crate::hardware::{DRIVER_START_LIMIT, HardwareError, Machine, Telemetry};
 use crate::journal::{self, Entry, Header, Journal, place};
 use crate::measure::assemble::assemble;
 use crate::measure::watch::{self, Watch};
@@ -202,7 +202,12 @@ impl Run<'_> {
         self.timing.driver_start = started.elapsed().as_secs_f64();
         let Ready { worker, facts, floor_seconds: floor, problems: while_starting, .. } = match opened {
             Ok(ready) => ready,
-            Err(StartError::Failed(why) | StartError::Late(why)) => {
+            Err(StartError::Failed(HardwareError { message: why, code: failure_code, .. })) => {
+                measurements.driver = DriverFacts { failure: Some(why), failure_code, ..DriverFacts::default() };
+                self.journal_driver(&measurements.driver, 0.0);
+                return (measurements, topology);
+            }
+            Err(StartError::Late(why)) => {
                 measurements.driver = DriverFacts { failure: Some(why), ..DriverFacts::default() };
                 self.journal_driver(&measurements.driver, 0.0);
                 return (measurements, topology);
@@ -313,7 +318,7 @@ fn with_unidentified(mut devices: Vec<CudaDevice>, snapshot: &Snapshot) -> Vec<C
         if devices.iter().all(|device| device.index != gpu.index) {
             let why = gpu.uuid.unknown().map(ToString::to_string).unwrap_or_default();
             let failure = Some(format!("it could not be identified ({why})"));
-            devices.push(CudaDevice { index: gpu.index, ordinal: None, failure, budget_bytes: None });
+            devices.push(CudaDevice { index: gpu.index, failure, ..CudaDevice::default() });
         }
     }
     devices.sort_by_key(|device| device.index);

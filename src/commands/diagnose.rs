@@ -13,6 +13,7 @@ use super::Judging;
 use super::output::{self, Files};
 use crate::cli::{Cli, DiagnoseArgs};
 use crate::hardware::Machine;
+use crate::model::codes;
 use crate::model::measurement::Measurements;
 use crate::model::report::{Report, SCHEMA};
 
@@ -84,7 +85,9 @@ fn parse(text: &[u8]) -> Result<Report, String> {
         }
         Some(Err(_)) | None => return Err("is not a peerscope report: it has no \"schema\"".into()),
     }
-    let report: Report = serde_json::from_slice(text).map_err(|error| format!("is not a complete report: {error}"))?;
+    let mut report: Report =
+        serde_json::from_slice(text).map_err(|error| format!("is not a complete report: {error}"))?;
+    codes::recover(&mut report);
     bounded(report)
 }
 
@@ -123,6 +126,7 @@ mod tests {
     use std::sync::LazyLock;
 
     use super::*;
+    use crate::diagnose::Terms;
     use crate::fuzz;
     use crate::model::finding::Severity;
     use crate::report::{Format, Style, render, sample};
@@ -147,8 +151,7 @@ mod tests {
             Ok(report) => report,
             Err(error) => return fuzz::assert_is_sentence(&error),
         };
-        let judging =
-            super::super::Judging { terms: Severity::Warning.into(), settings: crate::diagnose::Settings::default() };
+        let judging = super::super::Judging::from(Terms::from(Severity::Warning));
         judging.judge(&mut report);
         for &format in Format::ALL {
             let style = Style { width: 80, color: true, verbose: format == Format::Text };

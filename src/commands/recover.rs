@@ -146,6 +146,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::diagnose::Terms;
     use crate::journal::{Entry, Header, Journal, SCHEMA};
     use crate::measure::{Bench, Selection};
     use crate::model::finding::Severity;
@@ -199,7 +200,7 @@ mod tests {
     });
 
     fn judging() -> Judging {
-        Judging { terms: Severity::Error.into(), settings: crate::diagnose::Settings::default() }
+        Judging::from(Terms::from(Severity::Error))
     }
 
     /// What every report of a run that was cut off must be, whatever its journal holds.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::rule::reference_cells;
+use super::reference;
 use crate::model::placement::{Pair, Path};
 use crate::model::report::Report;
 use crate::model::topology::LinkClass;
@@ -147,7 +147,7 @@ impl Expectations {
         };
         let mut floors: BTreeMap<(LinkClass, bool), f64> = BTreeMap::new();
         for path in [Path::Direct, Path::Staged] {
-            for (pair, cell) in reference_cells(report.measurements.as_ref(), path) {
+            for (pair, cell) in reference::cells(report.measurements.as_ref(), path) {
                 let class = report.topology.route(pair).map(|route| route.class);
                 if let Some((class, GbPerSecond(rate))) = class.zip(cell.achieved_gbps) {
                     let least = floors.entry((class, path == Path::Staged)).or_insert(rate);

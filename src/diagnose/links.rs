@@ -3,14 +3,12 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Value, json};
-
 use super::coverage;
-use super::rule::Evidence;
-pub use super::suspects::over_nvlink;
+use super::evidence::Evidence;
+use crate::model::finding::Finding;
 use crate::model::measurement::{LinkUnderLoad, PeerBandwidth};
 use crate::model::placement::{Pair, Path};
-use crate::model::units::PciAddress;
+use crate::model::units::{GbPerSecond, PciAddress};
 use crate::topology::pcie::{self, Connection};
 
 /// Whether something was copied over the PCIe link of this GPU: copies over NVLink leave it idle,
@@ -18,8 +16,8 @@ use crate::topology::pcie::{self, Connection};
 pub fn used_pcie(evidence: &Evidence<'_>, gpu: u32) -> bool {
     evidence.measurements.is_some_and(|measurements| {
         coverage::cells(measurements)
-            .filter(|cell| cell.tested() && (cell.pair.source == gpu || cell.pair.destination == gpu))
-            .any(|cell| cell.path == Some(Path::Staged) || !over_nvlink(evidence, cell.pair))
+            .filter(|cell| cell.tested() && (cell.pair.touches(gpu)))
+            .any(|cell| cell.path == Some(Path::Staged) || !evidence.over_nvlink(cell.pair))
     })
 }
 
@@ -29,7 +27,7 @@ pub fn over<'a>(evidence: &Evidence<'a>, link: &Connection, gpus: &[u32]) -> Vec
     let id = |address: Option<PciAddress>| address.map(|address| address.to_string());
     let (below, port) = (id(link.below), id(link.port));
     let on_route = |pair: Pair| match link.gpu {
-        Some(gpu) => !over_nvlink(evidence, pair) && (pair.source == gpu || pair.destination == gpu),
+        Some(gpu) => !evidence.over_nvlink(pair) && (pair.touches(gpu)),
         None => evidence.topology.route(pair).is_some_and(|route| {
             route.hops.iter().any(|hop| {
                 let ends = [Some(hop.from.as_str()), Some(hop.to.as_str())];
@@ -58,26 +56,33 @@ pub fn slow<'a>(evidence: &Evidence<'_>, cells: &[&'a PeerBandwidth]) -> Vec<&'a
 /// The slow figures of all pairs with this GPU, whatever their route.
 pub fn slow_with<'a>(evidence: &Evidence<'a>, gpu: u32) -> Vec<&'a PeerBandwidth> {
     let cells = [Path::Direct, Path::Staged].into_iter().flat_map(|path| evidence.reference(path).into_values());
-    let of_gpu: Vec<_> = cells.filter(|cell| cell.pair.source == gpu || cell.pair.destination == gpu).collect();
+    let of_gpu: Vec<_> = cells.filter(|cell| cell.pair.touches(gpu)).collect();
     slow(evidence, &of_gpu)
 }
 
-/// What copies were seen over a link, as evidence: their pairs, and the lowest and highest rate, of
-/// direct copies where there are any. Nulls where there was none.
-pub fn rates(cells: &[&PeerBandwidth]) -> [Value; 3] {
+/// The pairs of these figures.
+pub fn pairs(cells: &[&PeerBandwidth]) -> Vec<Pair> {
     let pairs: BTreeSet<Pair> = cells.iter().map(|cell| cell.pair).collect();
+    pairs.into_iter().collect()
+}
+
+/// Adds the lowest and the highest of these rates to a finding, of direct copies where there are any.
+pub fn with_rates(found: Finding, cells: &[&PeerBandwidth]) -> Finding {
     let has_direct = cells.iter().any(|cell| cell.path == Path::Direct);
     let judged = || cells.iter().filter(|cell| cell.path == Path::Direct || !has_direct);
     let rates = || judged().filter_map(|cell| cell.achieved_gbps);
-    let pairs: Vec<_> = pairs.iter().map(ToString::to_string).collect();
-    let lowest = rates().min_by(|one, other| one.0.total_cmp(&other.0));
-    let highest = rates().max_by(|one, other| one.0.total_cmp(&other.0));
-    [if pairs.is_empty() { Value::Null } else { json!(pairs) }, json!(lowest), json!(highest)]
+    let by_rate = |one: &GbPerSecond, other: &GbPerSecond| one.0.total_cmp(&other.0);
+    found.fact("lowest_achieved", rates().min_by(by_rate)).fact("highest_achieved", rates().max_by(by_rate))
+}
+
+/// Adds the pairs that these figures show as slow to a finding, and their rates.
+pub fn with_slowed(found: Finding, slow: &[&PeerBandwidth]) -> Finding {
+    with_rates(found.fact("slowed_pairs", (!slow.is_empty()).then(|| pairs(slow))), slow)
 }
 
 /// The readings of a GPU's link while copies ran.
 pub fn watched<'a>(evidence: &Evidence<'a>, gpu: u32) -> Option<&'a LinkUnderLoad> {
-    evidence.measurements?.links.iter().find(|link| link.index == gpu)
+    evidence.links().iter().find(|link| link.index == gpu)
 }
 
 /// The link of this GPU.
@@ -86,6 +91,6 @@ pub fn of_gpu(evidence: &Evidence<'_>, gpu: u32) -> Option<Connection> {
 }
 
 /// A rate to one decimal place.
-pub fn one_place(rate: f64) -> f64 {
-    (rate * 10.0).round() / 10.0
+pub fn one_place(rate: f64) -> GbPerSecond {
+    GbPerSecond((rate * 10.0).round() / 10.0)
 }

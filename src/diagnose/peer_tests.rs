@@ -1,6 +1,6 @@
 //! Rules on what passes between GPUs: what they must find, and what they must not.
 
-use super::testing::{cell, exit, findings, is, measured, only, touches, without};
+use super::testing::{cell, exit, fact, findings, is, measured, only, touches, without};
 use super::tests::{deny, with_links_down};
 use crate::model::finding::{Finding, Severity, Subject};
 use crate::model::measurement::{DriverFacts, Measurements, PeerBandwidth, Status, Verified};
@@ -17,7 +17,7 @@ const fn pair(source: u32, destination: u32) -> Pair {
 }
 
 fn codes(findings: &[Finding]) -> Vec<&str> {
-    findings.iter().map(|finding| finding.code.as_str()).collect()
+    findings.iter().map(|finding| &*finding.code).collect()
 }
 
 fn scale(measurements: &mut Measurements, by: f64, which: impl Fn(&PeerBandwidth) -> bool) {
@@ -83,7 +83,7 @@ fn one_direction_that_is_slower_is_one_finding() {
     // Below the floor it is low, with the other direction beside it, and nothing else.
     scale(&mut measurements, 0.5, |cell| is(cell, 0, 1));
     let found = only(&findings(&machine, Some(&measurements)), "peer-bandwidth-low", Severity::Error);
-    assert_eq!(found.evidence["other_direction_gbps"], 405.0);
+    assert_eq!(fact(&found, "other_direction_gbps"), 405.0);
     // A little is none.
     let mut measurements = measured(&machine, 0.9);
     scale(&mut measurements, 0.9, |cell| is(cell, 0, 1));
@@ -134,8 +134,8 @@ fn direct_copies_that_are_slower_than_staged_ones_are_told_once() {
     scale(&mut measurements, 0.25, |cell| cell.path == Path::Direct && (is(cell, 0, 2) || is(cell, 2, 0)));
     let found = only(&findings(&machine, Some(&measurements)), "direct-slower-than-staged", Severity::Error);
     assert_eq!(found.subject, Subject::Pair(pair(0, 2)));
-    assert_eq!(found.evidence["staged_gbps"], 12.0);
-    assert!(found.evidence["effects"][0].as_str().unwrap().starts_with("peer-bandwidth-low"), "{found:#?}");
+    assert_eq!(fact(&found, "staged_gbps"), 12.0);
+    assert_eq!(found.evidence.effects()[0].rule, "peer-bandwidth-low", "{found:#?}");
     // Low pairs that are not slower than staged stay.
     scale(&mut measurements, 0.5, |cell| cell.path == Path::Direct && is(cell, 1, 3));
     let found = findings(&machine, Some(&measurements));
@@ -174,7 +174,7 @@ fn samples_that_scatter_are_told_and_usual_spread_is_not() {
     measurements.peer.iter_mut().for_each(|cell| cell.samples = 5);
     scale(&mut measurements, 0.5, |cell| touches(cell, 3));
     let found = only(&findings(&machine, Some(&measurements)), "peer-bandwidth-low", Severity::Error);
-    assert_eq!(found.evidence["spread_percent"], 35.0);
+    assert_eq!(fact(&found, "spread_percent"), 35.0);
 }
 
 fn remove_links(machine: &mut Snapshot, gpu: usize, left: usize) {
@@ -228,7 +228,11 @@ fn set_fabric(
 fn a_fabric_that_is_not_ready_is_one_finding() {
     let mut machine = h200_vm(4);
     set_fabric(&mut machine, 0..4, |fabric| fabric.state = FabricState::NotStarted);
-    let driver = DriverFacts { failure: Some("cuInit: CUDA error 802".into()), ..DriverFacts::default() };
+    let driver = DriverFacts {
+        failure: Some("cuInit: CUDA error 802".into()),
+        failure_code: Some(802),
+        ..DriverFacts::default()
+    };
     let measurements = Measurements { driver, ..Measurements::default() };
     for measurements in [None, Some(&measurements)] {
         let found = only(&findings(&machine, measurements), "fabric-not-ready", Severity::Error);
@@ -368,6 +372,7 @@ fn each_cause_of_missing_access_is_one_finding() {
     let mut measurements = measured(&machine, 0.85);
     for access in measurements.driver.peer_access.iter_mut().filter(|access| access.pair == pair(0, 3)) {
         access.failure = Some("cuCtxEnablePeerAccess: too many peers (CUDA error 711)".into());
+        access.failure_code = Some(711);
     }
     let found = only(&findings(&machine, Some(&measurements)), "peer-access-missing", Severity::Error);
     assert!(found.message.contains("no more than eight peers"), "{}", found.message);

@@ -1,5 +1,5 @@
-use super::testing::{cell, exit, findings, is, measured, only, touches};
-use super::{exit_code, explain, registry, verdict};
+use super::testing::{cell, exit, fact, findings, is, measured, only, touches};
+use super::{RULES, exit_code, explain, verdict};
 use crate::model::finding::{Severity, Subject};
 use crate::model::measurement::{
     CudaDevice, DriverFacts, LinkUnderLoad, Measurements, Overlap, PeerBandwidth, Status, Verified,
@@ -62,7 +62,7 @@ const CODES: &[&str] = &[
 
 #[test]
 fn codes_are_unique_kebab_case_and_append_only() {
-    let codes: Vec<_> = registry().iter().map(|rule| rule.code()).collect();
+    let codes: Vec<_> = RULES.iter().map(|rule| &*rule.id).collect();
     assert_eq!(codes, CODES);
     let unique: std::collections::BTreeSet<_> = codes.iter().collect();
     assert_eq!(unique.len(), codes.len());
@@ -74,10 +74,10 @@ fn codes_are_unique_kebab_case_and_append_only() {
 
 #[test]
 fn every_rule_has_a_whole_manual_page() {
-    for rule in registry() {
-        let page = explain(rule.code()).unwrap();
+    for rule in RULES {
+        let page = explain(&rule.id).unwrap();
         for part in ["What it means", "How it is detected", "Why it matters", "What to do", "Sources"] {
-            assert!(page.contains(&format!("# {part}\n")), "{}: {part}", rule.code());
+            assert!(page.contains(&format!("# {part}\n")), "{}: {part}", rule.id);
         }
         assert!(!page.contains("//!") && !page.contains("\nuse "), "{page}");
     }
@@ -108,16 +108,12 @@ fn docs_rules_hold_what_the_rules_say() {
 }
 
 #[test]
-fn every_parameter_is_named_by_its_unit_and_is_found() {
-    let settings = super::Settings::default();
-    let machine = h200_vm(2);
-    let topology = crate::topology::build(&machine);
-    let evidence = super::Evidence { snapshot: &machine, topology: &topology, measurements: None, settings: &settings };
-    for rule in registry() {
-        for parameter in rule.parameters() {
+fn every_parameter_is_named_by_its_unit() {
+    for rule in RULES {
+        for parameter in rule.parameters {
             let units = ["_percent", "_us", "_s", "_gbps", "_count", "_mib"];
             assert!(units.iter().any(|unit| parameter.name.ends_with(unit)), "{}", parameter.name);
-            assert_eq!(evidence.parameter(*rule, parameter.name), parameter.default);
+            assert!(parameter.default.is_finite());
         }
     }
 }
@@ -184,7 +180,7 @@ fn wrong_bytes_are_an_error_with_suspects() {
     }
     // What may be the cause is no second finding.
     let found = only(&findings(&machine, Some(&measurements)), "peer-data-wrong", Severity::Error);
-    assert_eq!(found.evidence["effects"].as_array().unwrap().len(), 2, "{found:#?}");
+    assert_eq!(found.evidence.effects().len(), 2, "{found:#?}");
     for text in ["never arrived", "copy engine, direct", "offset 0", "IOMMU", "0000:82:01.0"] {
         assert!(found.message.contains(text), "{text}: {}", found.message);
     }
@@ -247,7 +243,7 @@ fn a_narrow_link_is_named_with_its_slot_and_its_cost() {
     for text in ["GPU 3 (0000:84:00.0, slot 4)", "Gen4 x4", "Gen4 x16", "7.9 instead of 31.5", "4.0 times slower"] {
         assert!(found.message.contains(text), "{text}: {}", found.message);
     }
-    assert_eq!(found.evidence["width_lanes"], 4);
+    assert_eq!(fact(&found, "width_lanes"), 4);
 
     // A port that can do no more is no fault.
     let mut by_design = machine;
@@ -384,7 +380,7 @@ fn a_figure_whose_bytes_are_in_doubt_and_a_gpu_without_cells_are_untested() {
     measurements.peer.retain(|cell| !touches(cell, 2));
     measurements.peer[0].verified = Verified::Inconclusive;
     let failure = Some("hidden by CUDA_VISIBLE_DEVICES".into());
-    measurements.driver.devices = vec![CudaDevice { index: 2, ordinal: None, failure, budget_bytes: None }];
+    measurements.driver.devices = vec![CudaDevice { index: 2, failure, ..CudaDevice::default() }];
     let found = findings(&machine, Some(&measurements));
     let message = only(&found, "not-tested", Severity::Warning).message;
     assert!(message.contains("could not be told") && message.contains("GPU 2 and its pairs: hidden"), "{message}");
@@ -395,7 +391,11 @@ fn a_figure_whose_bytes_are_in_doubt_and_a_gpu_without_cells_are_untested() {
 #[test]
 fn nothing_measured_is_never_healthy() {
     let machine = h200_vm(8);
-    let driver = DriverFacts { failure: Some("cuInit: CUDA error 802".into()), ..DriverFacts::default() };
+    let driver = DriverFacts {
+        failure: Some("cuInit: CUDA error 802".into()),
+        failure_code: Some(802),
+        ..DriverFacts::default()
+    };
     let measurements = Measurements { driver, ..Measurements::default() };
     let found = findings(&machine, Some(&measurements));
     let finding = only(&found, "nothing-measured", Severity::Warning);
@@ -483,7 +483,7 @@ fn a_generation_is_judged_only_where_copies_used_the_link() {
     assert_eq!(findings(&machine, Some(&measurements)), [], "NVLink copies leave the PCIe link idle");
     measurements.peer.push(cell(Pair { source: 0, destination: 1 }, Path::Staged, 3.0));
     let found = findings(&machine, Some(&measurements));
-    let subjects: Vec<_> = found.iter().map(|finding| (finding.code.as_str(), finding.subject.to_string())).collect();
+    let subjects: Vec<_> = found.iter().map(|finding| (&*finding.code, finding.subject.to_string())).collect();
     assert_eq!(subjects, [("pcie-narrow", "GPU 0".to_owned()), ("pcie-narrow", "GPU 1".to_owned())]);
 }
 

@@ -22,6 +22,7 @@ pub fn empty() -> Snapshot {
         numa_nodes: Vec::new(),
         adapters: Vec::new(),
         problems: Vec::new(),
+        nvml_failure_code: None,
     }
 }
 

@@ -92,7 +92,7 @@ proptest! {
         for gpu in &snapshot.gpus {
             pcie_path(&snapshot, gpu.index);
         }
-        let findings = judge(&Evidence { snapshot: &snapshot, topology: &topology, measurements: None, settings: &crate::diagnose::Settings::default() });
+        let findings = judge(&Evidence { snapshot: &snapshot, topology: &topology, measurements: None, settings: &crate::diagnose::Settings::default(), expectations: None, baseline: None });
         verdict(&findings, None, Severity::Error);
     }
 }

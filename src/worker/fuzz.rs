@@ -23,7 +23,7 @@ static REPORT: LazyLock<Report> = LazyLock::new(|| sample::healthy(2));
 /// One of each kind, all of them valid.
 static REPLIES: LazyLock<Vec<Value>> = LazyLock::new(|| {
     let mut facts = REPORT.measurements.clone().unwrap().driver;
-    let access = |pair| CudaPeerAccess { pair, possible: Some(true), failure: None };
+    let access = |pair| CudaPeerAccess { pair, possible: Some(true), failure: None, failure_code: None };
     facts.peer_access = Pair::ordered(&[0, 1]).into_iter().map(access).collect();
     let sample = OverlapSample { copy_ns: 1.36e6, kernel_ns: 9.9e5, both_ns: 9.8e5, host_ns: 7e3 };
     let times = || vec![1.1e6, 1.2e6, 1.3e6];

@@ -2,11 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::json;
-
 use crate::diagnose::cluster;
 use crate::diagnose::coverage::{self, Cell};
-use crate::diagnose::rule::{Evidence, Rule, finding};
+use crate::diagnose::evidence::Evidence;
+use crate::diagnose::rule::Rule;
 use crate::diagnose::{suspects, words};
 use crate::model::finding::Finding;
 use crate::model::measurement::{Status, Verified};
@@ -14,7 +13,7 @@ use crate::model::placement::Path;
 
 /// One finding for each group of pairs that have cells of this status. `what` completes "Copies
 /// between …"; `next_step` is said of all.
-pub fn findings(rule: &dyn Rule, evidence: &Evidence<'_>, status: Status, what: &str, next_step: &str) -> Vec<Finding> {
+pub fn findings(rule: &Rule, evidence: &Evidence<'_>, status: Status, what: &str, next_step: &str) -> Vec<Finding> {
     let Some(measurements) = evidence.measurements else { return Vec::new() };
     // Wrong bytes are `peer-data-wrong`'s, whatever became of the timing.
     let is_bad =
@@ -32,20 +31,18 @@ pub fn findings(rule: &dyn Rule, evidence: &Evidence<'_>, status: Status, what: 
             let reasons = words::distinct(bad.iter().filter_map(|cell| cell.reason));
             let probes = words::distinct(bad.iter().map(|cell| cell.probe));
             let detail = if reasons.is_empty() { String::new() } else { format!(": {reasons}") };
-            let mut found = finding(
-                rule,
-                group.subject(),
-                format!("Copies {} {what}{detail}", group.place(evidence.snapshot)),
-                [
-                    ("measurements", json!(bad.len())),
-                    ("probes", json!(probes)),
-                    ("reasons", json!(reasons)),
-                    ("pairs", group.evidence()),
-                ],
-                next_step,
-            );
+            let mut found = rule
+                .finding(
+                    group.subject(),
+                    format!("Copies {} {what}{detail}", group.place(evidence.snapshot)),
+                    next_step,
+                )
+                .fact("measurements", bad.len())
+                .fact("probes", probes)
+                .fact("reasons", reasons)
+                .pairs(&group.pairs);
             let direct = bad.iter().any(|cell| cell.path != Some(Path::Staged));
-            if direct && group.pairs.iter().any(|pair| suspects::over_pcie(evidence, *pair)) {
+            if direct && group.pairs.iter().any(|pair| evidence.over_pcie(*pair)) {
                 found.suspects = suspects::of_pcie_settings(evidence, &group.pairs);
             }
             found

@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::diagnose::rule::Evidence;
-use crate::diagnose::suspects::{self, gpus_of, over_pcie};
+use crate::diagnose::evidence::Evidence;
+use crate::diagnose::suspects::{self, gpus_of};
 use crate::model::measurement::{PeerBandwidth, Verified};
 use crate::model::placement::{Pair, Path};
 
@@ -33,7 +33,7 @@ pub fn broken(evidence: &Evidence<'_>) -> Option<Broken> {
     let mut pairs: BTreeMap<Pair, Vec<Verified>> = BTreeMap::new();
     for cell in &evidence.measurements?.peer {
         let is_checked = is_wrong(cell) || cell.verified == Verified::Ok;
-        if cell.path == Path::Direct && is_checked && over_pcie(evidence, cell.pair) {
+        if cell.path == Path::Direct && is_checked && evidence.over_pcie(cell.pair) {
             pairs.entry(cell.pair).or_default().push(cell.verified);
         }
     }

@@ -13,6 +13,7 @@ pub(crate) fn healthy(gpus: u32) -> Report {
         numa_nodes: vec![NumaNode { node: 0, cpus: "0-127".into(), memory_bytes: Bytes(1511 * GIB) }],
         adapters: vec![Adapter { name: "eth0".into(), kind: AdapterKind::Ethernet, pci: pci("0000:00:03.0") }],
         problems: Vec::new(),
+        nvml_failure_code: None,
     };
     let mut topology = Topology::default();
     let node = |id: &str, kind, label: &str, pci| Node { id: id.into(), kind, label: label.into(), pci };

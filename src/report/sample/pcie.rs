@@ -37,6 +37,7 @@ pub(crate) fn pcie_box() -> Report {
             Adapter { name: "ens1np0".into(), kind: AdapterKind::Ethernet, pci: pci("0000:c5:00.0") },
         ],
         problems: Vec::new(),
+        nvml_failure_code: None,
     };
     let mut topology = Topology::default();
     let node = |id: &str, kind| Node { id: id.into(), kind, label: id.into(), pci: id.parse().ok() };
@@ -229,8 +230,8 @@ pub(crate) fn hostile() -> Report {
     }
     for finding in &mut report.findings {
         finding.message = evil.into();
-        finding.code = evil.into();
-        finding.evidence.insert(evil.into(), json!([evil]));
+        finding.code = evil.to_owned().into();
+        finding.evidence.add(evil, vec![evil.to_owned()]);
     }
     let measurements = report.measurements.as_mut().unwrap();
     measurements.profile = evil.into();

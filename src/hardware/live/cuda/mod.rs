@@ -177,7 +177,7 @@ fn unknown(what: &str, id: u32) -> HardwareError {
 }
 
 fn no_driver(error: HardwareError) -> HardwareError {
-    HardwareError::new(ErrorKind::NoDriver, error.message)
+    HardwareError { kind: ErrorKind::NoDriver, ..error }
 }
 
 impl Driver for CudaDriver {

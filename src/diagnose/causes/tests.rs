@@ -1,19 +1,12 @@
 //! What is laid to a cause, and what stays beside it.
 
-use super::testing::{cell, findings, is, measured, only, touches};
+use crate::diagnose::testing::{cell, codes, fact, findings, is, measured, only, set, subjects, touches};
 use crate::model::finding::Severity;
-use crate::model::measurement::{CudaDevice, LinkUnderLoad, Measurements, NvLinkErrorsAdded};
+use crate::model::measurement::{CudaDevice, LinkUnderLoad, NvLinkErrorsAdded};
 use crate::model::placement::{Pair, Path};
 use crate::model::reading::{Reading, Unknown};
 use crate::model::snapshot::Gpu;
 use crate::model::testing::{function_mut, h200_vm, nvlink_bridge, two_sockets, two_sockets_with_narrow_gpu};
-use crate::model::units::GbPerSecond;
-
-fn set(measurements: &mut Measurements, gbps: f64, which: impl Fn(&crate::model::measurement::PeerBandwidth) -> bool) {
-    for cell in measurements.peer.iter_mut().filter(|cell| which(cell)) {
-        cell.achieved_gbps = Some(GbPerSecond(gbps));
-    }
-}
 
 fn at_gen1(index: u32) -> LinkUnderLoad {
     LinkUnderLoad { index, readings: 40, generation: Some([1, 1]), width: Some([16, 16]), ..LinkUnderLoad::default() }
@@ -23,8 +16,8 @@ fn at_gen1(index: u32) -> LinkUnderLoad {
 fn a_narrow_slot_is_one_finding_with_its_cells_as_evidence() {
     let machine = two_sockets_with_narrow_gpu();
     let found = only(&findings(&machine, Some(&measured(&machine, 0.82))), "pcie-narrow", Severity::Error);
-    assert_eq!(found.evidence["pairs"].as_array().unwrap().len(), 6);
-    assert!(found.evidence["copies_over_it_highest_gbps"].as_f64().unwrap() < 7.9);
+    assert_eq!(found.scope.pairs.len(), 6);
+    assert!(fact(&found, "copies_over_it_highest_gbps").as_f64().unwrap() < 7.9);
 }
 
 #[test]
@@ -35,7 +28,7 @@ fn a_rate_that_the_narrow_link_leaves_is_laid_to_it() {
     measurements.links = vec![at_gen1(3)];
     set(&mut measurements, 3.3, |cell| touches(cell, 3));
     let found = only(&findings(&machine, Some(&measurements)), "pcie-narrow", Severity::Error);
-    assert!(found.evidence["effects"][0].as_str().unwrap().starts_with("peer-bandwidth-low"), "{found:#?}");
+    assert_eq!(found.evidence.effects()[0].rule, "peer-bandwidth-low", "{found:#?}");
 }
 
 #[test]
@@ -45,8 +38,7 @@ fn a_rate_far_below_what_the_narrow_link_leaves_stays_a_finding() {
     measurements.links = vec![at_gen1(3)];
     set(&mut measurements, 1.0, |cell| touches(cell, 3));
     let found = findings(&machine, Some(&measurements));
-    let codes: Vec<_> = found.iter().map(|finding| finding.code.as_str()).collect();
-    assert_eq!(codes, ["pcie-narrow", "peer-bandwidth-low"], "{found:#?}");
+    assert_eq!(codes(&found), ["pcie-narrow", "peer-bandwidth-low"], "{found:#?}");
 }
 
 #[test]
@@ -57,8 +49,7 @@ fn an_effect_with_a_pair_elsewhere_stays() {
     set(&mut measurements, 3.3, |cell| touches(cell, 3));
     set(&mut measurements, 3.3, |cell| is(cell, 0, 1));
     let found = findings(&machine, Some(&measurements));
-    let subjects: Vec<_> = found.iter().map(|finding| (finding.code.as_str(), finding.subject.to_string())).collect();
-    assert_eq!(subjects, [("pcie-narrow", "GPU 3".into()), ("peer-bandwidth-low", "GPU 0 → GPU 1".into())]);
+    assert_eq!(subjects(&found), [("pcie-narrow", "GPU 3".into()), ("peer-bandwidth-low", "GPU 0 → GPU 1".into())]);
 }
 
 #[test]
@@ -71,8 +62,7 @@ fn a_narrow_slot_does_not_explain_slow_nvlinks() {
     let mut measurements = measured(&machine, 0.9);
     set(&mut measurements, 20.0, |cell| is(cell, 0, 1) || is(cell, 1, 0));
     let found = findings(&machine, Some(&measurements));
-    let codes: Vec<_> = found.iter().map(|finding| finding.code.as_str()).collect();
-    assert!(codes.contains(&"pcie-narrow") && codes.contains(&"peer-bandwidth-low"), "{found:#?}");
+    assert!(codes(&found).contains(&"pcie-narrow") && codes(&found).contains(&"peer-bandwidth-low"), "{found:#?}");
 }
 
 #[test]
@@ -82,8 +72,7 @@ fn copies_between_two_gpus_below_a_narrow_uplink_do_not_pass_it() {
     let mut measurements = measured(&machine, 0.85);
     set(&mut measurements, 13.0, |cell| is(cell, 0, 1) || is(cell, 1, 0));
     let found = findings(&machine, Some(&measurements));
-    let codes: Vec<_> = found.iter().map(|finding| finding.code.as_str()).collect();
-    assert!(codes.contains(&"pcie-narrow") && codes.contains(&"peer-bandwidth-low"), "{found:#?}");
+    assert!(codes(&found).contains(&"pcie-narrow") && codes(&found).contains(&"peer-bandwidth-low"), "{found:#?}");
 }
 
 #[test]
@@ -100,7 +89,7 @@ fn staged_copies_over_a_narrow_link_are_laid_to_it() {
     measurements.peer.extend(staged);
     measurements.links = vec![at_gen1(3)];
     let found = only(&findings(&machine, Some(&measurements)), "pcie-narrow", Severity::Error);
-    assert_eq!(found.evidence["effects"].as_array().unwrap().len(), 2, "{found:#?}");
+    assert_eq!(found.evidence.effects().len(), 2, "{found:#?}");
 }
 
 #[test]
@@ -110,20 +99,14 @@ fn what_a_lost_gpu_leaves_untested_is_laid_to_it_and_nothing_else() {
     machine.gpus[3] = Gpu { name, ..Gpu::unread(3, &Unknown::Failed("GPU is lost".into())) };
     let mut measurements = measured(&machine, 0.88);
     measurements.peer.retain(|cell| !touches(cell, 3));
-    let lost = |index: u32, failure: &str| CudaDevice {
-        index,
-        ordinal: None,
-        failure: Some(failure.into()),
-        budget_bytes: None,
-    };
+    let lost = |index: u32, failure: &str| CudaDevice { index, failure: Some(failure.into()), ..CudaDevice::default() };
     measurements.driver.devices = vec![lost(3, "lost")];
     only(&findings(&machine, Some(&measurements)), "gpu-unreachable", Severity::Error);
     // Another GPU that could not be used has another reason.
     measurements.peer.retain(|cell| !touches(cell, 2));
     measurements.driver.devices.push(lost(2, "in exclusive mode"));
     let found = findings(&machine, Some(&measurements));
-    let codes: Vec<_> = found.iter().map(|finding| finding.code.as_str()).collect();
-    assert_eq!(codes, ["gpu-unreachable", "not-tested"]);
+    assert_eq!(codes(&found), ["gpu-unreachable", "not-tested"]);
 }
 
 fn nvlink_errors(index: u32, errors: &[NvLinkErrorsAdded]) -> LinkUnderLoad {
@@ -146,12 +129,11 @@ fn errors_of_nvlinks_are_judged_with_the_rate() {
     // With slow copies of that GPU they are one error.
     set(&mut measurements, 200.0, |cell| touches(cell, 3));
     let found = only(&findings(&machine, Some(&measurements)), "nvlink-errors-rose", Severity::Error);
-    assert!(found.evidence["effects"][0].as_str().unwrap().starts_with("peer-bandwidth-low"), "{found:#?}");
+    assert_eq!(found.evidence.effects()[0].rule, "peer-bandwidth-low", "{found:#?}");
     // A slow pair of other GPUs stays.
     set(&mut measurements, 200.0, |cell| is(cell, 0, 1));
     let found = findings(&machine, Some(&measurements));
-    let codes: Vec<_> = found.iter().map(|finding| finding.code.as_str()).collect();
-    assert_eq!(codes, ["peer-bandwidth-low", "nvlink-errors-rose"], "{found:#?}");
+    assert_eq!(codes(&found), ["peer-bandwidth-low", "nvlink-errors-rose"], "{found:#?}");
 }
 
 #[test]
@@ -167,12 +149,11 @@ fn slow_staging_is_laid_to_slow_direct_copies_of_the_same_pairs_alone() {
     // More than the Gen1 that the idle link shows could carry.
     set(&mut measurements, 9.0, |cell| touches(cell, 3) && cell.path == Path::Direct);
     let found = only(&findings(&machine, Some(&measurements)), "peer-bandwidth-low", Severity::Error);
-    assert!(found.evidence["effects"][0].as_str().unwrap().starts_with("staged-slow"), "{found:#?}");
+    assert_eq!(found.evidence.effects()[0].rule, "staged-slow", "{found:#?}");
     // Staged copies of another pair are slow as well: that has another cause.
     set(&mut measurements, 1.5, |cell| is(cell, 0, 1) && cell.path == Path::Staged);
     let found = findings(&machine, Some(&measurements));
-    let codes: Vec<_> = found.iter().map(|finding| finding.code.as_str()).collect();
-    assert!(codes.contains(&"peer-bandwidth-low") && codes.contains(&"staged-slow"), "{found:#?}");
+    assert!(codes(&found).contains(&"peer-bandwidth-low") && codes(&found).contains(&"staged-slow"), "{found:#?}");
 }
 
 #[test]
@@ -190,6 +171,5 @@ fn what_a_lost_copy_left_untested_is_laid_to_it_and_nothing_else() {
         (cell.status, cell.achieved_gbps) = (Status::Skipped, None);
     }
     let found = findings(&machine, Some(&measurements));
-    let codes: Vec<_> = found.iter().map(|finding| finding.code.as_str()).collect();
-    assert_eq!(codes, ["peer-copy-hung", "not-tested"]);
+    assert_eq!(codes(&found), ["peer-copy-hung", "not-tested"]);
 }
