@@ -76,7 +76,8 @@ pub fn of_slow_copies(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Suspect> {
     }
     let gpus = gpus_of(pairs);
     for link in evidence.links() {
-        let reasons: Vec<_> = link.throttle_reasons.iter().filter(|reason| is_throttling(reason)).cloned().collect();
+        let reasons = link.throttle_reasons.iter().filter(|reason| THROTTLING.contains(&reason.as_str()));
+        let reasons: Vec<_> = reasons.cloned().collect();
         if gpus.contains(&link.index) && !reasons.is_empty() {
             suspects.push(suspect(
                 format!("the clocks of GPU {} are held back ({})", link.index, reasons.join(", ")),
@@ -99,9 +100,6 @@ pub fn of_slow_copies(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Suspect> {
     suspects
 }
 
-/// Whether a reason of NVML's holds clocks back under load; an idle GPU, and clocks that someone set,
-/// are none.
-pub fn is_throttling(reason: &str) -> bool {
-    let reason = reason.to_ascii_lowercase().replace(['_', '-'], " ");
-    ["slowdown", "thermal", "power", "brake"].iter().any(|word| reason.contains(word))
-}
+/// The reasons, in the report's names of them, that hold clocks back under load; an idle GPU, and clocks
+/// that someone set, are none.
+const THROTTLING: [&str; 5] = ["hw-slowdown", "hw-thermal", "sw-thermal", "hw-power-brake", "sw-power-cap"];

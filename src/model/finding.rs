@@ -61,6 +61,16 @@ pub enum Subject {
     },
 }
 
+impl Subject {
+    /// The GPU where it is one, or else the machine.
+    pub const fn of_gpus(gpus: &[u32]) -> Self {
+        match gpus {
+            [index] => Self::Gpu { index: *index },
+            _ => Self::Machine,
+        }
+    }
+}
+
 impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,12 +1,16 @@
 //! What is laid to a cause, and what stays beside it.
 
-use crate::diagnose::testing::{cell, codes, fact, findings, is, measured, only, set, subjects, touches};
-use crate::model::finding::Severity;
-use crate::model::measurement::{CudaDevice, LinkUnderLoad, NvLinkErrorsAdded};
+use crate::diagnose::config;
+use crate::diagnose::testing::{
+    cell, codes, fact, findings, is, measured, only, set, subjects, touches, with_settings,
+};
+use crate::model::finding::{Finding, Severity};
+use crate::model::measurement::{CudaDevice, LinkUnderLoad, Measurements, NvLinkErrorsAdded};
 use crate::model::placement::{Pair, Path};
 use crate::model::reading::{Reading, Unknown};
-use crate::model::snapshot::Gpu;
+use crate::model::snapshot::{Gpu, Snapshot};
 use crate::model::testing::{function_mut, h200_vm, nvlink_bridge, two_sockets, two_sockets_with_narrow_gpu};
+use crate::topology::{build, with_cuda};
 
 fn at_gen1(index: u32) -> LinkUnderLoad {
     LinkUnderLoad { index, readings: 40, generation: Some([1, 1]), width: Some([16, 16]), ..LinkUnderLoad::default() }
@@ -172,4 +176,54 @@ fn what_a_lost_copy_left_untested_is_laid_to_it_and_nothing_else() {
     }
     let found = findings(&machine, Some(&measurements));
     assert_eq!(codes(&found), ["peer-copy-hung", "not-tested"]);
+}
+
+/// What all rules find with this configuration.
+fn configured(machine: &Snapshot, measurements: &Measurements, config: &str) -> Vec<Finding> {
+    let topology = with_cuda(build(machine), &measurements.driver);
+    with_settings(machine, &topology, Some(measurements), &config::parse(config).unwrap())
+}
+
+#[test]
+fn a_rule_that_is_switched_off_neither_reports_nor_explains() {
+    let machine = two_sockets();
+    let mut measurements = measured(&machine, 0.85);
+    measurements.links = vec![at_gen1(3)];
+    set(&mut measurements, 3.3, |cell| touches(cell, 3));
+    only(&configured(&machine, &measurements, ""), "pcie-narrow", Severity::Error);
+    let found = configured(&machine, &measurements, "[severity]\npcie-narrow = \"off\"");
+    only(&found, "peer-bandwidth-low", Severity::Error);
+    let found = configured(&machine, &measurements, "[severity]\npeer-bandwidth-low = \"off\"");
+    assert!(only(&found, "pcie-narrow", Severity::Error).evidence.effects().is_empty());
+}
+
+#[test]
+fn a_severity_that_the_user_set_holds_before_an_effect_raises_its_cause() {
+    let machine = h200_vm(4);
+    let mut measurements = measured(&machine, 0.88);
+    measurements.links = vec![nvlink_errors(3, &[NvLinkErrorsAdded { link: 7, crc: 900, replay: 0, recovery: 0 }])];
+    set(&mut measurements, 200.0, |cell| touches(cell, 3));
+    for (config, severity) in [
+        ("", Severity::Error),
+        ("[severity]\npeer-bandwidth-low = \"info\"", Severity::Warning),
+        ("[severity]\nnvlink-errors-rose = \"info\"", Severity::Info),
+    ] {
+        let found = only(&configured(&machine, &measurements, config), "nvlink-errors-rose", severity);
+        assert_eq!(found.evidence.effects().len(), 1, "{config}: {found:#?}");
+    }
+}
+
+#[test]
+fn a_cause_on_gpu_1_does_not_explain_gpu_10() {
+    let machine = h200_vm(12);
+    let mut measurements = measured(&machine, 0.88);
+    let throttle_reasons = vec!["hw-thermal".to_owned()];
+    measurements.links = vec![LinkUnderLoad { index: 1, throttle_reasons, ..LinkUnderLoad::default() }];
+    set(&mut measurements, 200.0, |cell| touches(cell, 10));
+    let found = findings(&machine, Some(&measurements));
+    // GPU 1 has one slow pair, that with GPU 10.
+    let both = [("gpu-throttled", "GPU 1".to_owned()), ("peer-bandwidth-low", "GPU 10".to_owned())];
+    assert_eq!(subjects(&found), both, "{found:#?}");
+    measurements.links[0].index = 10;
+    assert_eq!(subjects(&findings(&machine, Some(&measurements))), [("gpu-throttled", "GPU 10".to_owned())]);
 }

@@ -27,14 +27,9 @@
 //! PCI Express Base Specification, Access Control Services (P2P Request Redirect); NCCL user guide,
 //! troubleshooting, PCI Access Control Services.
 
+use super::prelude::*;
 use std::collections::BTreeSet;
 
-use crate::diagnose::evidence::Evidence;
-use crate::diagnose::links;
-use crate::diagnose::rule::Rule;
-use crate::diagnose::words;
-use crate::model::finding::{Finding, RuleId, Severity, Subject};
-use crate::model::placement::{Pair, Path};
 use crate::model::snapshot::{PciFunction, PciKind};
 use crate::model::units::PciAddress;
 use crate::topology::pcie;

@@ -1,12 +1,11 @@
 //! What the rules on slow copies share, so that each slow pair is told by one of them: below the
 //! floor, else slower than its other direction, else an outlier among its like.
 
+use super::prelude::*;
 use std::collections::BTreeMap;
 
-use crate::diagnose::evidence::Evidence;
 use crate::diagnose::expected::Expectation;
 use crate::model::measurement::{PeerBandwidth, Verified};
-use crate::model::placement::{Pair, Path};
 use crate::model::units::GbPerSecond;
 
 /// The reference figures of a path, without those whose bytes arrived wrong: a rate of those means

@@ -21,10 +21,8 @@
 //!
 //! None: it is about the two reports.
 
+use super::prelude::*;
 use crate::diagnose::baseline::Beside;
-use crate::diagnose::evidence::Evidence;
-use crate::diagnose::rule::Rule;
-use crate::model::finding::{Finding, RuleId, Severity, Subject};
 
 /// The rule.
 pub const RULE: Rule = Rule {

@@ -20,12 +20,8 @@
 //!
 //! As `fell-since-baseline`.
 
+use super::prelude::*;
 use crate::diagnose::baseline::Beside;
-use crate::diagnose::evidence::Evidence;
-use crate::diagnose::rule::Parameter;
-use crate::diagnose::rule::Rule;
-use crate::diagnose::words;
-use crate::model::finding::{Finding, RuleId, Severity, Subject};
 use crate::model::reading::Reading;
 
 const LEAST_RISE: Parameter = Parameter {

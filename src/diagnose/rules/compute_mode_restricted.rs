@@ -20,10 +20,7 @@
 //!
 //! NVML, `nvmlComputeMode_t`; CUDA Programming Guide, compute modes.
 
-use crate::diagnose::evidence::Evidence;
-use crate::diagnose::rule::Rule;
-use crate::diagnose::words;
-use crate::model::finding::{Finding, RuleId, Severity, Subject};
+use super::prelude::*;
 use crate::model::snapshot::ComputeMode;
 
 /// The rule.
@@ -56,10 +53,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         let list = gpus.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
         let mut found = RULE
             .finding(
-                match gpus {
-                    [index] => Subject::Gpu { index: *index },
-                    _ => Subject::Machine,
-                },
+                Subject::of_gpus(&gpus),
                 format!("{} {what}", words::gpus(gpus)),
                 format!("Unless a scheduler set it on purpose: nvidia-smi -i {list} -c DEFAULT"),
             )

@@ -23,12 +23,8 @@
 //!
 //! CUDA Programming Guide, environment variables (CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER).
 
+use super::prelude::*;
 use crate::diagnose::coverage::{coverage, hidden};
-use crate::diagnose::evidence::Evidence;
-use crate::diagnose::rule::Rule;
-use crate::diagnose::words;
-use crate::model::fact::Fact;
-use crate::model::finding::{Finding, RuleId, Severity, Subject};
 use crate::model::measurement::Hidden;
 
 /// The rule.

@@ -29,13 +29,7 @@
 //! environment variables.
 
 use super::bandwidth::{self, Compared};
-use crate::diagnose::evidence::Evidence;
-use crate::diagnose::rule::Parameter;
-use crate::diagnose::rule::Rule;
-use crate::diagnose::{cluster, suspects};
-use crate::model::fact::Fact;
-use crate::model::finding::{Finding, RuleId, Severity};
-use crate::model::placement::Path;
+use super::prelude::*;
 
 const BELOW: Parameter = Parameter {
     name: "below_staged_percent",

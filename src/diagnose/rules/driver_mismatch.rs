@@ -23,10 +23,8 @@
 //!
 //! NVML, NVML_ERROR_LIB_RM_VERSION_MISMATCH (18); the kernel's message "NVRM: API mismatch".
 
-use crate::diagnose::evidence::Evidence;
-use crate::diagnose::rule::Rule;
+use super::prelude::*;
 use crate::model::codes::NVML_VERSION_MISMATCH;
-use crate::model::finding::{Finding, RuleId, Severity, Subject};
 
 /// The rule.
 pub const RULE: Rule = Rule {

@@ -20,13 +20,10 @@
 //!
 //! The file itself.
 
+use super::prelude::*;
 use std::collections::BTreeMap;
 
-use super::expectation_unmet::Facts;
-use crate::diagnose::evidence::Evidence;
-use crate::diagnose::rule::Rule;
-use crate::diagnose::words;
-use crate::model::finding::{Finding, RuleId, Severity, Subject};
+use super::expectation_unmet::Links;
 
 /// The rule.
 pub const RULE: Rule = Rule {
@@ -42,7 +39,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(expected) = evidence.expectations else { return Vec::new() };
     let mut unknown: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
     for gpu in &evidence.snapshot.gpus {
-        let facts = Facts::of(evidence, gpu.index);
+        let facts = Links::of(evidence, gpu.index);
         for (what, missing) in [
             ("the model", expected.gpus.model.is_some() && gpu.name.known().is_none()),
             ("the PCIe generation", expected.pcie.generation.is_some() && facts.generation.is_none()),

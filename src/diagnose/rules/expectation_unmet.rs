@@ -23,15 +23,10 @@
 //!
 //! The file itself.
 
+use super::prelude::*;
 use std::collections::BTreeMap;
 
-use crate::diagnose::cluster;
-use crate::diagnose::evidence::Evidence;
 use crate::diagnose::expectations::Expectations;
-use crate::diagnose::rule::Rule;
-use crate::diagnose::words;
-use crate::model::finding::{Finding, RuleId, Severity, Subject};
-use crate::model::placement::{Pair, Path};
 use crate::model::topology::LinkClass;
 use crate::model::units::GbPerSecond;
 
@@ -79,7 +74,7 @@ fn gpus(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
         for (name, indices) in others {
             findings.push(
                 RULE.finding(
-                    subject(&indices),
+                    Subject::of_gpus(&indices),
                     format!("{}: {name} where {model} was expected", words::gpus(&indices)),
                     "Compare with the order; check that the expectations are those of this kind of machine",
                 )
@@ -95,7 +90,7 @@ fn gpus(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
 fn links(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
     let mut below: BTreeMap<(&str, u32, u32), Vec<u32>> = BTreeMap::new();
     for gpu in &evidence.snapshot.gpus {
-        let facts = Facts::of(evidence, gpu.index);
+        let facts = Links::of(evidence, gpu.index);
         for (what, wanted, found) in [
             ("PCIe generation", expected.pcie.generation.map(u32::from), facts.generation),
             ("PCIe lanes", expected.pcie.width.map(u32::from), facts.width),
@@ -108,7 +103,7 @@ fn links(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
     }
     let tell = |((what, wanted, found), gpus): ((&str, u32, u32), Vec<u32>)| {
         RULE.finding(
-            subject(&gpus),
+            Subject::of_gpus(&gpus),
             format!("{}: {found} {what} where {wanted} were expected", words::gpus(&gpus)),
             "See the other findings on the same GPU for the cause; without any, the board or slot can do no more: \
              compare with the order",
@@ -138,7 +133,7 @@ fn access(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
     );
     vec![
         RULE.finding(
-            only(&denied).map_or(Subject::Machine, Subject::Pair),
+            if let [pair] = denied[..] { Subject::Pair(pair) } else { Subject::Machine },
             message,
             "See peer-access-missing for the cause",
         )
@@ -181,7 +176,7 @@ fn floors(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
 }
 
 /// What is known of a GPU's links.
-pub struct Facts {
+pub struct Links {
     /// Highest PCIe generation seen under load; without load, what GPU and slot allow.
     pub generation: Option<u32>,
     /// PCIe lanes, under load where copies ran.
@@ -190,7 +185,7 @@ pub struct Facts {
     pub nvlinks: Option<u32>,
 }
 
-impl Facts {
+impl Links {
     /// Collects them.
     pub fn of(evidence: &Evidence<'_>, index: u32) -> Self {
         let gpu = evidence.snapshot.gpu(index);
@@ -212,12 +207,4 @@ impl Facts {
         });
         Self { generation: generation.map(u32::from), width: width.map(u32::from), nvlinks: active }
     }
-}
-
-fn only<T: Copy>(items: &[T]) -> Option<T> {
-    if let [item] = items { Some(*item) } else { None }
-}
-
-fn subject(gpus: &[u32]) -> Subject {
-    only(gpus).map_or(Subject::Machine, |index| Subject::Gpu { index })
 }

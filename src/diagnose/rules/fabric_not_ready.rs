@@ -29,14 +29,10 @@
 //! NVML, `nvmlDeviceGetGpuFabricInfoV`; CUDA driver API, `CUDA_ERROR_SYSTEM_NOT_READY` (802); NVIDIA
 //! fabric manager user guide.
 
+use super::prelude::*;
 use std::collections::BTreeMap;
 
-use crate::diagnose::evidence::Evidence;
-use crate::diagnose::rule::Rule;
-use crate::diagnose::suspects::suspect;
-use crate::diagnose::words;
 use crate::model::codes::CUDA_SYSTEM_NOT_READY;
-use crate::model::finding::{Finding, RuleId, Severity, Subject, Suspect};
 use crate::model::snapshot::{Fabric, FabricState, Gpu, NvLinkRemote};
 
 /// The rule.

@@ -27,17 +27,10 @@
 //! Five runs on 8 x H200 lay within 0.41% of each other (docs/measurement.md); 5 to 10% have been
 //! reported for measurements without warm-up (cuda-samples issue 449).
 
+use super::prelude::*;
 use std::collections::BTreeMap;
 
 use crate::diagnose::baseline::{Beside, Figures};
-use crate::diagnose::cluster;
-use crate::diagnose::evidence::Evidence;
-use crate::diagnose::rule::Parameter;
-use crate::diagnose::rule::Rule;
-use crate::diagnose::words;
-use crate::model::fact::Fact;
-use crate::model::finding::{Finding, RuleId, Severity, Subject};
-use crate::model::placement::Pair;
 use crate::model::snapshot::Gpu;
 use crate::model::topology::PairRoute;
 

@@ -22,12 +22,9 @@
 //!
 //! NVML, `nvmlDeviceGetVbiosVersion`; NVIDIA HGX firmware release notes (one bundle for a baseboard).
 
+use super::prelude::*;
 use std::collections::BTreeMap;
 
-use crate::diagnose::evidence::Evidence;
-use crate::diagnose::rule::Rule;
-use crate::diagnose::words;
-use crate::model::finding::{Finding, RuleId, Severity, Subject};
 use crate::model::snapshot::{FabricState, Gpu};
 
 /// The rule.

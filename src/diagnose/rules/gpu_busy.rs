@@ -23,12 +23,7 @@
 //!
 //! NVML, `nvmlDeviceGetComputeRunningProcesses`.
 
-use crate::diagnose::evidence::Evidence;
-use crate::diagnose::links;
-use crate::diagnose::rule::Rule;
-use crate::diagnose::words;
-use crate::model::fact::Fact;
-use crate::model::finding::{Finding, RuleId, Severity, Subject};
+use super::prelude::*;
 use crate::model::units::Bytes;
 
 /// The rule.
@@ -67,10 +62,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let effect = if slow.is_empty() { "" } else { ", and copies with them were slower than expected" };
     let mut found = RULE
         .finding(
-            match gpus.as_slice() {
-                [index] => Subject::Gpu { index: *index },
-                _ => Subject::Machine,
-            },
+            Subject::of_gpus(&gpus),
             format!(
                 "{} had contexts on {} during the run{effect}",
                 if pids.len() == 1 { "Another process".to_owned() } else { format!("{} other processes", pids.len()) },

@@ -23,10 +23,7 @@
 //! NVIDIA GPU Memory Error Management (row remapping; Xid 48, 63, 64, 94, 95); NVML,
 //! `nvmlDeviceGetRemappedRows`, `nvmlDeviceGetTotalEccErrors`.
 
-use crate::diagnose::evidence::Evidence;
-use crate::diagnose::rule::Rule;
-use crate::diagnose::words;
-use crate::model::finding::{Finding, RuleId, Severity, Subject};
+use super::prelude::*;
 use crate::model::snapshot::Gpu;
 
 /// The rule.

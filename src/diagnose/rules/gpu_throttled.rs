@@ -25,14 +25,9 @@
 //!
 //! NVML, `nvmlClocksThrottleReasons`; NVIDIA, `nvidia-smi -q -d PERFORMANCE`.
 
+use super::prelude::*;
 use std::collections::BTreeSet;
 
-use crate::diagnose::evidence::Evidence;
-use crate::diagnose::links;
-use crate::diagnose::rule::Rule;
-use crate::diagnose::words;
-use crate::model::fact::Fact;
-use crate::model::finding::{Finding, RuleId, Severity, Subject};
 use crate::model::snapshot::Gpu;
 
 /// Hardware slowdown, which some GPUs at rest show as well.
@@ -40,11 +35,14 @@ const SLOWDOWN: &str = "hw-slowdown";
 
 /// The reasons that something is wrong, in our short names of them, with words.
 const REASONS: [(&str, &str); 4] = [
-    ("hw-thermal", "too hot (hardware)"),
-    ("sw-thermal", "too hot (driver)"),
+    HOT[0],
+    HOT[1],
     ("hw-power-brake", "the power supply asked for less (power brake)"),
     (SLOWDOWN, "hardware slowdown"),
 ];
+
+/// Those that are heat.
+const HOT: [(&str, &str); 2] = [("hw-thermal", "too hot (hardware)"), ("sw-thermal", "too hot (driver)")];
 
 /// From this performance state on a GPU is at rest. Source: NVML, performance states, 0 is the
 /// highest; idle data-centre GPUs show 8.
@@ -82,7 +80,7 @@ fn finding(evidence: &Evidence<'_>, gpu: &Gpu) -> Option<Finding> {
     } else {
         "when it was read, before copies ran"
     };
-    let hot = seen.iter().any(|(name, _)| name.ends_with("thermal"));
+    let hot = seen.iter().any(|reason| HOT.contains(reason));
     let next_step = if hot {
         "Look at temperatures and fans (nvidia-smi -q -d TEMPERATURE,PERFORMANCE), air filters, blanking plates and \
          the room's temperature; check again when the GPU has cooled down"

@@ -20,10 +20,7 @@
 //!
 //! NVIDIA's Xid errors page; NVML's `NVML_ERROR_GPU_IS_LOST`.
 
-use crate::diagnose::evidence::Evidence;
-use crate::diagnose::rule::Rule;
-use crate::diagnose::words;
-use crate::model::finding::{Finding, RuleId, Severity, Subject};
+use super::prelude::*;
 use crate::model::reading::Unknown;
 use crate::model::snapshot::Gpu;
 

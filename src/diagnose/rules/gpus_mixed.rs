@@ -22,12 +22,8 @@
 //! CUDA orders devices fastest first unless `CUDA_DEVICE_ORDER=PCI_BUS_ID`, so with mixed models its
 //! numbers differ from those of nvidia-smi (CUDA Programming Guide, environment variables).
 
+use super::prelude::*;
 use std::collections::BTreeMap;
-
-use crate::diagnose::evidence::Evidence;
-use crate::diagnose::rule::Rule;
-use crate::diagnose::words;
-use crate::model::finding::{Finding, RuleId, Severity, Subject};
 
 /// The rule.
 pub const RULE: Rule = Rule {

@@ -27,12 +27,8 @@
 //! CUDA Programming Guide, 3.4.2.5 (IOMMU on Linux); pytorch issue 84803 and FIDESlib issue 28, copies
 //! that lost their bytes; Linux, Documentation/ABI/testing/sysfs-kernel-iommu_groups.
 
-use crate::diagnose::evidence::Evidence;
-use crate::diagnose::rule::Rule;
-use crate::diagnose::words;
-use crate::model::finding::{Finding, RuleId, Severity, Subject};
+use super::prelude::*;
 use crate::model::measurement::{Status, Verified};
-use crate::model::placement::{Pair, Path};
 use crate::model::snapshot::P2pStatus;
 
 /// The rule.

@@ -22,10 +22,7 @@
 //!
 //! NVIDIA Multi-Instance GPU user guide (no GPU-to-GPU peer access in MIG mode).
 
-use crate::diagnose::evidence::Evidence;
-use crate::diagnose::rule::Rule;
-use crate::diagnose::words;
-use crate::model::finding::{Finding, RuleId, Severity, Subject};
+use super::prelude::*;
 use crate::model::snapshot::P2pStatus;
 
 /// The rule.

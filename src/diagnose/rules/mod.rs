@@ -5,6 +5,7 @@ use super::rule::Rule;
 mod bandwidth;
 mod peer_access;
 mod peer_copy;
+mod prelude;
 mod wrong_bytes;
 
 /// Declares the file of each rule, and puts the rule into [`ALL`].

@@ -25,14 +25,9 @@
 //! CUDA Programming Guide, CUDA_VISIBLE_DEVICES (an invalid entry hides all after it); NVML,
 //! compute modes; NVIDIA's MIG user guide (no peer access).
 
+use super::prelude::*;
 use crate::diagnose::coverage::{self, Coverage, coverage};
-use crate::diagnose::evidence::Evidence;
-use crate::diagnose::rule::Rule;
-use crate::diagnose::words;
-use crate::model::fact::Facts;
-use crate::model::finding::{Finding, RuleId, Severity, Subject};
 use crate::model::measurement::{Measurements, Verified};
-use crate::model::placement::Pair;
 
 /// Reasons that the message spells out; the evidence has them all.
 const SPELT_OUT: usize = 4;

@@ -23,11 +23,8 @@
 //! CUDA driver API, `CUresult`; DCGM issue 198, a check that passed with all NVLinks down.
 
 use super::not_tested;
+use super::prelude::*;
 use crate::diagnose::coverage::{self, coverage};
-use crate::diagnose::evidence::Evidence;
-use crate::diagnose::rule::Rule;
-use crate::diagnose::words;
-use crate::model::finding::{Finding, RuleId, Severity, Subject};
 
 /// The rule.
 pub const RULE: Rule = Rule {

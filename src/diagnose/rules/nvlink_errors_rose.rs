@@ -27,14 +27,8 @@
 //! of the same counters.
 
 use super::bandwidth;
-use crate::diagnose::evidence::Evidence;
-use crate::diagnose::rule::Rule;
-use crate::diagnose::suspects::suspect;
-use crate::diagnose::words;
-use crate::model::fact::Fact;
-use crate::model::finding::{Finding, RuleId, Severity, Subject};
+use super::prelude::*;
 use crate::model::measurement::NvLinkErrorsAdded;
-use crate::model::placement::Path;
 
 /// The rule.
 pub const RULE: Rule = Rule {

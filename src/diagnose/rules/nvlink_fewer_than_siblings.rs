@@ -29,13 +29,9 @@
 //! NVIDIA fabric manager user guide; H100 parts with 12 links by design, which checks that know the
 //! count from the name fail.
 
+use super::prelude::*;
 use std::collections::BTreeMap;
 
-use crate::diagnose::evidence::Evidence;
-use crate::diagnose::rule::Rule;
-use crate::diagnose::suspects::suspect;
-use crate::diagnose::words;
-use crate::model::finding::{Finding, RuleId, Severity, Subject};
 use crate::model::snapshot::{Gpu, NvLink, NvLinkRemote, Snapshot};
 
 /// The rule.

@@ -29,14 +29,9 @@
 //! NVIDIA fabric manager user guide; NVIDIA's Xid errors page (74); DCGM issue 198, a check that
 //! passed with all NVLinks down.
 
+use super::prelude::*;
 use std::collections::BTreeMap;
 
-use crate::diagnose::evidence::Evidence;
-use crate::diagnose::rule::Rule;
-use crate::diagnose::words;
-use crate::model::fact::{Fact, Facts};
-use crate::model::finding::{Finding, RuleId, Severity, Subject};
-use crate::model::placement::Pair;
 use crate::model::snapshot::{FabricState, Gpu, NvLinkRemote, P2pStatus};
 
 /// A GPU's links, by number.

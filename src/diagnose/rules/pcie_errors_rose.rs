@@ -27,13 +27,7 @@
 //! PCI Express Base Specification: bit error ratio of at most 10^-12 a lane, that is one error in 2 s
 //! on Gen5 x16; Linux, Documentation/PCI/pcieaer-howto.rst; NVML, `nvmlDeviceGetPcieReplayCounter`.
 
-use crate::diagnose::evidence::Evidence;
-use crate::diagnose::links;
-use crate::diagnose::rule::Parameter;
-use crate::diagnose::rule::Rule;
-use crate::diagnose::suspects::suspect;
-use crate::diagnose::words;
-use crate::model::finding::{Finding, RuleId, Severity, Subject};
+use super::prelude::*;
 use crate::model::snapshot::PcieErrors;
 use crate::topology::pcie::{self, Connection};
 

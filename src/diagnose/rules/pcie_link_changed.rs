@@ -26,12 +26,7 @@
 //! fewer lanes or lower speed where it must. Idle GPUs lower their generation: NVML documentation of
 //! `nvmlDeviceGetCurrPcieLinkGeneration`.
 
-use crate::diagnose::evidence::Evidence;
-use crate::diagnose::links;
-use crate::diagnose::rule::Rule;
-use crate::diagnose::suspects::suspect;
-use crate::diagnose::words;
-use crate::model::finding::{Finding, RuleId, Severity, Subject};
+use super::prelude::*;
 use crate::model::measurement::{LinkState, LinkUnderLoad, PeerBandwidth};
 use crate::model::units::PcieLink;
 use crate::topology::capacity;

@@ -35,16 +35,10 @@
 //! PCI Express Base Specification, link training (both ends settle on the widest and fastest that
 //! works); NVML documentation of `nvmlDeviceGetMaxPcieLinkWidth` (of GPU and system together).
 
+use super::prelude::*;
 use crate::diagnose::coverage;
-use crate::diagnose::evidence::Evidence;
 use crate::diagnose::links::{self, one_place};
-use crate::diagnose::rule::Rule;
-use crate::diagnose::suspects::suspect;
-use crate::diagnose::words;
-use crate::model::fact::Fact;
-use crate::model::finding::{Finding, RuleId, Severity, Subject, Suspect};
 use crate::model::measurement::LinkUnderLoad;
-use crate::model::placement::{Pair, Path};
 use crate::model::units::{GbPerSecond, PcieLink};
 use crate::topology::capacity;
 use crate::topology::pcie::{self, Connection};

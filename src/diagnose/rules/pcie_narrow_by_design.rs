@@ -27,13 +27,10 @@
 //! PCI Express Base Specification (link capabilities: maximum speed and width of each end); NVML
 //! documentation of `nvmlDeviceGetGpuMaxPcieLinkGeneration` (of the GPU whatever the slot).
 
+use super::prelude::*;
 use std::collections::BTreeMap;
 
-use crate::diagnose::evidence::Evidence;
 use crate::diagnose::links::one_place;
-use crate::diagnose::rule::Rule;
-use crate::diagnose::words;
-use crate::model::finding::{Finding, RuleId, Severity, Subject};
 use crate::model::units::PcieLink;
 use crate::topology::capacity;
 use crate::topology::pcie::{self, Connection};
@@ -135,13 +132,10 @@ fn finding(evidence: &Evidence<'_>, ceiling: Ceiling, gpus: &[u32]) -> Option<Fi
             "Nothing to do; a wider slot changes nothing",
         ),
     };
-    let subject = match gpus {
-        [index] => Subject::Gpu { index: *index },
-        _ => Subject::Machine,
-    };
+    let subject = Subject::of_gpus(&gpus);
     Some(
         RULE.finding(subject, format!("{names} {what}"), next_step)
-            .gpus(&gpus)
+            .gpus(gpus)
             .fact("limit", ceiling.is.to_string())
             .fact("rate", one_place(is))
             .fact("rate_of_the_wider_end", one_place(could)),

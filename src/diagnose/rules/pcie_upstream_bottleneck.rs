@@ -31,13 +31,8 @@
 //! chipset slot. Device ids: public lspci listings (1022:43f4, 43f5); the others and the places of
 //! Intel's ports from memory, not verified.
 
-use crate::diagnose::evidence::Evidence;
+use super::prelude::*;
 use crate::diagnose::links::{self, one_place};
-use crate::diagnose::rule::Rule;
-use crate::diagnose::suspects::suspect;
-use crate::diagnose::words;
-use crate::model::fact::Fact;
-use crate::model::finding::{Finding, RuleId, Severity, Subject, Suspect};
 use crate::model::measurement::PeerBandwidth;
 use crate::model::snapshot::{PciFunction, PciKind};
 use crate::topology::pcie::{self, Connection};

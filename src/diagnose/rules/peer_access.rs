@@ -1,13 +1,9 @@
 //! What the rules on peer access share: who may reach whom, by whose word, and which pairs are alike.
 
+use super::prelude::*;
 use std::collections::HashMap;
 
-use crate::diagnose::evidence::Evidence;
-use crate::diagnose::rule::Rule;
-use crate::diagnose::words;
-use crate::model::finding::{Finding, Subject};
 use crate::model::measurement::{PeerAccess, Status};
-use crate::model::placement::{Pair, Path};
 use crate::model::snapshot::P2pStatus;
 use crate::model::topology::{LinkClass, PairRoute};
 use crate::model::units::GbPerSecond;

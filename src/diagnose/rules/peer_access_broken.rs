@@ -29,12 +29,9 @@
 //! 84803; FIDESlib issue 28; a virtual machine whose window was mirrored, where 27 GB/s passed and no
 //! byte arrived.
 
+use super::prelude::*;
 use super::wrong_bytes::{self, Broken};
-use crate::diagnose::evidence::Evidence;
-use crate::diagnose::rule::Rule;
 use crate::diagnose::suspects::{self, gpus_of, suspect};
-use crate::diagnose::words;
-use crate::model::finding::{Finding, RuleId, Severity, Subject};
 
 /// The rule.
 pub const RULE: Rule = Rule {

@@ -37,17 +37,12 @@
 //! `nvidia-smi topo -p2p` (CNS chipset, GNS GPU, TNS topology not supported, DR disabled by
 //! registry key, NS not supported); CUDA driver API, `cuCtxEnablePeerAccess`; measured on 8 x H200.
 
+use super::prelude::*;
 use std::collections::BTreeMap;
 
 use super::peer_access;
 use crate::diagnose::cluster::{self, Common};
-use crate::diagnose::evidence::Evidence;
-use crate::diagnose::rule::Rule;
-use crate::diagnose::suspects::{self, suspect};
-use crate::diagnose::words;
 use crate::model::codes::CUDA_TOO_MANY_PEERS;
-use crate::model::finding::{Finding, RuleId, Severity, Subject, Suspect};
-use crate::model::placement::Pair;
 use crate::model::snapshot::{Gpu, P2pStatus};
 use crate::model::topology::PairRoute;
 

@@ -26,11 +26,7 @@
 //! direction).
 
 use super::peer_access;
-use crate::diagnose::cluster;
-use crate::diagnose::evidence::Evidence;
-use crate::diagnose::rule::Rule;
-use crate::diagnose::suspects::suspect;
-use crate::model::finding::{Finding, RuleId, Severity};
+use super::prelude::*;
 
 /// The rule.
 pub const RULE: Rule = Rule {

@@ -27,16 +27,10 @@
 //! Measured on 8 x H200: both directions of every pair within 0.3% of each other. Published figures
 //! of both directions of a pair agree as well (nvbandwidth, 396.25 to 396.49 GB/s).
 
+use super::prelude::*;
 use std::collections::BTreeSet;
 
 use super::bandwidth::{self, Compared};
-use crate::diagnose::evidence::Evidence;
-use crate::diagnose::rule::Parameter;
-use crate::diagnose::rule::Rule;
-use crate::diagnose::{cluster, suspects};
-use crate::model::fact::Fact;
-use crate::model::finding::{Finding, RuleId, Severity};
-use crate::model::placement::{Pair, Path};
 
 const BELOW: Parameter = Parameter {
     name: "below_other_direction_percent",

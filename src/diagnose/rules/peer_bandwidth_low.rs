@@ -33,13 +33,8 @@
 //! below 335 of 450 GB/s (74%).
 
 use super::bandwidth::{self, Slow};
+use super::prelude::*;
 use crate::diagnose::cluster::{self, Common};
-use crate::diagnose::evidence::Evidence;
-use crate::diagnose::rule::Rule;
-use crate::diagnose::{suspects, words};
-use crate::model::fact::Fact;
-use crate::model::finding::{Finding, RuleId, Severity};
-use crate::model::placement::Path;
 use crate::model::units::GbPerSecond;
 
 /// The rule.

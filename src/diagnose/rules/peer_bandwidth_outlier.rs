@@ -30,18 +30,12 @@
 //! Measured on 8 x H200: 56 pairs within 1% of each other. Repeats elsewhere spread by 5 to 10%
 //! (cuda-samples issue 449), so less than that is no outlier.
 
+use super::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::bandwidth::{self, Compared};
 use super::peer_bandwidth_asymmetric;
-use crate::diagnose::evidence::Evidence;
-use crate::diagnose::rule::Parameter;
-use crate::diagnose::rule::Rule;
-use crate::diagnose::{cluster, suspects};
-use crate::model::fact::Fact;
-use crate::model::finding::{Finding, RuleId, Severity};
 use crate::model::measurement::PeerBandwidth;
-use crate::model::placement::Path;
 use crate::model::topology::{LinkClass, PairRoute};
 use crate::model::units::GbPerSecond;
 

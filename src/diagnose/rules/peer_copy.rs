@@ -1,15 +1,10 @@
 //! What the rules on copies without a figure share: cells of one status, grouped by pair.
 
+use super::prelude::*;
 use std::collections::BTreeSet;
 
-use crate::diagnose::cluster;
 use crate::diagnose::coverage::{self, Cell};
-use crate::diagnose::evidence::Evidence;
-use crate::diagnose::rule::Rule;
-use crate::diagnose::{suspects, words};
-use crate::model::finding::Finding;
 use crate::model::measurement::{Status, Verified};
-use crate::model::placement::Path;
 
 /// One finding for each group of pairs that have cells of this status. `what` completes "Copies
 /// between …"; `next_step` is said of all.

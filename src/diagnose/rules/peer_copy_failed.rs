@@ -21,9 +21,7 @@
 //! CUDA driver API, `CUresult`; NVIDIA's Xid errors page.
 
 use super::peer_copy;
-use crate::diagnose::evidence::Evidence;
-use crate::diagnose::rule::Rule;
-use crate::model::finding::{Finding, RuleId, Severity};
+use super::prelude::*;
 use crate::model::measurement::Status;
 
 /// The rule.

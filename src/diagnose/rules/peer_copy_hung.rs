@@ -23,9 +23,7 @@
 //! NCCL issues 606 and 557.
 
 use super::peer_copy;
-use crate::diagnose::evidence::Evidence;
-use crate::diagnose::rule::Rule;
-use crate::model::finding::{Finding, RuleId, Severity};
+use super::prelude::*;
 use crate::model::measurement::Status;
 
 /// The rule.

@@ -27,14 +27,9 @@
 //! 93% of the copy engine (docs/measurement.md). No published figure of another machine lies below
 //! these floors.
 
+use super::prelude::*;
 use std::collections::BTreeMap;
 
-use crate::diagnose::evidence::Evidence;
-use crate::diagnose::rule::Parameter;
-use crate::diagnose::rule::Rule;
-use crate::diagnose::words;
-use crate::model::fact::Fact;
-use crate::model::finding::{Finding, RuleId, Severity, Subject};
 use crate::model::measurement::{PeerBandwidth, Status, Verified};
 use crate::model::placement::{Direction, Engine, Pair, Path};
 

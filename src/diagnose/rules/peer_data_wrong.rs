@@ -28,14 +28,10 @@
 //! CUDA Programming Guide 3.4.2.5 (IOMMU on Linux); NCCL's troubleshooting page (ACS); PyTorch
 //! issue 84803; FIDESlib issue 28.
 
+use super::prelude::*;
 use std::collections::BTreeSet;
 
 use super::wrong_bytes;
-use crate::diagnose::evidence::Evidence;
-use crate::diagnose::rule::Rule;
-use crate::diagnose::suspects::{self, suspect};
-use crate::diagnose::{cluster, words};
-use crate::model::finding::{Finding, RuleId, Severity};
 use crate::model::measurement::{PeerBandwidth, Verified};
 use crate::model::placement::{Engine, Pair, Path};
 

@@ -23,12 +23,7 @@
 //! NVIDIA driver documentation, driver persistence. Measured on 8 x H200 with persistence on: the
 //! driver's start (cuInit and contexts) takes 3.3 s.
 
-use crate::diagnose::evidence::Evidence;
-use crate::diagnose::rule::Parameter;
-use crate::diagnose::rule::Rule;
-use crate::diagnose::words;
-use crate::model::fact::Fact;
-use crate::model::finding::{Finding, RuleId, Severity, Subject};
+use super::prelude::*;
 
 /// What counts as long.
 const LONG_START: Parameter = Parameter {

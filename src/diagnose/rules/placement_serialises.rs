@@ -32,16 +32,10 @@
 //! Measured on 8 x H200: 100% in these placements, 0 to 1% in the others (docs/measurement.md), with
 //! PyTorch 2.11 as well; CUDA Programming Guide 3.4.2.1; PyTorch, aten/src/ATen/native/cuda/Copy.cu.
 
+use super::prelude::*;
 use std::collections::BTreeMap;
 
-use crate::diagnose::evidence::Evidence;
-use crate::diagnose::rule::Parameter;
-use crate::diagnose::rule::Rule;
-use crate::diagnose::words;
-use crate::model::fact::Fact;
-use crate::model::finding::{Finding, RuleId, Severity, Subject};
 use crate::model::measurement::Status;
-use crate::model::placement::Pair;
 
 const LEAST_OVERLAP: Parameter = Parameter {
     name: "floor_overlap_percent",

@@ -28,12 +28,7 @@
 //! 6.1 to 8.6 GB/s.
 
 use super::bandwidth::{self, Slow};
-use crate::diagnose::evidence::Evidence;
-use crate::diagnose::rule::Rule;
-use crate::diagnose::{cluster, suspects};
-use crate::model::fact::Fact;
-use crate::model::finding::{Finding, RuleId, Severity};
-use crate::model::placement::Path;
+use super::prelude::*;
 
 /// The rule.
 pub const RULE: Rule = Rule {

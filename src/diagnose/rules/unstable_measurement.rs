@@ -25,16 +25,10 @@
 //! Measured on 8 x H200: up to 1.3% direct, 4.6% staged. 5 repeats spread by 5 to 10% elsewhere
 //! (cuda-samples issue 449); Azure's node check repeats because a single pass drained good nodes.
 
+use super::prelude::*;
 use std::collections::BTreeSet;
 
 use super::bandwidth;
-use crate::diagnose::evidence::Evidence;
-use crate::diagnose::rule::Parameter;
-use crate::diagnose::rule::Rule;
-use crate::diagnose::{cluster, suspects, words};
-use crate::model::fact::Fact;
-use crate::model::finding::{Finding, RuleId, Severity, Subject};
-use crate::model::placement::Path;
 
 /// Samples from which a spread is believed.
 const LEAST_SAMPLES: u32 = 3;

@@ -1,12 +1,11 @@
 //! What the rules on wrong bytes share: whether it is the machine's setting that loses them, or
 //! single pairs.
 
+use super::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::diagnose::evidence::Evidence;
 use crate::diagnose::suspects::{self, gpus_of};
 use crate::model::measurement::{PeerBandwidth, Verified};
-use crate::model::placement::{Pair, Path};
 
 /// Share of the PCIe pairs, per cent, from which their loss is one of the whole machine. Chosen:
 /// three of four.
