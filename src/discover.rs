@@ -82,6 +82,7 @@ pub fn without_telemetry(why: &HardwareError) -> Snapshot {
         numa_nodes: Vec::new(),
         adapters: Vec::new(),
         problems: vec![why.message.clone()],
+        nvml_failure_code: why.code,
     }
 }
 
@@ -214,9 +215,11 @@ impl Collected {
             PciTree::default()
         });
         problems.extend(tree.problems);
+        let mut nvml_failure_code = None;
         let count = match self.count {
             Some(Ok(count)) => count,
             Some(Err(error)) => {
+                nvml_failure_code = error.code;
                 // The one that matters most.
                 problems.insert(0, error.message);
                 0
@@ -255,6 +258,7 @@ impl Collected {
             numa_nodes: tree.numa_nodes,
             adapters: tree.adapters,
             problems,
+            nvml_failure_code,
         }
     }
 }

@@ -12,7 +12,7 @@ use super::progress::Progress;
 use super::{Judging, Observed, select, snapshot, tell, timestamp};
 use crate::cli::{CheckArgs, Cli};
 use crate::diagnose::Ending;
-use crate::hardware::{DRIVER_START_LIMIT, LinkSample, Machine, Telemetry};
+use crate::hardware::{DRIVER_START_LIMIT, HardwareError, LinkSample, Machine, Telemetry};
 use crate::measure::watch::Watch;
 use crate::measure::{Outcome, Selection};
 use crate::model::measurement::{CudaDevice, DriverFacts, Status};
@@ -197,7 +197,12 @@ impl Run<'_> {
         let opened = start::start(worker, &mut launch, &self.stop, &mut spawn);
         let Ready { worker, facts, floor_seconds, problems, .. } = match opened {
             Ok(ready) => ready,
-            Err(StartError::Failed(why) | StartError::Late(why)) => {
+            Err(StartError::Failed(HardwareError { message: why, code: failure_code, .. })) => {
+                let facts = DriverFacts { failure: Some(why), failure_code, ..DriverFacts::default() };
+                self.follower.take(Event::Driver { floor_seconds: 0.0, facts });
+                return None;
+            }
+            Err(StartError::Late(why)) => {
                 let facts = DriverFacts { failure: Some(why), ..DriverFacts::default() };
                 self.follower.take(Event::Driver { floor_seconds: 0.0, facts });
                 return None;
@@ -292,7 +297,7 @@ fn with_unidentified(mut devices: Vec<CudaDevice>, snapshot: &Snapshot) -> Vec<C
         if devices.iter().all(|device| device.index != gpu.index) {
             let why = gpu.uuid.unknown().map(ToString::to_string).unwrap_or_default();
             let failure = Some(format!("it could not be identified ({why})"));
-            devices.push(CudaDevice { index: gpu.index, ordinal: None, failure, budget_bytes: None });
+            devices.push(CudaDevice { index: gpu.index, failure, ..CudaDevice::default() });
         }
     }
     devices.sort_by_key(|device| device.index);

@@ -17,7 +17,7 @@ pub fn run(cli: &Cli, args: &CompareArgs) -> Result<u8, String> {
     }
     let judging = Judging::of(cli, args.fail_on)?;
     let (old, new) = (load(&args.old)?, load(&args.new)?);
-    let comparison = compare::compare(old, &new, judging.settings, judging.terms);
+    let comparison = compare::compare(&old, &new, &judging.settings, judging.terms);
     let text = match args.format {
         CompareFormat::Json => comparison::json(&comparison),
         CompareFormat::Text => comparison::text(&comparison, &new, &output::style(cli.color, false)),

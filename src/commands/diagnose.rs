@@ -29,6 +29,7 @@ mod tests {
     use serde_json::Value;
 
     use super::super::Judging;
+    use crate::diagnose::Terms;
     use crate::fuzz;
     use crate::model::finding::Severity;
     use crate::model::report::SCHEMA;
@@ -55,7 +56,7 @@ mod tests {
             Ok(report) => report,
             Err(error) => return fuzz::assert_is_sentence(&error),
         };
-        let judging = Judging { terms: Severity::Warning.into(), settings: crate::diagnose::Settings::default() };
+        let judging = Judging::from(Terms::from(Severity::Warning));
         judging.judge(&mut report);
         for &format in Format::ALL {
             let style = Style { width: 80, color: true, verbose: format == Format::Text };

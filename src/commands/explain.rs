@@ -14,13 +14,13 @@ pub fn run(cli: &Cli, args: &ExplainArgs) -> Result<u8, String> {
     match &args.code {
         Some(code) => {
             let page = diagnose::explain(code).ok_or_else(|| {
-                let codes: Vec<_> = diagnose::registry().iter().map(|rule| rule.code()).collect();
+                let codes: Vec<_> = diagnose::RULES.iter().map(|rule| &*rule.id).collect();
                 format!("there is no code '{code}': the codes are {}", codes.join(", "))
             })?;
             output::print(&format!("{}\n", page.trim_end()))?;
         }
         None => {
-            let all = diagnose::registry().iter().map(|rule| (rule.code(), rule.severity(), rule.summary()));
+            let all = diagnose::RULES.iter().map(|rule| (&*rule.id, rule.severity, rule.summary()));
             output::print(&rules::list(all, &output::style(cli.color, false)))?;
         }
     }

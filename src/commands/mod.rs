@@ -21,7 +21,7 @@ use time::format_description::well_known::Rfc3339;
 
 use crate::cli::{Cli, Command, FailOn, ReportArgs};
 use crate::diagnose::expectations::Expectations;
-use crate::diagnose::{Ending, Evidence, Settings, Terms, expected};
+use crate::diagnose::{Ending, Evidence, Settings, Terms, config, expected};
 use crate::discover;
 use crate::hardware::{DRIVER_START_LIMIT, Machine, Telemetry};
 use crate::model::measurement::Measurements;
@@ -131,6 +131,15 @@ impl Observed {
 struct Judging {
     terms: Terms,
     settings: Settings,
+    expectations: Option<Expectations>,
+    baseline: Option<Report>,
+}
+
+impl From<Terms> for Judging {
+    /// Nothing is set, expected or known of before.
+    fn from(terms: Terms) -> Self {
+        Self { terms, settings: Settings::default(), expectations: None, baseline: None }
+    }
 }
 
 impl Judging {
@@ -145,10 +154,10 @@ impl Judging {
             Some(path) => {
                 let name = path.display();
                 let text = std::fs::read_to_string(path).map_err(|error| format!("cannot read {name}: {error}"))?;
-                Settings::parse(&text).map_err(|error| format!("the configuration {name} is not usable: {error}"))?
+                config::parse(&text).map_err(|error| format!("the configuration {name} is not usable: {error}"))?
             }
         };
-        Ok(Self { terms: cli.terms(fail_on), settings })
+        Ok(Self { settings, ..Self::from(cli.terms(fail_on)) })
     }
 
     /// The same, with what the buyer expects and an earlier report where they are named.
@@ -163,10 +172,10 @@ impl Judging {
             let text = std::fs::read_to_string(path).map_err(|error| format!("cannot read {name}: {error}"))?;
             let expectations = Expectations::parse(&text)
                 .map_err(|error| format!("the expectations {name} are not usable: {error}"))?;
-            judging.settings.expectations = Some(expectations);
+            judging.expectations = Some(expectations);
         }
         if let Some(path) = &args.baseline {
-            judging.settings.baseline = Some(Box::new(read::load(path)?));
+            judging.baseline = Some(read::load(path)?);
         }
         Ok(judging)
     }
@@ -175,11 +184,11 @@ impl Judging {
     fn judge(&self, report: &mut Report) {
         let began = Instant::now();
         if let Some(measurements) = &mut report.measurements {
-            expected::fill(measurements, &report.topology, &report.snapshot, &self.settings);
+            expected::fill(measurements, &report.topology, &report.snapshot, &self.settings.shares);
         }
         let measurements = report.measurements.as_ref();
-        let evidence =
-            Evidence { snapshot: &report.snapshot, topology: &report.topology, measurements, settings: &self.settings };
+        let (expectations, baseline) = (self.expectations.as_ref(), self.baseline.as_ref());
+        let evidence = Evidence { expectations, baseline, ..Evidence::of(report, &self.settings) };
         let findings = crate::diagnose::judge(&evidence);
         report.verdict = crate::diagnose::verdict(&findings, measurements, self.terms);
         report.findings = findings;

@@ -83,13 +83,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::diagnose::Terms;
     use crate::model::finding::Severity;
     use crate::recording::read;
     use crate::recording::testing::cut_off;
     use crate::report::{Style, render};
 
     fn judging() -> Judging {
-        Judging { terms: Severity::Error.into(), settings: crate::diagnose::Settings::default() }
+        Judging::from(Terms::from(Severity::Error))
     }
 
     /// What every report of a run that was cut off must be, whatever its journal holds.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::rule::Evidence;
+use super::evidence::Evidence;
 use crate::model::flow::Setup;
 use crate::model::measurement::{PeerBandwidth, Status};
 use crate::model::placement::Pair;
@@ -48,7 +48,7 @@ impl Figures<'_> {
 impl<'a> Beside<'a> {
     /// The earlier report, if one was given.
     pub fn of(evidence: &Evidence<'a>) -> Option<Self> {
-        let old = evidence.settings.baseline.as_deref()?;
+        let old = evidence.baseline?;
         let mut today = HashMap::new();
         for gpu in &old.snapshot.gpus {
             if let Some(same) = evidence.snapshot.gpus.iter().find(|new| same_place(gpu, new)) {
@@ -85,9 +85,8 @@ impl<'a> Beside<'a> {
     where
         'a: 'n,
     {
-        let new = evidence.measurements.map_or(&[][..], |measurements| &measurements.peer);
         let by_key: HashMap<Key, &PeerBandwidth> =
-            new.iter().filter(|cell| is_figure(cell)).map(|cell| (key(cell, cell.pair), cell)).collect();
+            evidence.peer().iter().filter(|cell| is_figure(cell)).map(|cell| (key(cell, cell.pair), cell)).collect();
         let old = self.old.measurements.iter().flat_map(|measurements| &measurements.peer);
         old.filter(|cell| is_figure(cell))
             .filter_map(|cell| {

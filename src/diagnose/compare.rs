@@ -5,12 +5,17 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use super::baseline::Beside;
-use super::{Evidence, Settings, Terms, judge, verdict};
+use super::evidence::Evidence;
+use super::judge::judge;
+use super::rule::Rule;
+use super::rules::{baseline_not_compared, changed_since_baseline, fell_since_baseline};
+use super::settings::Settings;
+use super::verdict::{Terms, verdict};
 use crate::model::finding::Finding;
 use crate::model::report::{Report, Verdict};
 
 /// Rules that look at an earlier report; the others say of each report what they say of it alone.
-const OF_BOTH: [&str; 3] = ["fell-since-baseline", "changed-since-baseline", "baseline-not-compared"];
+static OF_BOTH: [Rule; 3] = [fell_since_baseline::RULE, changed_since_baseline::RULE, baseline_not_compared::RULE];
 
 /// Schema of the JSON form.
 pub const SCHEMA: &str = "peerscope.comparison/1";
@@ -54,17 +59,15 @@ impl Side {
 }
 
 /// Compares two reports; both are judged by today's rules.
-pub fn compare(old: Report, new: &Report, mut settings: Settings, terms: Terms) -> Comparison {
-    let before = found(&old, &settings);
-    let sides = (Side::of(&old), Side::of(new));
-    settings.baseline = Some(Box::new(old));
-    let now = found(new, &settings);
-    let evidence = evidence(new, &settings);
+pub fn compare(old: &Report, new: &Report, settings: &Settings, terms: Terms) -> Comparison {
+    let before = judge(&Evidence::of(old, settings));
+    let evidence = Evidence { baseline: Some(old), ..Evidence::of(new, settings) };
+    let now = judge(&evidence);
     let figures = Beside::of(&evidence).map(|beside| beside.figures(&evidence)).unwrap_or_default();
     let compared = figures.iter().filter(|figures| figures.new.is_some()).count();
 
     let (findings, now): (Vec<_>, Vec<_>) =
-        now.into_iter().partition(|finding| OF_BOTH.contains(&finding.code.as_str()));
+        now.into_iter().partition(|finding| OF_BOTH.iter().any(|rule| rule.id == finding.code));
     let key = |finding: &Finding| (finding.code.clone(), finding.subject.clone());
     let known: BTreeSet<_> = before.iter().map(key).collect();
     let still: BTreeSet<_> = now.iter().map(key).collect();
@@ -76,11 +79,10 @@ pub fn compare(old: Report, new: &Report, mut settings: Settings, terms: Terms) 
     let tested = u32::try_from(compared).unwrap_or(u32::MAX);
     let untested = u32::try_from(figures.len() - compared).unwrap_or(u32::MAX);
     let verdict = Verdict { tested, untested, ..verdict(&all, None, terms) };
-    let (old, new) = sides;
     Comparison {
         schema: SCHEMA,
-        old,
-        new,
+        old: Side::of(old),
+        new: Side::of(new),
         compared,
         not_compared: figures.len() - compared,
         findings,
@@ -88,13 +90,4 @@ pub fn compare(old: Report, new: &Report, mut settings: Settings, terms: Terms) 
         gone,
         verdict,
     }
-}
-
-fn evidence<'a>(report: &'a Report, settings: &'a Settings) -> Evidence<'a> {
-    let measurements = report.measurements.as_ref();
-    Evidence { snapshot: &report.snapshot, topology: &report.topology, measurements, settings }
-}
-
-fn found(report: &Report, settings: &Settings) -> Vec<Finding> {
-    judge(&evidence(report, settings))
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::model::cells::Cell;
-use crate::model::measurement::{Measurements, Status, Verified};
+use crate::model::measurement::{Hidden, Measurements, Status, Verified};
 use crate::model::placement::{Pair, Path};
 
 /// Every measurement that was asked for.
@@ -24,17 +24,13 @@ pub fn unusable(measurements: &Measurements) -> impl Iterator<Item = (u32, &str)
 }
 
 /// Of those, the GPUs that CUDA does not show while it shows others, with the reason.
-pub fn hidden(measurements: &Measurements) -> impl Iterator<Item = (u32, &str)> {
+pub fn hidden(measurements: &Measurements) -> impl Iterator<Item = (u32, Hidden, &str)> {
     let devices = &measurements.driver.devices;
     let shows_some = devices.iter().any(|device| device.ordinal.is_some());
     let hidden = devices.iter().filter(move |device| shows_some && device.ordinal.is_none());
-    let hidden = hidden.filter_map(|device| Some((device.index, device.failure.as_deref()?)));
     // What NVML could not identify, CUDA was not asked for.
-    hidden.filter(|(_, why)| why.contains(HIDDEN_BY_CUDA))
+    hidden.filter_map(|device| Some((device.index, device.hidden?, device.failure.as_deref()?)))
 }
-
-/// What a worker says of a GPU that is not among CUDA's.
-const HIDDEN_BY_CUDA: &str = "CUDA does not show";
 
 /// Counts of what was tested and what was not.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -75,7 +71,7 @@ pub fn coverage(measurements: &Measurements) -> Coverage {
     let gpus: Vec<u32> = measurements.driver.devices.iter().map(|device| device.index).collect();
     let mut pairs = Pair::ordered(&gpus);
     for (gpu, reason) in unusable(measurements) {
-        let of_gpu = |pair: &Pair| pair.source == gpu || pair.destination == gpu;
+        let of_gpu = |pair: &Pair| pair.touches(gpu);
         if cells(measurements).any(|cell| cell.uses(gpu)) {
             continue;
         }
@@ -83,7 +79,7 @@ pub fn coverage(measurements: &Measurements) -> Coverage {
         pairs.retain(|pair| !of_gpu(pair));
         let lost = u32::try_from(lost).unwrap_or(u32::MAX).max(1);
         coverage.untested += lost;
-        if hidden(measurements).any(|(index, _)| index == gpu) {
+        if hidden(measurements).any(|(index, ..)| index == gpu) {
             coverage.hidden += lost;
             continue;
         }

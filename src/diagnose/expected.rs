@@ -4,12 +4,13 @@
 //! Theory says what the links could carry; no machine carries that. These figures were measured or
 //! published, each with its source, and stand between theory and judgement.
 
-use super::settings::Settings;
+use std::collections::BTreeMap;
+
 use crate::model::measurement::{Measurements, PeerBandwidth};
 use crate::model::placement::{Direction, Engine, Path};
 use crate::model::snapshot::Snapshot;
 use crate::model::topology::{LinkClass, PairRoute, Topology};
-use crate::model::units::GbPerSecond;
+use crate::model::units::{GbPerSecond, four_places};
 
 /// Share of the theoretical rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -90,6 +91,10 @@ const BOTH_WAYS_PERCENT: f64 = 97.0;
 /// How far below that is still healthy. Chosen.
 const BOTH_WAYS_MARGIN_PERCENT: f64 = 25.0;
 
+/// What is left of a staged direction while the other is busy: 24 to 26.5 of 37 GB/s on H200,
+/// measured. Per cent.
+const STAGED_BOTH_WAYS_PERCENT: f64 = 68.0;
+
 /// The class of a copy between two GPUs. Who issues it makes a difference of 1% on H200, within
 /// every margin, and so none here.
 pub fn class_of(route: &PairRoute, path: Path, snapshot: &Snapshot) -> Expected {
@@ -136,7 +141,12 @@ impl Expectation {
 }
 
 /// What this cell is expected to reach; `None` where its theoretical rate is not known.
-pub fn of(cell: &PeerBandwidth, topology: &Topology, snapshot: &Snapshot, settings: &Settings) -> Option<Expectation> {
+pub fn of(
+    cell: &PeerBandwidth,
+    topology: &Topology,
+    snapshot: &Snapshot,
+    shares: &BTreeMap<String, Share>,
+) -> Option<Expectation> {
     let route = topology.route(cell.pair)?;
     let theoretical = cell.theoretical_gbps.or(match cell.setup.path {
         Path::Direct => route.theoretical_gbps,
@@ -144,7 +154,7 @@ pub fn of(cell: &PeerBandwidth, topology: &Topology, snapshot: &Snapshot, settin
     });
     let theoretical = as_written(theoretical.filter(|rate| rate.0 > 0.0)?);
     let class = class_of(route, cell.setup.path, snapshot);
-    let mut share = settings.share(class.key).unwrap_or(class.share);
+    let mut share = shares.get(class.key).copied().unwrap_or(class.share);
     if cell.setup.engine == Engine::Kernel {
         share.percent *= KERNEL_OF_COPY_PERCENT / 100.0;
         share.margin_percent = share.margin_percent.max(KERNEL_MARGIN_PERCENT);
@@ -159,20 +169,20 @@ pub fn of(cell: &PeerBandwidth, topology: &Topology, snapshot: &Snapshot, settin
     Some(Expectation { class, share, gbps })
 }
 
-/// What is left of a staged direction while the other is busy: 24 to 26.5 of 37 GB/s on H200,
-/// measured. Per cent.
-const STAGED_BOTH_WAYS_PERCENT: f64 = 68.0;
-
-/// A rate as a report holds it, to four decimal places: a report that is judged again must come to the
-/// same figures.
+/// A rate as a report holds it: a report that is judged again must come to the same figures.
 fn as_written(rate: GbPerSecond) -> GbPerSecond {
-    GbPerSecond((rate.0 * 1e4).round() / 1e4)
+    GbPerSecond(four_places(rate.0))
 }
 
 /// Writes beside every figure what was expected of it.
-pub fn fill(measurements: &mut Measurements, topology: &Topology, snapshot: &Snapshot, settings: &Settings) {
+pub fn fill(
+    measurements: &mut Measurements,
+    topology: &Topology,
+    snapshot: &Snapshot,
+    shares: &BTreeMap<String, Share>,
+) {
     for cell in &mut measurements.peer {
-        let expected = of(cell, topology, snapshot, settings);
+        let expected = of(cell, topology, snapshot, shares);
         cell.expected_gbps = expected.map(|expected| expected.gbps);
         let rates = cell.achieved_gbps.zip(cell.expected_gbps);
         cell.expected_percent = rates.map(|(achieved, expected)| as_written(achieved).percent_of(expected));

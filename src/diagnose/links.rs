@@ -3,23 +3,22 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Value, json};
-
 use super::coverage;
-use super::rule::Evidence;
-pub use super::suspects::over_nvlink;
+use super::evidence::Evidence;
+use crate::model::finding::Finding;
 use crate::model::measurement::{LinkUnderLoad, PeerBandwidth};
 use crate::model::node::NodeId;
 use crate::model::pcie::Connection;
 use crate::model::placement::{Pair, Path};
 use crate::model::snapshot::PciFunction;
+use crate::model::units::GbPerSecond;
 
 /// Whether something was copied over the PCIe link of this GPU: copies over NVLink leave it idle,
 /// and an idle link may lower its generation.
 pub fn used_pcie(evidence: &Evidence<'_>, gpu: u32) -> bool {
     evidence.measurements.is_some_and(|measurements| {
         coverage::cells(measurements).filter(|cell| cell.tested() && cell.uses(gpu)).any(|cell| {
-            cell.setup.path == Path::Staged || cell.flow.pair().is_some_and(|pair| !over_nvlink(evidence, pair))
+            cell.setup.path == Path::Staged || cell.flow.pair().is_some_and(|pair| !evidence.over_nvlink(pair))
         })
     })
 }
@@ -29,7 +28,7 @@ pub fn used_pcie(evidence: &Evidence<'_>, gpu: u32) -> bool {
 pub fn over<'a>(evidence: &Evidence<'a>, link: &Connection, gpus: &[u32]) -> Vec<&'a PeerBandwidth> {
     let (below, port) = (link.below.map(NodeId::Pci), link.port.map(NodeId::Pci));
     let on_route = |pair: Pair| match link.gpu {
-        Some(gpu) => !over_nvlink(evidence, pair) && (pair.source == gpu || pair.destination == gpu),
+        Some(gpu) => !evidence.over_nvlink(pair) && (pair.touches(gpu)),
         None => evidence.topology.route(pair).is_some_and(|route| {
             route.hops.iter().any(|hop| {
                 let ends = [Some(hop.from), Some(hop.to)];
@@ -58,21 +57,28 @@ pub fn slow<'a>(evidence: &Evidence<'_>, cells: &[&'a PeerBandwidth]) -> Vec<&'a
 /// The slow figures of all pairs with this GPU, whatever their route.
 pub fn slow_with<'a>(evidence: &Evidence<'a>, gpu: u32) -> Vec<&'a PeerBandwidth> {
     let cells = [Path::Direct, Path::Staged].into_iter().flat_map(|path| evidence.reference(path).into_values());
-    let of_gpu: Vec<_> = cells.filter(|cell| cell.pair.source == gpu || cell.pair.destination == gpu).collect();
+    let of_gpu: Vec<_> = cells.filter(|cell| cell.pair.touches(gpu)).collect();
     slow(evidence, &of_gpu)
 }
 
-/// What copies were seen over a link, as evidence: their pairs, and the lowest and highest rate, of
-/// direct copies where there are any. Nulls where there was none.
-pub fn rates(cells: &[&PeerBandwidth]) -> [Value; 3] {
+/// The pairs of these figures.
+pub fn pairs(cells: &[&PeerBandwidth]) -> Vec<Pair> {
     let pairs: BTreeSet<Pair> = cells.iter().map(|cell| cell.pair).collect();
+    pairs.into_iter().collect()
+}
+
+/// Adds the lowest and the highest of these rates to a finding, of direct copies where there are any.
+pub fn with_rates(found: Finding, cells: &[&PeerBandwidth]) -> Finding {
     let has_direct = cells.iter().any(|cell| cell.setup.path == Path::Direct);
     let judged = || cells.iter().filter(|cell| cell.setup.path == Path::Direct || !has_direct);
     let rates = || judged().filter_map(|cell| cell.achieved_gbps);
-    let pairs: Vec<_> = pairs.iter().map(ToString::to_string).collect();
-    let lowest = rates().min_by(|one, other| one.0.total_cmp(&other.0));
-    let highest = rates().max_by(|one, other| one.0.total_cmp(&other.0));
-    [if pairs.is_empty() { Value::Null } else { json!(pairs) }, json!(lowest), json!(highest)]
+    let by_rate = |one: &GbPerSecond, other: &GbPerSecond| one.0.total_cmp(&other.0);
+    found.fact("lowest_achieved", rates().min_by(by_rate)).fact("highest_achieved", rates().max_by(by_rate))
+}
+
+/// Adds the pairs that these figures show as slow to a finding, and their rates.
+pub fn with_slowed(found: Finding, slow: &[&PeerBandwidth]) -> Finding {
+    with_rates(found.fact("slowed_pairs", (!slow.is_empty()).then(|| pairs(slow))), slow)
 }
 
 /// The facts of the PCI functions above this GPU, that at the root first.
@@ -84,10 +90,10 @@ pub fn functions_above<'a>(evidence: &Evidence<'a>, gpu: u32) -> Vec<&'a PciFunc
 
 /// The readings of a GPU's link while copies ran.
 pub fn watched<'a>(evidence: &Evidence<'a>, gpu: u32) -> Option<&'a LinkUnderLoad> {
-    evidence.measurements?.links.iter().find(|link| link.index == gpu)
+    evidence.links().iter().find(|link| link.index == gpu)
 }
 
 /// A rate to one decimal place.
-pub fn one_place(rate: f64) -> f64 {
-    (rate * 10.0).round() / 10.0
+pub fn one_place(rate: f64) -> GbPerSecond {
+    GbPerSecond((rate * 10.0).round() / 10.0)
 }

@@ -1,27 +1,34 @@
 //! The manual of the rules as files: docs/rules holds what this module says, and a test sees to it.
 
-use super::settings::Parameter;
-use super::{Rule, expected, registry};
+use super::expected;
+use super::rule::{Parameter, Rule};
+use super::rules::{self, ALL};
 
 /// The manual page of a rule in Markdown, as `explain` prints it below its first line.
-pub fn page(rule: &dyn Rule) -> String {
+pub fn page(rule: &Rule) -> String {
     let mut page = format!("{}\n", rule.page().trim_end());
-    if !rule.parameters().is_empty() {
+    if !rule.parameters.is_empty() {
         page.push_str("\n# Parameters\n\n");
-        for Parameter { name, default, about } in rule.parameters() {
+        for Parameter { name, default, about } in rule.parameters {
             page.push_str(&format!("- `{name}` = {default}: {about}\n"));
         }
     }
     page
 }
 
+/// What `explain` prints of a rule; `None` where no rule has this code.
+pub fn explain(code: &str) -> Option<String> {
+    let rule = rules::find(code)?;
+    Some(format!("{} ({})\n\n{}", rule.id, rule.severity, page(rule)))
+}
+
 /// Every file of docs/rules by its name.
 pub fn files() -> Vec<(String, String)> {
-    let mut files: Vec<_> = registry()
+    let mut files: Vec<_> = ALL
         .iter()
         .map(|rule| {
-            let title = format!("# {} ({})\n\n", rule.code(), rule.severity());
-            (format!("{}.md", rule.code()), title + &page(*rule).replace("\n# ", "\n## ").replacen("# ", "## ", 1))
+            let title = format!("# {} ({})\n\n", rule.id, rule.severity);
+            (format!("{}.md", rule.id), title + &page(rule).replace("\n# ", "\n## ").replacen("# ", "## ", 1))
         })
         .collect();
     files.push(("README.md".into(), index()));
@@ -34,9 +41,9 @@ fn index() -> String {
          --lib docs_rules`; do not edit. `peerscope explain CODE` prints the same page.\n\n\
          | code | severity | what it means |\n|---|---|---|\n",
     );
-    for rule in registry() {
-        let (code, severity) = (rule.code(), rule.severity());
-        text.push_str(&format!("| [{code}]({code}.md) | {severity} | {} |\n", rule.summary()));
+    for rule in ALL {
+        let Rule { id, severity, .. } = rule;
+        text.push_str(&format!("| [{id}]({id}.md) | {severity} | {} |\n", rule.summary()));
     }
     text.push_str(
         "\n## What healthy machines reach\n\nShare of the theoretical rate (payload of the narrowest link of the \

@@ -5,9 +5,12 @@ mod baseline;
 mod causes;
 mod cluster;
 pub mod compare;
+pub mod config;
 mod coverage;
+mod evidence;
 pub mod expectations;
 pub mod expected;
+mod judge;
 mod links;
 pub mod manual;
 mod rule;
@@ -18,64 +21,14 @@ mod verdict;
 mod words;
 
 pub use coverage::cells;
-pub use rule::{Evidence, Rule};
-pub use settings::{Level, Parameter, Settings};
+pub use evidence::Evidence;
+pub use judge::judge;
+pub use manual::explain;
+pub use rule::{Parameter, Rule};
+pub use rules::ALL as RULES;
+pub use settings::{Level, Settings};
 pub use verdict::{Contract, Ending, Terms, exit_code, is_gap, verdict};
 
-use std::cmp::Reverse;
-
-use serde_json::{Value, json};
-
-use crate::model::finding::Finding;
-use crate::model::units::four_places;
-
-/// Every rule, in the order in which they came to be.
-pub fn registry() -> &'static [&'static dyn Rule] {
-    rules::ALL
-}
-
-/// What all rules find: effects laid to their causes, each with its place, with the severities that
-/// the user set; the worst first, then by subject.
-pub fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let found = registry().iter().flat_map(|rule| rule.judge(evidence)).collect();
-    let mut findings = causes::fold(found, evidence);
-    findings.retain_mut(|finding| match evidence.settings.level(&finding.code) {
-        Some(Level::Off) => false,
-        Some(Level::At(severity)) => {
-            finding.severity = severity;
-            true
-        }
-        None => true,
-    });
-    for finding in &mut findings {
-        finding.evidence.values_mut().for_each(settle);
-        finding.location = words::location(evidence.snapshot, &finding.subject);
-    }
-    findings.sort_by(|one, other| {
-        let key = |finding: &Finding| (Reverse(finding.severity), finding.subject.clone(), finding.code.clone());
-        key(one).cmp(&key(other))
-    });
-    findings
-}
-
-/// Keeps of every figure what a report keeps of it, so that a saved report holds the same evidence.
-fn settle(value: &mut Value) {
-    match value {
-        Value::Array(values) => values.iter_mut().for_each(settle),
-        Value::Object(fields) => fields.values_mut().for_each(settle),
-        Value::Number(number) if number.is_f64() => *value = json!(number.as_f64().map(four_places)),
-        _ => {}
-    }
-}
-
-/// The manual page of a rule; `None` where no rule has this code.
-pub fn explain(code: &str) -> Option<String> {
-    let rule = registry().iter().find(|rule| rule.code() == code)?;
-    Some(format!("{} ({})\n\n{}", rule.code(), rule.severity(), manual::page(*rule)))
-}
-
-#[cfg(test)]
-mod causes_tests;
 #[cfg(test)]
 mod peer_tests;
 #[cfg(test)]

@@ -1,31 +1,15 @@
 //! What a user may set: how severe the findings of a rule are, the figures that rules judge by, and
-//! the shares that healthy machines reach. Read from the TOML file of `--config`.
+//! the shares that healthy machines reach.
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
-
-use super::expectations::Expectations;
-use super::expected::{self, Share};
-use super::registry;
-use crate::model::finding::Severity;
-use crate::model::report::Report;
-
-/// A figure that a rule judges by.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Parameter {
-    /// Its name, with the unit at its end.
-    pub name: &'static str,
-    /// Its value where nobody set another.
-    pub default: f64,
-    /// What it means, and where the default comes from.
-    pub about: &'static str,
-}
+use super::expected::Share;
+use crate::model::finding::{RuleId, Severity};
 
 /// What a user says of a rule's severity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
-    /// Its findings are left out.
+    /// The rule is not applied.
     Off,
     /// Its findings have this severity.
     At(Severity),
@@ -34,149 +18,22 @@ pub enum Level {
 /// Everything that was set.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Settings {
-    levels: BTreeMap<String, Level>,
-    parameters: BTreeMap<(String, String), f64>,
-    shares: BTreeMap<String, Share>,
-    /// What the buyer expects.
-    pub expectations: Option<Expectations>,
-    /// An earlier report of the same machine.
-    pub baseline: Option<Box<Report>>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct File {
-    severity: BTreeMap<String, Word>,
-    parameters: BTreeMap<String, BTreeMap<String, f64>>,
-    expected: BTreeMap<String, ShareInFile>,
-}
-
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Word {
-    Off,
-    Info,
-    Warning,
-    Error,
-}
-
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ShareInFile {
-    percent: Option<f64>,
-    margin_percent: Option<f64>,
+    /// Severities by code.
+    pub(super) levels: BTreeMap<String, Level>,
+    /// Parameters by code and name.
+    pub(super) parameters: BTreeMap<(String, String), f64>,
+    /// Shares by the key of their class.
+    pub shares: BTreeMap<String, Share>,
 }
 
 impl Settings {
-    /// Reads a configuration.
-    ///
-    /// # Errors
-    ///
-    /// What is wrong, with the line or the key.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let file: File = toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
-        let mut settings = Self::default();
-        for (code, word) in file.severity {
-            known_code(&code, "severity")?;
-            let level = match word {
-                Word::Off => Level::Off,
-                Word::Info => Level::At(Severity::Info),
-                Word::Warning => Level::At(Severity::Warning),
-                Word::Error => Level::At(Severity::Error),
-            };
-            settings.levels.insert(code, level);
-        }
-        for (code, values) in file.parameters {
-            let known = known_code(&code, "parameters")?;
-            for (name, value) in values {
-                if known.iter().all(|parameter| parameter.name != name) {
-                    let names: Vec<_> = known.iter().map(|parameter| parameter.name).collect();
-                    return Err(format!(
-                        "parameters.{code}.{name}: there is no such parameter; {code} has {}",
-                        if names.is_empty() { "none".into() } else { names.join(", ") }
-                    ));
-                }
-                if !value.is_finite() || value < 0.0 {
-                    return Err(format!("parameters.{code}.{name}: {value} is not a number from 0 up"));
-                }
-                settings.parameters.insert((code.clone(), name), value);
-            }
-        }
-        for (key, share) in file.expected {
-            let known = expected::TABLE.iter().find(|known| known.key == key).ok_or_else(|| {
-                let keys: Vec<_> = expected::TABLE.iter().map(|known| known.key).collect();
-                format!("expected.{key}: there is no such class; the classes are {}", keys.join(", "))
-            })?;
-            let set = Share {
-                percent: share.percent.unwrap_or(known.share.percent),
-                margin_percent: share.margin_percent.unwrap_or(known.share.margin_percent),
-            };
-            let sound = |figure: f64| (0.0..=100.0).contains(&figure);
-            if !sound(set.percent) || !sound(set.margin_percent) {
-                return Err(format!("expected.{key}: give per cent from 0 to 100"));
-            }
-            settings.shares.insert(key, set);
-        }
-        Ok(settings)
-    }
-
     /// What was said of this rule's severity.
-    pub fn level(&self, code: &str) -> Option<Level> {
-        self.levels.get(code).copied()
+    pub fn level(&self, rule: &RuleId) -> Option<Level> {
+        self.levels.get(&**rule).copied()
     }
 
     /// The value of a parameter that was set.
-    pub fn parameter(&self, code: &str, name: &str) -> Option<f64> {
-        self.parameters.get(&(code.to_owned(), name.to_owned())).copied()
-    }
-
-    /// The share of a class, where it was set.
-    pub fn share(&self, key: &str) -> Option<Share> {
-        self.shares.get(key).copied()
-    }
-}
-
-/// The parameters of the rule with this code.
-fn known_code(code: &str, table: &str) -> Result<&'static [Parameter], String> {
-    let rule = registry().iter().find(|rule| rule.code() == code);
-    rule.map(|rule| rule.parameters())
-        .ok_or_else(|| format!("{table}.{code}: there is no such rule; 'peerscope explain' lists them"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_set_is_found_again() {
-        let text = "[severity]\npcie-narrow = \"warning\"\nnot-tested = \"off\"\n\
-                    [parameters.peer-copy-uneven]\nfloor_copy_percent = 60\n\
-                    [expected.nvlink-4]\npercent = 88\n";
-        let settings = Settings::parse(text).unwrap();
-        assert_eq!(settings.level("pcie-narrow"), Some(Level::At(Severity::Warning)));
-        assert_eq!(settings.level("not-tested"), Some(Level::Off));
-        assert_eq!(settings.level("peer-copy-hung"), None);
-        assert_eq!(settings.parameter("peer-copy-uneven", "floor_copy_percent"), Some(60.0));
-        assert_eq!(settings.share("nvlink-4").unwrap().percent, 88.0);
-        assert_eq!(Settings::parse("").unwrap(), Settings::default());
-    }
-
-    #[test]
-    fn what_is_unknown_is_refused_by_name() {
-        for (text, named) in [
-            ("[severity]\npcie-narow = \"off\"\n", "severity.pcie-narow"),
-            ("[severity]\npcie-narrow = \"fatal\"\n", "fatal"),
-            ("[parameters.pcie-narow]\n", "parameters.pcie-narow"),
-            ("[parameters.peer-copy-uneven]\nfloor = 3\n", "parameters.peer-copy-uneven.floor"),
-            ("[parameters.peer-copy-uneven]\nfloor_copy_percent = -3\n", "floor_copy_percent"),
-            ("[parameters.peer-copy-uneven]\nfloor_copy_percent = nan\n", "floor_copy_percent"),
-            ("[expected.nvlink-9]\n", "expected.nvlink-9"),
-            ("[expected.nvlink-4]\npercent = 180\n", "expected.nvlink-4"),
-            ("[expected.nvlink-4]\nshare = 1\n", "share"),
-            ("[expcted]\n", "expcted"),
-        ] {
-            let error = Settings::parse(text).unwrap_err();
-            assert!(error.contains(named), "{text}: {error}");
-        }
+    pub fn parameter(&self, rule: &RuleId, name: &str) -> Option<f64> {
+        self.parameters.get(&(rule.to_string(), name.to_owned())).copied()
     }
 }

@@ -3,32 +3,16 @@
 
 use std::collections::BTreeSet;
 
-use super::rule::Evidence;
+use super::evidence::Evidence;
 use super::{links, words};
-use crate::model::finding::Suspect;
+use crate::model::finding::{Setting, Suspect};
 use crate::model::placement::Pair;
 use crate::model::snapshot::Gpu;
-use crate::model::topology::LinkClass;
-
-/// How the suspect IOMMU begins.
-pub const IOMMU: &str = "the IOMMU translates device addresses";
-/// How the suspect ACS begins.
-pub const ACS: &str = "ACS redirects peer requests";
+use crate::model::units::PciAddress;
 
 /// A suspect.
 pub fn suspect(cause: impl Into<String>, test: impl Into<String>) -> Suspect {
-    Suspect { cause: cause.into(), test: test.into() }
-}
-
-/// Whether copies of this pair go over PCIe: its class is known and no NVLink.
-pub fn over_pcie(evidence: &Evidence<'_>, pair: Pair) -> bool {
-    let class = evidence.topology.route(pair).map(|route| route.class);
-    class.is_some_and(|class| !matches!(class, LinkClass::NvLink(_) | LinkClass::Unknown))
-}
-
-/// Whether copies of this pair go over NVLink.
-pub fn over_nvlink(evidence: &Evidence<'_>, pair: Pair) -> bool {
-    matches!(evidence.topology.route(pair).map(|route| route.class), Some(LinkClass::NvLink(_)))
+    Suspect { cause: cause.into(), test: test.into(), setting: None }
 }
 
 /// The GPUs of these pairs.
@@ -45,11 +29,11 @@ pub fn busy(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<u32> {
 }
 
 /// The bridges above these GPUs that send peer requests up to the root.
-pub fn redirecting_ports(evidence: &Evidence<'_>, gpus: &BTreeSet<u32>) -> Vec<String> {
+pub fn redirecting_ports(evidence: &Evidence<'_>, gpus: &BTreeSet<u32>) -> Vec<PciAddress> {
     let mut ports = BTreeSet::new();
     for gpu in gpus {
         let above = links::functions_above(evidence, *gpu).into_iter();
-        ports.extend(above.filter(|port| port.acs_redirect.get() == Some(true)).map(|port| port.address.to_string()));
+        ports.extend(above.filter(|port| port.acs_redirect.get() == Some(true)).map(|port| port.address));
     }
     ports.into_iter().collect()
 }
@@ -59,17 +43,16 @@ pub fn redirecting_ports(evidence: &Evidence<'_>, gpus: &BTreeSet<u32>) -> Vec<S
 pub fn of_pcie_settings(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Suspect> {
     let mut suspects = Vec::new();
     if evidence.snapshot.host.iommu_translating.get() == Some(true) {
-        suspects.push(suspect(
-            IOMMU,
-            "boot once with iommu=pt on the kernel's command line (or the IOMMU off in BIOS) and check again",
-        ));
+        let cause = "the IOMMU translates device addresses";
+        let test = "boot once with iommu=pt on the kernel's command line (or the IOMMU off in BIOS) and check again";
+        suspects.push(Suspect { setting: Some(Setting::Iommu), ..suspect(cause, test) });
     }
     let ports = redirecting_ports(evidence, &gpus_of(pairs));
     if !ports.is_empty() {
-        suspects.push(suspect(
-            format!("{ACS} at {}", ports.join(", ")),
-            "switch ACS off in BIOS, or clear ACSCtl of these bridges with setpci until the next boot, and check again",
-        ));
+        let cause = format!("ACS redirects peer requests at {}", words::addresses(&ports));
+        let test =
+            "switch ACS off in BIOS, or clear ACSCtl of these bridges with setpci until the next boot, and check again";
+        suspects.push(Suspect { setting: Some(Setting::Acs), ..suspect(cause, test) });
     }
     if suspects.is_empty() && evidence.virtual_machine() {
         suspects.push(suspect(
@@ -91,8 +74,9 @@ pub fn of_slow_copies(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Suspect> {
         ));
     }
     let gpus = gpus_of(pairs);
-    for link in evidence.measurements.map_or(&[][..], |measurements| &measurements.links) {
-        let reasons: Vec<_> = link.throttle_reasons.iter().filter(|reason| is_throttling(reason)).cloned().collect();
+    for link in evidence.links() {
+        let reasons = link.throttle_reasons.iter().filter(|reason| THROTTLING.contains(&reason.as_str()));
+        let reasons: Vec<_> = reasons.cloned().collect();
         if gpus.contains(&link.index) && !reasons.is_empty() {
             suspects.push(suspect(
                 format!("the clocks of GPU {} are held back ({})", link.index, reasons.join(", ")),
@@ -100,13 +84,13 @@ pub fn of_slow_copies(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Suspect> {
             ));
         }
     }
-    if pairs.iter().any(|pair| over_pcie(evidence, *pair)) {
+    if pairs.iter().any(|pair| evidence.over_pcie(*pair)) {
         suspects.extend(of_pcie_settings(evidence, pairs));
         suspects.push(suspect(
             "slot, riser or cable",
             "swap the GPU with another: a fault that stays with the slot is the slot's or the riser's",
         ));
-    } else if pairs.iter().any(|pair| over_nvlink(evidence, *pair)) {
+    } else if pairs.iter().any(|pair| evidence.over_nvlink(*pair)) {
         suspects.push(suspect(
             "an NVLink that repeats what it sends",
             "compare nvidia-smi nvlink -e before and after a check of these GPUs (--gpus)",
@@ -115,9 +99,6 @@ pub fn of_slow_copies(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Suspect> {
     suspects
 }
 
-/// Whether a reason of NVML's holds clocks back under load; an idle GPU, and clocks that someone set,
-/// are none.
-pub fn is_throttling(reason: &str) -> bool {
-    let reason = reason.to_ascii_lowercase().replace(['_', '-'], " ");
-    ["slowdown", "thermal", "power", "brake"].iter().any(|word| reason.contains(word))
-}
+/// The reasons, in the report's names of them, that hold clocks back under load; an idle GPU, and clocks
+/// that someone set, are none.
+const THROTTLING: [&str; 5] = ["hw-slowdown", "hw-thermal", "sw-thermal", "hw-power-brake", "sw-power-cap"];

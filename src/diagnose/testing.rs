@@ -1,11 +1,14 @@
 //! Figures for tests, and the judgement on them.
 
+use serde_json::Value;
+
 use super::{Evidence, Settings, judge, verdict};
 use crate::model::finding::{Finding, Severity};
 use crate::model::flow::Setup;
 use crate::model::measurement::{CudaPeerAccess, Measurements, PeerBandwidth, Status, Verified};
 use crate::model::placement::{Pair, Path};
 use crate::model::snapshot::Snapshot;
+use crate::model::topology::Topology;
 use crate::model::units::{Bytes, GIB, GbPerSecond};
 use crate::topology::{build, with_cuda};
 
@@ -36,7 +39,7 @@ pub fn measured(machine: &Snapshot, share: f64) -> Measurements {
     for route in build(machine).pairs {
         let rate = route.theoretical_gbps.map_or(10.0, |rate| rate.0 * share);
         measurements.peer.push(cell(route.pair, Path::Direct, rate));
-        let access = CudaPeerAccess { pair: route.pair, possible: Some(true), failure: None };
+        let access = CudaPeerAccess { pair: route.pair, possible: Some(true), failure: None, failure_code: None };
         measurements.driver.peer_access.push(access);
     }
     measurements
@@ -44,7 +47,7 @@ pub fn measured(machine: &Snapshot, share: f64) -> Measurements {
 
 /// Whether this figure is of a pair with this GPU.
 pub fn touches(cell: &PeerBandwidth, gpu: u32) -> bool {
-    cell.pair.source == gpu || cell.pair.destination == gpu
+    cell.pair.touches(gpu)
 }
 
 /// Whether this figure is of this pair.
@@ -59,13 +62,44 @@ pub fn findings(machine: &Snapshot, measurements: Option<&Measurements>) -> Vec<
         Some(measurements) => with_cuda(topology, &measurements.driver),
         None => topology,
     };
-    let evidence = Evidence { snapshot: machine, topology: &topology, measurements, settings: &Settings::default() };
-    let findings = judge(&evidence);
+    let findings = with_settings(machine, &topology, measurements, &Settings::default());
     assert!(findings.is_sorted_by(|one, other| one.severity >= other.severity), "{findings:?}");
     for finding in &findings {
         assert!(!finding.message.is_empty() && !finding.next_step.is_empty() && !finding.evidence.is_empty());
     }
     findings
+}
+
+/// What all rules find, with what the user set.
+pub fn with_settings(
+    snapshot: &Snapshot,
+    topology: &Topology,
+    measurements: Option<&Measurements>,
+    settings: &Settings,
+) -> Vec<Finding> {
+    judge(&Evidence { snapshot, topology, measurements, settings, expectations: None, baseline: None })
+}
+
+/// A fact of a finding as the report has it.
+pub fn fact(finding: &Finding, key: &str) -> Value {
+    serde_json::to_value(&finding.evidence).unwrap()[key].clone()
+}
+
+/// The codes of the findings.
+pub fn codes(findings: &[Finding]) -> Vec<&str> {
+    findings.iter().map(|finding| &*finding.code).collect()
+}
+
+/// The codes and subjects of the findings.
+pub fn subjects(findings: &[Finding]) -> Vec<(&str, String)> {
+    findings.iter().map(|finding| (&*finding.code, finding.subject.to_string())).collect()
+}
+
+/// Gives figures this rate.
+pub fn set(measurements: &mut Measurements, gbps: f64, which: impl Fn(&PeerBandwidth) -> bool) {
+    for cell in measurements.peer.iter_mut().filter(|cell| which(cell)) {
+        cell.achieved_gbps = Some(GbPerSecond(gbps));
+    }
 }
 
 /// The findings but those of this rule, which tells the same machine's setting by itself.
@@ -77,7 +111,7 @@ pub fn without(code: &str, mut findings: Vec<Finding>) -> Vec<Finding> {
 /// The only finding, which has this code and severity.
 pub fn only(findings: &[Finding], code: &str, severity: Severity) -> Finding {
     let [finding] = findings else { panic!("not one finding: {findings:#?}") };
-    assert_eq!((finding.code.as_str(), finding.severity), (code, severity), "{finding:#?}");
+    assert_eq!((&*finding.code, finding.severity), (code, severity), "{finding:#?}");
     finding.clone()
 }
 

@@ -3,8 +3,8 @@
 use clap::ValueEnum;
 
 use super::coverage::coverage;
-use super::rules::{BASELINE_NOT_COMPARED, DEVICES_HIDDEN, EXPECTATION_UNCHECKED, NOT_TESTED, NOTHING_MEASURED};
-use crate::model::finding::{Finding, Severity};
+use super::rules;
+use crate::model::finding::{Finding, RuleId, Severity};
 use crate::model::measurement::Measurements;
 use crate::model::report::{Conclusion, Report, Verdict};
 
@@ -110,10 +110,9 @@ impl From<Severity> for Terms {
     }
 }
 
-/// Whether findings of this code say that something was not tested. That has an exit code of its own
-/// and is no fault of the machine, whatever severity it is shown with.
-pub fn is_gap(code: &str) -> bool {
-    [NOT_TESTED, NOTHING_MEASURED, DEVICES_HIDDEN, EXPECTATION_UNCHECKED, BASELINE_NOT_COMPARED].contains(&code)
+/// Whether findings of this rule say that something was not tested, see [`Rule::gap`](super::Rule).
+pub fn is_gap(rule: &RuleId) -> bool {
+    rules::find(rule).is_some_and(|rule| rule.gap)
 }
 
 /// Concludes from what the rules found and how much was tested.
@@ -157,17 +156,8 @@ mod tests {
 
     const SEVERITIES: [Severity; 3] = [Severity::Info, Severity::Warning, Severity::Error];
 
-    fn finding(code: &str, severity: Severity) -> Finding {
-        Finding {
-            code: code.into(),
-            severity,
-            subject: Subject::Machine,
-            message: "something".into(),
-            evidence: Default::default(),
-            next_step: "do".into(),
-            location: String::new(),
-            suspects: Vec::new(),
-        }
+    fn finding(code: &'static str, severity: Severity) -> Finding {
+        Finding::new(RuleId::new(code), severity, Subject::Machine, "something", "do")
     }
 
     #[test]
@@ -242,7 +232,7 @@ mod tests {
                     _ => Some(&measurements),
                 };
                 for worst in [None, Some(Severity::Info), Some(Severity::Warning), Some(Severity::Error)] {
-                    for gap in [None, Some(NOT_TESTED), Some(NOTHING_MEASURED)] {
+                    for gap in [None, Some("not-tested"), Some("nothing-measured")] {
                         for fail_on in SEVERITIES {
                             // A gap is no fault, however severe it is made.
                             for gap_severity in SEVERITIES {

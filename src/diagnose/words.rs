@@ -1,5 +1,8 @@
 //! Names and lists for people who have to find the thing in the machine.
 
+use std::collections::BTreeMap;
+
+use crate::model::fact::{Fact, Facts};
 use crate::model::finding::Subject;
 use crate::model::placement::Pair;
 use crate::model::snapshot::Snapshot;
@@ -76,6 +79,17 @@ pub fn pairs(pairs: &[Pair]) -> String {
         0 => names.join(", "),
         more => format!("{} and {more} more", names.join(", ")),
     }
+}
+
+/// The addresses, joined by commas.
+pub fn addresses(addresses: &[PciAddress]) -> String {
+    addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// GPUs by what they have in common, as a fact.
+pub fn table(gpus: &BTreeMap<&str, Vec<u32>>) -> Facts {
+    let numbers = |gpus: &Vec<u32>| Fact::Numbers(gpus.iter().copied().map(u64::from).collect());
+    gpus.iter().map(|(name, gpus)| (name, numbers(gpus))).collect()
 }
 
 /// `1 pair`, `2 pairs`.

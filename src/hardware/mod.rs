@@ -86,12 +86,21 @@ pub struct HardwareError {
     pub kind: ErrorKind,
     /// A sentence without a full stop, that names the call and the way out where there is one.
     pub message: String,
+    /// The return code of the driver or of NVML, where there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<u32>,
 }
 
 impl HardwareError {
     /// An error of this kind.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into() }
+        Self { kind, message: message.into(), code: None }
+    }
+
+    /// The same, for this return code.
+    #[must_use]
+    pub fn with_code(self, code: u32) -> Self {
+        Self { code: Some(code), ..self }
     }
 }
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::verify::Seeds;
 use super::{Outcome, Span};
 use crate::hardware::{Buffer, Device, DeviceInfo, Driver, ErrorKind, Event, HardwareError, Stream};
-use crate::model::measurement::{CudaDevice, CudaPeerAccess, DriverFacts};
+use crate::model::measurement::{CudaDevice, CudaPeerAccess, DriverFacts, Hidden};
 use crate::model::placement::{Pair, Path, Placement, Side, StreamKind};
 use crate::model::units::{Bytes, MIB, PciAddress};
 use crate::plan::{Action, Round, stream_of};
@@ -110,7 +110,7 @@ impl<'a> Bench<'a> {
         for (wanted, info) in selections.iter().zip(found) {
             opening(wanted.index);
             let seat = match info {
-                None => Err(HardwareError::new(ErrorKind::Other, hidden())),
+                None => Err(HardwareError::new(ErrorKind::Other, hidden().1)),
                 Some(info) => opened
                     .remove(&info.device)
                     .unwrap_or_else(|| Err(HardwareError::new(ErrorKind::Other, "named twice")))
@@ -120,6 +120,8 @@ impl<'a> Bench<'a> {
                 index: wanted.index,
                 ordinal: info.map(|info| info.device.0),
                 failure: seat.as_ref().err().map(ToString::to_string),
+                failure_code: seat.as_ref().err().and_then(|error| error.code),
+                hidden: info.is_none().then(|| hidden().0),
                 budget_bytes: seat.as_ref().ok().map(|seat| Bytes(2 * seat.send.bytes)),
             });
             if let Ok(seat) = seat {
@@ -192,17 +194,13 @@ impl<'a> Bench<'a> {
                 opening(pair.source);
             }
             let answer = self.driver.can_access_peer(source.device, destination.device);
-            let mut access = CudaPeerAccess {
-                pair,
-                possible: answer.as_ref().ok().copied(),
-                failure: answer.err().map(|error| error.to_string()),
+            let possible = answer.as_ref().ok().copied();
+            let error = match answer {
+                Ok(true) => self.enable(source.device, destination.device).err(),
+                answer => answer.err(),
             };
-            if access.possible == Some(true)
-                && let Err(error) = self.enable(source.device, destination.device)
-            {
-                access.failure = Some(error.to_string());
-            }
-            Some(access)
+            let failure_code = error.as_ref().and_then(|error| error.code);
+            Some(CudaPeerAccess { pair, possible, failure: error.map(|error| error.to_string()), failure_code })
         };
         Pair::ordered(&indices).into_iter().filter_map(ask).collect()
     }
@@ -354,15 +352,20 @@ fn find<'d>(devices: &'d [DeviceInfo], wanted: &Selection) -> Option<&'d DeviceI
 }
 
 /// Why CUDA does not show a GPU that NVML shows.
-fn hidden() -> String {
+fn hidden() -> (Hidden, String) {
     match std::env::var("CUDA_VISIBLE_DEVICES") {
-        Ok(mask) => format!(
-            "CUDA does not show this GPU, CUDA_VISIBLE_DEVICES is '{mask}': unset it, or choose the visible GPUs with --gpus"
+        Ok(mask) => (
+            Hidden::Masked,
+            format!(
+                "CUDA does not show this GPU, CUDA_VISIBLE_DEVICES is '{mask}': unset it, or choose the visible GPUs \
+                 with --gpus"
+            ),
         ),
-        Err(_) => {
-            "CUDA does not show this GPU although NVML does: see dmesg for NVRM and Xid messages, and whether MIG \
-                   is on or the container was given this GPU"
-                .to_owned()
-        }
+        Err(_) => (
+            Hidden::Unexplained,
+            "CUDA does not show this GPU although NVML does: see dmesg for NVRM and Xid messages, and whether MIG is \
+             on or the container was given this GPU"
+                .to_owned(),
+        ),
     }
 }

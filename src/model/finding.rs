@@ -1,12 +1,14 @@
 //! What the rules found: a subject, evidence in numbers, and a step that a technician can take.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
 use std::fmt;
+use std::ops::Deref;
 
 use serde::{Deserialize, Serialize};
 
+use super::fact::{Fact, Facts, IntoFact};
 use super::placement::Pair;
-use super::units::PciAddress;
+use super::units::{GbPerSecond, PciAddress};
 
 /// How bad a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -59,6 +61,16 @@ pub enum Subject {
     },
 }
 
+impl Subject {
+    /// The GPU where it is one, or else the machine.
+    pub const fn of_gpus(gpus: &[u32]) -> Self {
+        match gpus {
+            [index] => Self::Gpu { index: *index },
+            _ => Self::Machine,
+        }
+    }
+}
+
 impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -71,12 +83,85 @@ impl fmt::Display for Subject {
     }
 }
 
+/// The identifier of a rule, such as `pcie-narrow`. Codes are never used again for another rule.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(transparent)]
+pub struct RuleId(Cow<'static, str>);
+
+impl RuleId {
+    /// The identifier of one of this program's rules.
+    pub const fn new(code: &'static str) -> Self {
+        Self(Cow::Borrowed(code))
+    }
+}
+
+impl From<String> for RuleId {
+    /// A code in a report, which may be of a rule that this version does not have.
+    fn from(code: String) -> Self {
+        Self(Cow::Owned(code))
+    }
+}
+
+#[cfg(test)]
+impl PartialEq<&str> for RuleId {
+    fn eq(&self, code: &&str) -> bool {
+        **self == **code
+    }
+}
+
+impl Deref for RuleId {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for RuleId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self)
+    }
+}
+
+/// What a finding is about beyond its subject. Root causes are found by it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct Scope {
+    /// Ordered pairs whose copies it is about.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pairs: Vec<Pair>,
+    /// GPUs whose copies it is about.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub gpus: Vec<u32>,
+    /// The rate that it leaves to these copies, where it limits them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate_gbps: Option<GbPerSecond>,
+}
+
+impl Scope {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl From<&Subject> for Scope {
+    fn from(subject: &Subject) -> Self {
+        match subject {
+            Subject::Machine | Subject::PcieLink { .. } => Self::default(),
+            Subject::Gpu { index } | Subject::Link { index, .. } => Self { gpus: vec![*index], ..Self::default() },
+            Subject::Pair(pair) => Self { pairs: vec![*pair], ..Self::default() },
+        }
+    }
+}
+
 /// One thing that stands out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Finding {
     /// Code of the rule, such as `pcie-narrow`. Codes are never reused.
-    pub code: String,
+    pub code: RuleId,
     /// How bad it is.
     pub severity: Severity,
     /// What it is about.
@@ -84,7 +169,7 @@ pub struct Finding {
     /// What is the matter, in a sentence.
     pub message: String,
     /// The numbers behind it, with the unit in the key.
-    pub evidence: BTreeMap<String, serde_json::Value>,
+    pub evidence: Facts,
     /// What to do.
     pub next_step: String,
     /// Where it is: GPU, PCI path, slot. Empty where the whole machine is meant.
@@ -93,6 +178,80 @@ pub struct Finding {
     /// What could be the cause, where the evidence fits several things, the likeliest first.
     #[serde(default)]
     pub suspects: Vec<Suspect>,
+    /// The pairs and GPUs that it is about.
+    #[serde(default, skip_serializing_if = "Scope::is_empty")]
+    pub scope: Scope,
+}
+
+impl Finding {
+    /// A finding about its subject, without facts.
+    pub fn new(
+        code: RuleId,
+        severity: Severity,
+        subject: Subject,
+        message: impl Into<String>,
+        next_step: impl Into<String>,
+    ) -> Self {
+        Self {
+            code,
+            severity,
+            scope: Scope::from(&subject),
+            subject,
+            message: message.into(),
+            evidence: Facts::default(),
+            next_step: next_step.into(),
+            location: String::new(),
+            suspects: Vec::new(),
+        }
+    }
+
+    /// Adds a fact, unless it is `None`.
+    #[must_use]
+    pub fn fact(mut self, name: &str, fact: impl IntoFact) -> Self {
+        self.evidence.add(name, fact);
+        self
+    }
+
+    /// Says that it is about these pairs; they are a fact too, unless there are none.
+    #[must_use]
+    pub fn pairs(mut self, pairs: &[Pair]) -> Self {
+        self.scope.pairs = pairs.to_vec();
+        self.fact("pairs", (!pairs.is_empty()).then(|| pairs.to_vec()))
+    }
+
+    /// Says that it is about these pairs.
+    #[must_use]
+    pub fn about_pairs(mut self, pairs: Vec<Pair>) -> Self {
+        self.scope.pairs = pairs;
+        self
+    }
+
+    /// Says that it is about these GPUs; they are a fact too.
+    #[must_use]
+    pub fn gpus(self, gpus: &[u32]) -> Self {
+        self.fact("gpus", Fact::Gpus(gpus.to_vec())).about_gpus(gpus)
+    }
+
+    /// Says that it is about these GPUs.
+    #[must_use]
+    pub fn about_gpus(mut self, gpus: &[u32]) -> Self {
+        self.scope.gpus = gpus.to_vec();
+        self
+    }
+
+    /// Gives it this severity.
+    #[must_use]
+    pub fn at(mut self, severity: Severity) -> Self {
+        self.severity = severity;
+        self
+    }
+
+    /// Gives it these suspects.
+    #[must_use]
+    pub fn suspecting(mut self, suspects: Vec<Suspect>) -> Self {
+        self.suspects = suspects;
+        self
+    }
 }
 
 /// A possible cause, and how to tell it from the others.
@@ -103,4 +262,18 @@ pub struct Suspect {
     pub cause: String,
     /// The test that would show it.
     pub test: String,
+    /// The setting of the machine, where it is one that the facts show.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub setting: Option<Setting>,
+}
+
+/// A setting of the machine that can spoil copies over PCIe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Setting {
+    /// The IOMMU translates device addresses.
+    Iommu,
+    /// ACS redirects peer requests.
+    Acs,
 }

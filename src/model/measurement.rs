@@ -52,6 +52,9 @@ pub struct Measurements {
 pub struct DriverFacts {
     /// Why CUDA could not be used at all; null when it could.
     pub failure: Option<String>,
+    /// The driver's return code, where it gave one for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure_code: Option<u32>,
     /// How long cuInit and the contexts took, seconds. Null where they did not come to be.
     #[serde(default)]
     pub start_seconds: Option<f64>,
@@ -73,8 +76,19 @@ impl DriverFacts {
     }
 }
 
+/// How CUDA comes not to show a GPU that NVML shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Hidden {
+    /// CUDA_VISIBLE_DEVICES is set and leaves it out.
+    Masked,
+    /// No mask is set.
+    Unexplained,
+}
+
 /// One GPU as CUDA sees it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CudaDevice {
     /// NVML's index.
@@ -83,6 +97,12 @@ pub struct CudaDevice {
     pub ordinal: Option<u32>,
     /// Why the GPU cannot be tested; null when it can.
     pub failure: Option<String>,
+    /// The driver's return code, where it gave one for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure_code: Option<u32>,
+    /// That CUDA does not show the GPU, where that is why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hidden: Option<Hidden>,
     /// Memory that the probes may take on it, all buffers together.
     pub budget_bytes: Option<Bytes>,
 }
@@ -98,6 +118,9 @@ pub struct CudaPeerAccess {
     pub possible: Option<bool>,
     /// Why access could not be enabled although it was said to be possible, or the error.
     pub failure: Option<String>,
+    /// The driver's return code, where it gave one for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure_code: Option<u32>,
 }
 
 /// How a measurement ended.

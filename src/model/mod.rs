@@ -2,6 +2,8 @@
 //! machine, and every number carries its unit in its name or its type.
 
 pub mod cells;
+pub mod codes;
+pub mod fact;
 pub mod finding;
 pub mod flow;
 pub mod measurement;

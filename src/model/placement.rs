@@ -181,6 +181,16 @@ pub struct Pair {
 }
 
 impl Pair {
+    /// Whether this GPU is one of the two.
+    pub const fn touches(self, gpu: u32) -> bool {
+        self.source == gpu || self.destination == gpu
+    }
+
+    /// The two GPUs, the lower index first.
+    pub const fn unordered(self) -> (u32, u32) {
+        if self.source < self.destination { (self.source, self.destination) } else { (self.destination, self.source) }
+    }
+
     /// The same pair in the other direction.
     pub const fn reversed(self) -> Self {
         Self { source: self.destination, destination: self.source }

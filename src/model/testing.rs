@@ -37,6 +37,7 @@ pub fn empty() -> Snapshot {
         numa_nodes: Vec::new(),
         adapters: Vec::new(),
         problems: Vec::new(),
+        nvml_failure_code: None,
     }
 }
 

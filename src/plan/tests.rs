@@ -8,11 +8,15 @@ const GPUS: [u32; 3] = [0, 1, 2];
 
 /// Three GPUs at 450 GB/s, with 1020 MiB each; 0 and 2 do not reach each other.
 fn driver() -> DriverFacts {
-    let device =
-        |index| CudaDevice { index, ordinal: Some(index), failure: None, budget_bytes: Some(Bytes(1020 * MIB)) };
+    let device = |index| CudaDevice {
+        index,
+        ordinal: Some(index),
+        budget_bytes: Some(Bytes(1020 * MIB)),
+        ..CudaDevice::default()
+    };
     let access = |pair: Pair| {
         let possible = (pair.source, pair.destination) != (0, 2) && (pair.source, pair.destination) != (2, 0);
-        CudaPeerAccess { pair, possible: Some(possible), failure: None }
+        CudaPeerAccess { pair, possible: Some(possible), failure: None, failure_code: None }
     };
     DriverFacts {
         devices: GPUS.map(device).to_vec(),
@@ -193,12 +197,17 @@ fn a_deadline_grows_with_the_bytes_or_is_as_asked() {
 #[test]
 fn with_many_gpus_every_pair_is_measured_once_and_some_in_full() {
     let gpus: Vec<u32> = (0..20).collect();
-    let device =
-        |&index: &u32| CudaDevice { index, ordinal: Some(index), failure: None, budget_bytes: Some(Bytes(1020 * MIB)) };
+    let device = |&index: &u32| CudaDevice {
+        index,
+        ordinal: Some(index),
+        budget_bytes: Some(Bytes(1020 * MIB)),
+        ..CudaDevice::default()
+    };
     let pairs = Pair::ordered(&gpus);
     // GPU 3 and GPU 9 do not reach each other.
     let denied = |pair: &Pair| [(3, 9), (9, 3)].contains(&(pair.source, pair.destination));
-    let access = |pair: &Pair| CudaPeerAccess { pair: *pair, possible: Some(!denied(pair)), failure: None };
+    let access =
+        |pair: &Pair| CudaPeerAccess { pair: *pair, possible: Some(!denied(pair)), failure: None, failure_code: None };
     let driver = DriverFacts {
         devices: gpus.iter().map(device).collect(),
         peer_access: pairs.iter().map(access).collect(),

@@ -6,7 +6,7 @@ use super::evidence;
 use super::figures::count;
 use super::highlight::paint;
 use super::page::{Page, Paint};
-use crate::model::finding::{Finding, Severity, Subject};
+use crate::model::finding::{Finding, RuleId, Severity, Subject};
 use crate::model::measurement::{Measurements, Status};
 use crate::model::placement::Pair;
 use crate::model::report::Report;
@@ -44,13 +44,13 @@ pub(super) fn interrupted(page: &mut Page, report: &Report) {
 pub(super) fn write(page: &mut Page, report: &Report) {
     let mut findings: Vec<_> = report.findings.iter().collect();
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
-    let mut seen: BTreeMap<(Severity, &str), Vec<&Finding>> = BTreeMap::new();
+    let mut seen: BTreeMap<(Severity, &RuleId), Vec<&Finding>> = BTreeMap::new();
     for finding in &findings {
         seen.entry((finding.severity, &finding.code)).or_default().push(finding);
     }
-    let mut done: Vec<(Severity, &str)> = Vec::new();
+    let mut done: Vec<(Severity, &RuleId)> = Vec::new();
     for finding in findings {
-        let key = (finding.severity, finding.code.as_str());
+        let key = (finding.severity, &finding.code);
         if done.contains(&key) {
             continue;
         }
@@ -99,13 +99,19 @@ pub(super) fn subject(finding: &Finding, snapshot: &Snapshot) -> Option<String> 
         Subject::Gpu { index } | Subject::Link { index, .. } => vec![index],
         Subject::Pair(Pair { source, destination }) => vec![source, destination],
     };
-    if gpus.iter().all(|index| finding.message.contains(&format!("GPU {index}"))) {
+    if gpus.iter().all(|index| names(&finding.message, *index)) {
         return None;
     }
     Some(match place(&finding.subject, snapshot) {
         Some(place) => format!("{} ({place})", finding.subject),
         None => finding.subject.to_string(),
     })
+}
+
+/// Whether a sentence names this GPU: "GPU 10" is not GPU 1.
+fn names(sentence: &str, gpu: u32) -> bool {
+    let name = format!("GPU {gpu}");
+    sentence.split(&name).skip(1).any(|rest| !rest.starts_with(|next: char| next.is_ascii_digit()))
 }
 
 const fn label(severity: Severity) -> (&'static str, Paint) {
@@ -209,4 +215,23 @@ fn list(pairs: &[Pair]) -> String {
         shown.push(format!("{} more", pairs.len() - SHOWN));
     }
     format!("GPU {}", shown.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::names;
+
+    #[test]
+    fn a_sentence_about_gpu_10_does_not_name_gpu_1() {
+        for (sentence, gpu, named) in [
+            ("GPU 10 is slow", 1, false),
+            ("GPU 10 is slow", 10, true),
+            ("from GPU 10 to GPU 1", 1, true),
+            ("GPU 1: slow", 1, true),
+            ("GPU 11, GPU 1 and GPU 12", 1, true),
+            ("slow", 1, false),
+        ] {
+            assert_eq!(names(sentence, gpu), named, "{sentence}, {gpu}");
+        }
+    }
 }

@@ -323,9 +323,9 @@ mod tests {
             }
             for finding in &mut report.findings {
                 finding.message = evil.into();
-                finding.code = evil.into();
+                finding.code = evil.to_owned().into();
                 finding.next_step = evil.into();
-                finding.evidence.insert(evil.into(), serde_json::json!([evil]));
+                finding.evidence.add(evil, vec![evil.to_owned()]);
             }
             let page = render(&report);
             let rows = assert_inert(&page);

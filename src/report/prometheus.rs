@@ -85,7 +85,7 @@ fn verdict(metrics: &mut Metrics, report: &Report) {
         .map(|severity| (vec![("severity", severity.to_string().into())], count(brief::count_of(report, severity))));
     metrics.gauge("findings", "Findings by severity.", severities);
     // Every rule has its series, so that an alert needs no guess about a series that is not there.
-    let mut rules: BTreeMap<&str, usize> = diagnose::registry().iter().map(|rule| (rule.code(), 0)).collect();
+    let mut rules: BTreeMap<&str, usize> = diagnose::RULES.iter().map(|rule| (&*rule.id, 0)).collect();
     for finding in &report.findings {
         *rules.entry(&finding.code).or_default() += 1;
     }

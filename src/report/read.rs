@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
+use crate::model::codes;
 use crate::model::report::{Report, SCHEMA};
 use crate::recording;
 use crate::topology;
@@ -55,7 +56,9 @@ pub fn parse(text: &[u8]) -> Result<Report, String> {
         }
         Some(Err(_)) | None => return Err("is not a peerscope report: it has no \"schema\"".into()),
     }
-    let report: Report = serde_json::from_slice(text).map_err(|error| format!("is not a complete report: {error}"))?;
+    let mut report: Report =
+        serde_json::from_slice(text).map_err(|error| format!("is not a complete report: {error}"))?;
+    codes::recover(&mut report);
     bounded(report)
 }
 

@@ -310,11 +310,10 @@ fn cuda_s_word_stands_beside_nvml_s() {
     let driver = DriverFacts {
         devices: vec![CudaDevice {
             index: 2,
-            ordinal: None,
             failure: Some("hidden by CUDA_VISIBLE_DEVICES".into()),
-            budget_bytes: None,
+            ..CudaDevice::default()
         }],
-        peer_access: vec![CudaPeerAccess { pair, possible: Some(false), failure: None }],
+        peer_access: vec![CudaPeerAccess { pair, possible: Some(false), failure: None, failure_code: None }],
         ..DriverFacts::default()
     };
     let topology = with_cuda(build(&machine), &driver);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::handle::{Received, Worker};
 use super::protocol::{Reply, Request};
-use crate::hardware::Machine;
+use crate::hardware::{ErrorKind, HardwareError, Machine};
 use crate::measure::Selection;
 use crate::model::measurement::{CudaDevice, DriverFacts};
 use crate::model::units::Bytes;
@@ -48,12 +48,16 @@ pub struct Ready {
 /// Why a worker could not be made ready.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StartError {
-    /// A sentence for the user.
-    Failed(String),
-    /// The same, where trying once more would only take as long again.
+    /// What the driver said, or a sentence for the user.
+    Failed(HardwareError),
+    /// A sentence, where trying once more would only take as long again.
     Late(String),
     /// The user stopped it.
     Interrupted,
+}
+
+fn failed(why: String) -> StartError {
+    StartError::Failed(HardwareError::new(ErrorKind::Other, why))
 }
 
 /// Opens the GPUs with a worker and waits until it is ready, replacing it by `spawn` where a single
@@ -68,31 +72,30 @@ pub fn start(
     stop: &AtomicBool,
     spawn: &mut dyn FnMut() -> Result<Worker, String>,
 ) -> Result<Ready, StartError> {
-    let mut worker = first.map_err(StartError::Failed)?;
+    let mut worker = first.map_err(failed)?;
     let (mut left_out, mut one_by_one, mut problems) = (LeftOut::new(), false, Vec::new());
     loop {
         let (gpu, why) = match open(&mut worker, launch, one_by_one, stop) {
             Opened::Ready(mut facts, floor_seconds) => {
                 facts.devices.extend(left_out.iter().map(|(gpu, why)| CudaDevice {
                     index: *gpu,
-                    ordinal: None,
                     failure: Some(why.clone()),
-                    budget_bytes: None,
+                    ..CudaDevice::default()
                 }));
                 return Ok(Ready { worker, facts, floor_seconds, left_out, problems });
             }
-            Opened::Refused(why) => return Err(StartError::Failed(why)),
+            Opened::Refused(error) => return Err(StartError::Failed(error)),
             Opened::Interrupted => return Err(StartError::Interrupted),
             Opened::Late(gpu, why) => (Some(gpu.ok_or(StartError::Late(why.clone()))?), why),
             Opened::Gone(gpu, why) if gpu.is_some() || !one_by_one => (gpu, why),
-            Opened::Gone(_, why) => return Err(StartError::Failed(why)),
+            Opened::Gone(_, why) => return Err(failed(why)),
         };
         match gpu {
             Some(gpu) => {
                 launch.selections.retain(|selection| selection.index != gpu);
                 left_out.push((gpu, why.clone()));
                 if launch.selections.is_empty() || left_out.len() > MOST_LEFT_OUT {
-                    return Err(StartError::Failed(why));
+                    return Err(failed(why));
                 }
             }
             // It died on one of them perhaps, and did not tell which.
@@ -102,14 +105,14 @@ pub fn start(
             }
         }
         drop(worker);
-        worker = spawn().map_err(StartError::Failed)?;
+        worker = spawn().map_err(failed)?;
     }
 }
 
 /// What came of opening the GPUs once. Of what went wrong, with the GPU that the driver was at.
 enum Opened {
     Ready(DriverFacts, f64),
-    Refused(String),
+    Refused(HardwareError),
     Late(Option<u32>, String),
     Gone(Option<u32>, String),
     Interrupted,
@@ -125,9 +128,10 @@ fn open(worker: &mut Worker, launch: &Launch, one_by_one: bool, stop: &AtomicBoo
         match worker.receive(until, stop) {
             Received::Reply(Reply::Opening { gpu }) => at = Some(gpu),
             Received::Reply(Reply::Ready { facts, floor_seconds }) => return Opened::Ready(facts, floor_seconds),
-            Received::Reply(Reply::NoDriver { error }) => return Opened::Refused(error.message),
+            Received::Reply(Reply::NoDriver { error }) => return Opened::Refused(error),
             Received::Reply(Reply::Done { .. }) => {
-                return Opened::Refused("the worker answered before it was asked".into());
+                let why = "the worker answered before it was asked";
+                return Opened::Refused(HardwareError::new(ErrorKind::Other, why));
             }
             Received::Late => {
                 worker.end();

@@ -9,7 +9,7 @@ use super::handle::{Received, Worker};
 use super::hangs::Hangs;
 use super::protocol::{Reply, Request};
 use super::start::{Launch, LeftOut, StartError, start, stuck};
-use crate::hardware::ErrorKind;
+use crate::hardware::{ErrorKind, HardwareError};
 use crate::measure::Outcome;
 use crate::model::flow::{Endpoint, Flow, Place};
 use crate::model::measurement::Status;
@@ -113,7 +113,7 @@ impl<'r> Session<'r, '_> {
                         worker = Some(fresh);
                     }
                     Err(StartError::Interrupted) => return self.interrupt(),
-                    Err(StartError::Failed(why) | StartError::Late(why)) => {
+                    Err(StartError::Failed(HardwareError { message: why, .. }) | StartError::Late(why)) => {
                         self.problem(format!("no further worker could be started: {why}"));
                         return self.lose_if(&format!("no worker: {why}"), |_| true);
                     }

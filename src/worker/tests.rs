@@ -230,7 +230,7 @@ fn a_driver_that_does_not_start_is_not_tried_for_ever() {
     assert!(matches!(hangs, Err(StartError::Late(why)) if why.contains("did not start within 0.5 s")));
     assert_eq!(spawned, 1);
     let (dies, spawned) = open(|_, _| Some(Vec::new()));
-    assert!(matches!(dies, Err(StartError::Failed(why)) if why.contains("ended while the driver started")));
+    assert!(matches!(dies, Err(StartError::Failed(why)) if why.message.contains("ended while the driver started")));
     assert_eq!(spawned, 2);
     let (each, spawned) = open(|gpus, _| Some(vec![Reply::Opening { gpu: gpus[0] }]));
     assert!(each.is_err());

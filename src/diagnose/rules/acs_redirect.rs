@@ -27,87 +27,66 @@
 //! PCI Express Base Specification, Access Control Services (P2P Request Redirect); NCCL user guide,
 //! troubleshooting, PCI Access Control Services.
 
+use super::prelude::*;
 use std::collections::BTreeSet;
 
-use serde_json::json;
-
-use crate::diagnose::links;
-use crate::diagnose::rule::{Evidence, Rule, finding};
-use crate::diagnose::words;
-use crate::model::finding::{Finding, Severity, Subject};
-use crate::model::placement::{Pair, Path};
 use crate::model::snapshot::PciKind;
 use crate::model::units::PciAddress;
 
-/// See the module's documentation.
-pub struct AcsRedirect;
+/// The rule.
+pub const RULE: Rule = Rule {
+    id: RuleId::new("acs-redirect"),
+    severity: Severity::Warning,
+    parameters: &[],
+    gap: false,
+    page: include_str!("acs_redirect.rs"),
+    judge,
+};
 
-impl Rule for AcsRedirect {
-    fn code(&self) -> &'static str {
-        "acs-redirect"
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    if evidence.snapshot.host.virtual_machine.get() != Some(false) {
+        return Vec::new();
     }
-
-    fn severity(&self) -> Severity {
-        Severity::Warning
-    }
-
-    fn source(&self) -> &'static str {
-        include_str!("acs_redirect.rs")
-    }
-
-    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
-        if evidence.snapshot.host.virtual_machine.get() != Some(false) {
-            return Vec::new();
+    let mut ports = BTreeSet::new();
+    let (mut over_pcie, mut over_nvlink): (Vec<Pair>, Vec<Pair>) = (Vec::new(), Vec::new());
+    for route in &evidence.topology.pairs {
+        let redirecting = redirecting(evidence, route.pair);
+        if redirecting.is_empty() {
+            continue;
         }
-        let mut ports = BTreeSet::new();
-        let (mut over_pcie, mut over_nvlink): (Vec<Pair>, Vec<Pair>) = (Vec::new(), Vec::new());
-        for route in &evidence.topology.pairs {
-            let redirecting = redirecting(evidence, route.pair);
-            if redirecting.is_empty() {
-                continue;
+        ports.extend(redirecting);
+        let pairs = if evidence.over_nvlink(route.pair) { &mut over_nvlink } else { &mut over_pcie };
+        pairs.push(route.pair);
+    }
+    if ports.is_empty() {
+        return Vec::new();
+    }
+    let cells = evidence.reference(Path::Direct);
+    let cells: Vec<_> = cells.into_values().filter(|cell| over_pcie.contains(&cell.pair)).collect();
+    let slow = links::slow(evidence, &cells);
+    let ports: Vec<_> = ports.into_iter().collect();
+    let bridges = if ports.len() == 1 { "the bridge" } else { "the bridges" };
+    let effect = match (over_pcie.is_empty(), slow.is_empty()) {
+        (true, _) => "; the GPUs below copy over NVLink, so this changes nothing for copies between them".to_owned(),
+        (false, true) => format!(
+            ", which takes copies between GPUs of one switch ({}) through the root complex",
+            words::pairs(&over_pcie)
+        ),
+        (false, false) => format!(
+            ", which takes copies between GPUs of one switch through the root complex: {} slow",
+            match slow.len() {
+                1 => "1 pair is".to_owned(),
+                number => format!("{number} pairs are"),
             }
-            ports.extend(redirecting);
-            let pairs = if links::over_nvlink(evidence, route.pair) { &mut over_nvlink } else { &mut over_pcie };
-            pairs.push(route.pair);
-        }
-        if ports.is_empty() {
-            return Vec::new();
-        }
-        let cells = evidence.reference(Path::Direct);
-        let cells: Vec<_> = cells.into_values().filter(|cell| over_pcie.contains(&cell.pair)).collect();
-        let slow = links::slow(evidence, &cells);
-        let names: Vec<_> = ports.iter().map(ToString::to_string).collect();
-        let bridges = if names.len() == 1 { "the bridge" } else { "the bridges" };
-        let effect = match (over_pcie.is_empty(), slow.is_empty()) {
-            (true, _) => {
-                "; the GPUs below copy over NVLink, so this changes nothing for copies between them".to_owned()
-            }
-            (false, true) => format!(
-                ", which takes copies between GPUs of one switch ({}) through the root complex",
-                words::pairs(&over_pcie)
-            ),
-            (false, false) => format!(
-                ", which takes copies between GPUs of one switch through the root complex: {} slow",
-                match slow.len() {
-                    1 => "1 pair is".to_owned(),
-                    number => format!("{number} pairs are"),
-                }
-            ),
-        };
-        let [slowed_pairs, lowest, highest] = links::rates(&slow);
-        let mut found = finding(
-            self,
-            match ports.first() {
-                Some(address) if ports.len() == 1 => Subject::PcieLink { address: *address },
+        ),
+    };
+    let mut found = RULE
+        .finding(
+            match ports.as_slice() {
+                [address] => Subject::PcieLink { address: *address },
                 _ => Subject::Machine,
             },
-            format!("ACS redirects peer requests on {bridges} {}{effect}", shortened(&names)),
-            [
-                ("bridges", json!(names)),
-                ("pairs", slowed_pairs),
-                ("lowest_achieved_gbps", lowest),
-                ("highest_achieved_gbps", highest),
-            ],
+            format!("ACS redirects peer requests on {bridges} {}{effect}", shortened(&ports)),
             format!(
                 "Switch ACS off in BIOS, or as root: {}; then check again",
                 ports
@@ -117,18 +96,19 @@ impl Rule for AcsRedirect {
                     .collect::<Vec<_>>()
                     .join("; ")
             ),
-        );
-        if over_pcie.is_empty() {
-            found.severity = Severity::Info;
-            found.next_step =
-                "Nothing to do for copies between these GPUs; network adapters that write into GPUs below \
+        )
+        .fact("bridges", ports)
+        .pairs(&links::pairs(&slow));
+    found = links::with_rates(found, &slow);
+    if over_pcie.is_empty() {
+        found.severity = Severity::Info;
+        found.next_step = "Nothing to do for copies between these GPUs; network adapters that write into GPUs below \
                  the same switch (GPUDirect RDMA) gain from ACS switched off in BIOS"
-                    .into();
-        } else if !slow.is_empty() {
-            found.severity = Severity::Error;
-        }
-        vec![found]
+            .into();
+    } else if !slow.is_empty() {
+        found.severity = Severity::Error;
     }
+    vec![found]
 }
 
 /// The downstream ports with redirection between two GPUs that meet in a switch.
@@ -145,10 +125,10 @@ fn redirecting(evidence: &Evidence<'_>, pair: Pair) -> Vec<PciAddress> {
         .collect()
 }
 
-fn shortened(names: &[String]) -> String {
+fn shortened(ports: &[PciAddress]) -> String {
     const SHOWN: usize = 4;
-    let shown = names.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ");
-    match names.len().saturating_sub(SHOWN) {
+    let shown = words::addresses(&ports[..ports.len().min(SHOWN)]);
+    match ports.len().saturating_sub(SHOWN) {
         0 => shown,
         more => format!("{shown} and {more} more"),
     }
@@ -176,7 +156,7 @@ mod tests {
         }
         let found = only(&findings(&machine, Some(&measurements)), "acs-redirect", Severity::Error);
         assert!(found.message.contains("2 pairs are slow"), "{}", found.message);
-        assert!(found.evidence.contains_key("effects"), "{found:#?}");
+        assert!(!found.evidence.effects().is_empty(), "{found:#?}");
     }
 
     #[test]

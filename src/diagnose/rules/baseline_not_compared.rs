@@ -21,49 +21,38 @@
 //!
 //! None: it is about the two reports.
 
-use serde_json::json;
-
+use super::prelude::*;
 use crate::diagnose::baseline::Beside;
-use crate::diagnose::rule::{Evidence, Rule, finding};
-use crate::model::finding::{Finding, Severity, Subject};
 
-/// This rule's code, which the verdict knows.
-pub const CODE: &str = "baseline-not-compared";
+/// The rule.
+pub const RULE: Rule = Rule {
+    id: RuleId::new("baseline-not-compared"),
+    severity: Severity::Warning,
+    parameters: &[],
+    gap: true,
+    page: include_str!("baseline_not_compared.rs"),
+    judge,
+};
 
-/// See the module's documentation.
-pub struct BaselineNotCompared;
-
-impl Rule for BaselineNotCompared {
-    fn code(&self) -> &'static str {
-        CODE
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let Some(beside) = Beside::of(evidence) else { return Vec::new() };
+    if beside.figures(evidence).iter().any(|figures| figures.new.is_some()) {
+        return Vec::new();
     }
-
-    fn severity(&self) -> Severity {
-        Severity::Warning
-    }
-
-    fn source(&self) -> &'static str {
-        include_str!("baseline_not_compared.rs")
-    }
-
-    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
-        let Some(beside) = Beside::of(evidence) else { return Vec::new() };
-        if beside.figures(evidence).iter().any(|figures| figures.new.is_some()) {
-            return Vec::new();
-        }
-        let old = beside.old;
-        let then = old.measurements.as_ref().map_or(0, |measurements| measurements.peer.len());
-        let now = evidence.measurements.map_or(0, |measurements| measurements.peer.len());
-        vec![finding(
-            self,
+    let old = beside.old;
+    let then = old.measurements.as_ref().map_or(0, |measurements| measurements.peer.len());
+    let now = evidence.measurements.map_or(0, |measurements| measurements.peer.len());
+    vec![
+        RULE.finding(
             Subject::Machine,
             format!(
                 "Nothing of the earlier report ({}, machine {}) could be compared: none of its {then} bandwidth \
                  measurements is of the same GPUs and the same kind as one of the {now} of this one",
                 old.started_at, old.machine
             ),
-            [("then", json!(then)), ("now", json!(now))],
             "Give a report of the same machine, measured with the same profile (--profile, --gpus)",
-        )]
-    }
+        )
+        .fact("then", then)
+        .fact("now", now),
+    ]
 }

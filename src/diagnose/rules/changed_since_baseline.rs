@@ -20,95 +20,74 @@
 //!
 //! As `fell-since-baseline`.
 
-use serde_json::json;
-
+use super::prelude::*;
 use crate::diagnose::baseline::Beside;
-use crate::diagnose::rule::{Evidence, Rule, finding};
-use crate::diagnose::settings::Parameter;
-use crate::diagnose::words;
-use crate::model::finding::{Finding, Severity, Subject};
 use crate::model::reading::Reading;
 
-/// Figures that a user may set.
-const PARAMETERS: &[Parameter] = &[Parameter {
-    name: LEAST_RISE,
+const LEAST_RISE: Parameter = Parameter {
+    name: "least_rise_percent",
     default: 3.0,
     about: "a rise below this is never told; as least_fall_percent of fell-since-baseline",
-}];
-const LEAST_RISE: &str = "least_rise_percent";
+};
+/// The rule.
+pub const RULE: Rule = Rule {
+    id: RuleId::new("changed-since-baseline"),
+    severity: Severity::Info,
+    parameters: &[LEAST_RISE],
+    gap: false,
+    page: include_str!("changed_since_baseline.rs"),
+    judge,
+};
 
-/// See the module's documentation.
-pub struct ChangedSinceBaseline;
-
-impl Rule for ChangedSinceBaseline {
-    fn code(&self) -> &'static str {
-        "changed-since-baseline"
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let Some(beside) = Beside::of(evidence) else { return Vec::new() };
+    let mut changes = Vec::new();
+    for gpu in beside.appeared(evidence) {
+        changes.push(format!("{} is new", words::gpu(evidence.snapshot, gpu.index)));
     }
-
-    fn severity(&self) -> Severity {
-        Severity::Info
+    for (old, new) in beside.gpus(evidence) {
+        if differ(&old.uuid, &new.uuid) {
+            changes.push(format!("there is another card in the place of {}", words::gpu(evidence.snapshot, new.index)));
+        }
     }
-
-    fn parameters(&self) -> &'static [Parameter] {
-        PARAMETERS
+    let (old, new) = (&beside.old.snapshot.host, &evidence.snapshot.host);
+    for (what, old, new) in [
+        ("driver", &old.driver_version, &new.driver_version),
+        ("CUDA", &old.cuda_version, &new.cuda_version),
+        ("kernel", &old.kernel_version, &new.kernel_version),
+    ] {
+        if let (true, Reading::Known(old), Reading::Known(new)) = (differ(old, new), old, new) {
+            changes.push(format!("{what} {new}, was {old}"));
+        }
     }
-
-    fn source(&self) -> &'static str {
-        include_str!("changed_since_baseline.rs")
+    let granted = beside.old.topology.pairs.iter().filter(|then| {
+        let now = beside.pair(then.pair).and_then(|pair| evidence.topology.route(pair));
+        then.peer_access.cuda == Some(false) && now.is_some_and(|now| now.peer_access.cuda == Some(true))
+    });
+    match granted.count() {
+        0 => {}
+        pairs => changes.push(format!("{} with peer access that had none", words::count(pairs, "pair"))),
     }
-
-    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
-        let Some(beside) = Beside::of(evidence) else { return Vec::new() };
-        let mut changes = Vec::new();
-        for gpu in beside.appeared(evidence) {
-            changes.push(format!("{} is new", words::gpu(evidence.snapshot, gpu.index)));
-        }
-        for (old, new) in beside.gpus(evidence) {
-            if differ(&old.uuid, &new.uuid) {
-                changes.push(format!(
-                    "there is another card in the place of {}",
-                    words::gpu(evidence.snapshot, new.index)
-                ));
-            }
-        }
-        let (old, new) = (&beside.old.snapshot.host, &evidence.snapshot.host);
-        for (what, old, new) in [
-            ("driver", &old.driver_version, &new.driver_version),
-            ("CUDA", &old.cuda_version, &new.cuda_version),
-            ("kernel", &old.kernel_version, &new.kernel_version),
-        ] {
-            if let (true, Reading::Known(old), Reading::Known(new)) = (differ(old, new), old, new) {
-                changes.push(format!("{what} {new}, was {old}"));
-            }
-        }
-        let granted = beside.old.topology.pairs.iter().filter(|then| {
-            let now = beside.pair(then.pair).and_then(|pair| evidence.topology.route(pair));
-            then.peer_access.cuda == Some(false) && now.is_some_and(|now| now.peer_access.cuda == Some(true))
-        });
-        match granted.count() {
-            0 => {}
-            pairs => changes.push(format!("{} with peer access that had none", words::count(pairs, "pair"))),
-        }
-        let least = evidence.parameter(self, LEAST_RISE);
-        let figures = beside.figures(evidence);
-        let rose = figures
-            .iter()
-            .filter(|figures| figures.fall_percent().is_some_and(|fall| -fall > least + figures.noise_percent()));
-        match rose.count() {
-            0 => {}
-            rose => changes.push(format!("{rose} of {} figures rose", figures.len())),
-        }
-        if changes.is_empty() {
-            return Vec::new();
-        }
-        vec![finding(
-            self,
+    let least = RULE.parameter(evidence, &LEAST_RISE);
+    let figures = beside.figures(evidence);
+    let rose = figures
+        .iter()
+        .filter(|figures| figures.fall_percent().is_some_and(|fall| -fall > least + figures.noise_percent()));
+    match rose.count() {
+        0 => {}
+        rose => changes.push(format!("{rose} of {} figures rose", figures.len())),
+    }
+    if changes.is_empty() {
+        return Vec::new();
+    }
+    vec![
+        RULE.finding(
             Subject::Machine,
             format!("Since the earlier report of {}: {}", beside.old.started_at, changes.join("; ")),
-            [("changes", json!(changes.len()))],
             "Nothing, if this was meant; take the new report as the next baseline then",
-        )]
-    }
+        )
+        .fact("changes", changes.len()),
+    ]
 }
 
 /// Whether two known facts differ. Blanked identifiers of reports that were passed on are no facts.

@@ -20,71 +20,57 @@
 //!
 //! NVML, `nvmlComputeMode_t`; CUDA Programming Guide, compute modes.
 
-use serde_json::json;
-
-use crate::diagnose::rule::{Evidence, Rule, finding};
-use crate::diagnose::words;
-use crate::model::finding::{Finding, Severity, Subject};
+use super::prelude::*;
 use crate::model::snapshot::ComputeMode;
 
-/// See the module's documentation.
-pub struct ComputeModeRestricted;
+/// The rule.
+pub const RULE: Rule = Rule {
+    id: RuleId::new("compute-mode-restricted"),
+    severity: Severity::Info,
+    parameters: &[],
+    gap: false,
+    page: include_str!("compute_mode_restricted.rs"),
+    judge,
+};
 
-impl Rule for ComputeModeRestricted {
-    fn code(&self) -> &'static str {
-        "compute-mode-restricted"
-    }
-
-    fn severity(&self) -> Severity {
-        Severity::Info
-    }
-
-    fn source(&self) -> &'static str {
-        include_str!("compute_mode_restricted.rs")
-    }
-
-    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
-        let told = |index: u32| {
-            evidence.measurements.is_some_and(|measurements| {
-                let failed = |device: &crate::model::measurement::CudaDevice| device.failure.is_some();
-                measurements.driver.failure.is_some()
-                    || measurements.driver.devices.iter().any(|device| device.index == index && failed(device))
-            })
-        };
-        let in_mode = |modes: &[ComputeMode]| -> Vec<u32> {
-            let gpus = evidence.snapshot.gpus.iter().filter(|gpu| !told(gpu.index));
-            gpus.filter(|gpu| gpu.compute_mode.get().is_some_and(|mode| modes.contains(&mode)))
-                .map(|gpu| gpu.index)
-                .collect()
-        };
-        let prohibited = in_mode(&[ComputeMode::Prohibited]);
-        let exclusive = in_mode(&[ComputeMode::ExclusiveProcess, ComputeMode::ExclusiveThread]);
-        let of = |gpus: &[u32], severity, what: &str| {
-            let list = gpus.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
-            let mut found = finding(
-                self,
-                match gpus {
-                    [index] => Subject::Gpu { index: *index },
-                    _ => Subject::Machine,
-                },
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let told = |index: u32| {
+        evidence.measurements.is_some_and(|measurements| {
+            let failed = |device: &crate::model::measurement::CudaDevice| device.failure.is_some();
+            measurements.driver.failure.is_some()
+                || measurements.driver.devices.iter().any(|device| device.index == index && failed(device))
+        })
+    };
+    let in_mode = |modes: &[ComputeMode]| -> Vec<u32> {
+        let gpus = evidence.snapshot.gpus.iter().filter(|gpu| !told(gpu.index));
+        gpus.filter(|gpu| gpu.compute_mode.get().is_some_and(|mode| modes.contains(&mode)))
+            .map(|gpu| gpu.index)
+            .collect()
+    };
+    let prohibited = in_mode(&[ComputeMode::Prohibited]);
+    let exclusive = in_mode(&[ComputeMode::ExclusiveProcess, ComputeMode::ExclusiveThread]);
+    let of = |gpus: &[u32], severity, what: &str| {
+        let list = gpus.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+        let mut found = RULE
+            .finding(
+                Subject::of_gpus(&gpus),
                 format!("{} {what}", words::gpus(gpus)),
-                [("gpus", json!(gpus))],
                 format!("Unless a scheduler set it on purpose: nvidia-smi -i {list} -c DEFAULT"),
-            );
-            found.severity = severity;
-            found
-        };
-        let mut findings = Vec::new();
-        if !prohibited.is_empty() {
-            let what = "may not be used by any CUDA program: the compute mode is prohibited";
-            findings.push(of(&prohibited, Severity::Warning, what));
-        }
-        if !exclusive.is_empty() {
-            let what = "may be used by one process at a time: the compute mode is exclusive";
-            findings.push(of(&exclusive, Severity::Info, what));
-        }
-        findings
+            )
+            .gpus(gpus);
+        found.severity = severity;
+        found
+    };
+    let mut findings = Vec::new();
+    if !prohibited.is_empty() {
+        let what = "may not be used by any CUDA program: the compute mode is prohibited";
+        findings.push(of(&prohibited, Severity::Warning, what));
     }
+    if !exclusive.is_empty() {
+        let what = "may be used by one process at a time: the compute mode is exclusive";
+        findings.push(of(&exclusive, Severity::Info, what));
+    }
+    findings
 }
 
 #[cfg(test)]
@@ -106,8 +92,8 @@ mod tests {
         only(&findings(&machine, None), "compute-mode-restricted", Severity::Warning);
         let mut measurements = measured(&machine, 0.88);
         let failure = Some("the compute mode is prohibited".into());
-        measurements.driver.devices = vec![CudaDevice { index: 2, ordinal: Some(2), failure, budget_bytes: None }];
+        measurements.driver.devices = vec![CudaDevice { index: 2, ordinal: Some(2), failure, ..CudaDevice::default() }];
         let found = findings(&machine, Some(&measurements));
-        assert!(found.iter().all(|finding| finding.code != "compute-mode-restricted"), "{found:#?}");
+        assert!(found.iter().all(|finding| finding.code != RULE.id), "{found:#?}");
     }
 }

@@ -28,95 +28,63 @@
 //! A card in a chipset slot fell from 6.4 to 2.0 GB/s with peer access on (a public case); NCCL's
 //! environment variables.
 
-use serde_json::json;
-
 use super::bandwidth::{self, Compared};
-use crate::diagnose::rule::{Evidence, Rule, finding};
-use crate::diagnose::settings::Parameter;
-use crate::diagnose::{cluster, suspects};
-use crate::model::finding::{Finding, Severity};
-use crate::model::placement::Path;
+use super::prelude::*;
 
-const BELOW: &str = "below_staged_percent";
-
-const PARAMETERS: &[Parameter] = &[Parameter {
-    name: BELOW,
+const BELOW: Parameter = Parameter {
+    name: "below_staged_percent",
     default: 10.0,
     about: "how far below the staged figure the direct one may be before it is told; chosen above the 5 to 10 that \
             repeats spread by (cuda-samples issue 449)",
-}];
+};
 
-/// See the module's documentation.
-pub struct DirectSlowerThanStaged;
+/// The rule.
+pub const RULE: Rule = Rule {
+    id: RuleId::new("direct-slower-than-staged"),
+    severity: Severity::Warning,
+    parameters: &[BELOW],
+    gap: false,
+    page: include_str!("direct_slower_than_staged.rs"),
+    judge,
+};
 
-impl Rule for DirectSlowerThanStaged {
-    fn code(&self) -> &'static str {
-        "direct-slower-than-staged"
-    }
-
-    fn severity(&self) -> Severity {
-        Severity::Warning
-    }
-
-    fn parameters(&self) -> &'static [Parameter] {
-        PARAMETERS
-    }
-
-    fn source(&self) -> &'static str {
-        include_str!("direct_slower_than_staged.rs")
-    }
-
-    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
-        let margin = evidence.parameter(self, BELOW);
-        let staged = bandwidth::sound(evidence, Path::Staged);
-        let mut slower = Vec::new();
-        let mut seen = Vec::new();
-        for (pair, direct) in bandwidth::sound(evidence, Path::Direct) {
-            let Some(staged) = staged.get(&pair) else { continue };
-            let rates = direct.achieved_gbps.zip(staged.achieved_gbps);
-            let spreads = direct.spread_percent.zip(staged.spread_percent);
-            let (Some((achieved, normal)), Some((own, others))) = (rates, spreads) else { continue };
-            seen.push(pair);
-            let compared = Compared { pair, achieved, normal };
-            if compared.below_percent() > margin.max(own + others) {
-                slower.push(compared);
-            }
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let margin = RULE.parameter(evidence, &BELOW);
+    let staged = bandwidth::sound(evidence, Path::Staged);
+    let mut slower = Vec::new();
+    let mut seen = Vec::new();
+    for (pair, direct) in bandwidth::sound(evidence, Path::Direct) {
+        let Some(staged) = staged.get(&pair) else { continue };
+        let rates = direct.achieved_gbps.zip(staged.achieved_gbps);
+        let spreads = direct.spread_percent.zip(staged.spread_percent);
+        let (Some((achieved, normal)), Some((own, others))) = (rates, spreads) else { continue };
+        seen.push(pair);
+        let compared = Compared { pair, achieved, normal };
+        if compared.below_percent() > margin.max(own + others) {
+            slower.push(compared);
         }
-        let bad: Vec<_> = slower.iter().map(|compared| compared.pair).collect();
-        let groups = cluster::groups(&bad, &seen, evidence.topology);
-        groups.iter().filter_map(|group| self.finding(evidence, group, &slower)).collect()
     }
+    let bad: Vec<_> = slower.iter().map(|compared| compared.pair).collect();
+    let groups = cluster::groups(&bad, &seen, evidence.topology);
+    groups.iter().filter_map(|group| finding(evidence, group, &slower)).collect()
 }
 
-impl DirectSlowerThanStaged {
-    fn finding(&self, evidence: &Evidence<'_>, group: &cluster::Group, slower: &[Compared]) -> Option<Finding> {
-        let of_group = slower.iter().filter(|compared| group.pairs.contains(&compared.pair));
-        let worst = of_group.max_by(|one, other| one.below_percent().total_cmp(&other.below_percent()))?;
-        let mut found = finding(
-            self,
-            group.subject(),
-            format!(
-                "Copies {} reach {} GB/s with peer access and {} GB/s through the host's memory without it",
-                group.place(evidence.snapshot),
-                worst.achieved,
-                worst.normal,
-            ),
-            [
-                ("direct_gbps", json!(worst.achieved)),
-                ("staged_gbps", json!(worst.normal)),
-                ("below_staged_percent", json!((worst.below_percent() * 10.0).round() / 10.0)),
-                ("pairs", group.evidence()),
-            ],
-            "Run without peer access between these GPUs for now (NCCL_P2P_DISABLE=1). Move a card that sits in a slot of \
-             the chipset to one of the processor; check ACS and the IOMMU (lspci -vvv, iommu= on the kernel's command \
-             line); then check again",
-        );
-        let mut suspects = suspects::of_pcie_settings(evidence, &group.pairs);
-        suspects.push(suspects::suspect(
-            "a GPU in a slot of the chipset, or two processors that pass peer requests on slowly",
-            "find the slots in the board's manual, move one GPU next to the other and check again",
-        ));
-        found.suspects = suspects;
-        Some(found)
-    }
+fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slower: &[Compared]) -> Option<Finding> {
+    let of_group = slower.iter().filter(|compared| group.pairs.contains(&compared.pair));
+    let worst = of_group.max_by(|one, other| one.below_percent().total_cmp(&other.below_percent()))?;
+    let mut found = RULE.finding(group.subject(), format!(
+            "Copies {} reach {} GB/s with peer access and {} GB/s through the host's memory without it",
+            group.place(evidence.snapshot),
+            worst.achieved,
+            worst.normal,
+        ), "Run without peer access between these GPUs for now (NCCL_P2P_DISABLE=1). Move a card that sits in a slot of \
+         the chipset to one of the processor; check ACS and the IOMMU (lspci -vvv, iommu= on the kernel's command \
+         line); then check again").fact("direct", worst.achieved).fact("staged", worst.normal).fact("below_staged", Fact::percent(worst.below_percent())).pairs(&group.pairs);
+    let mut suspects = suspects::of_pcie_settings(evidence, &group.pairs);
+    suspects.push(suspects::suspect(
+        "a GPU in a slot of the chipset, or two processors that pass peer requests on slowly",
+        "find the slots in the board's manual, move one GPU next to the other and check again",
+    ));
+    found.suspects = suspects;
+    Some(found)
 }

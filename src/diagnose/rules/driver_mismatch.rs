@@ -23,60 +23,47 @@
 //!
 //! NVML, NVML_ERROR_LIB_RM_VERSION_MISMATCH (18); the kernel's message "NVRM: API mismatch".
 
-use serde_json::json;
+use super::prelude::*;
+use crate::model::codes::NVML_VERSION_MISMATCH;
 
-use crate::diagnose::rule::{Evidence, Rule, finding};
-use crate::model::finding::{Finding, Severity, Subject};
+/// The rule.
+pub const RULE: Rule = Rule {
+    id: RuleId::new("driver-mismatch"),
+    severity: Severity::Warning,
+    parameters: &[],
+    gap: false,
+    page: include_str!("driver_mismatch.rs"),
+    judge,
+};
 
-/// NVML's error for this, as discovery writes it.
-const MISMATCH: &str = "library disagree (18)";
-
-/// See the module's documentation.
-pub struct DriverMismatch;
-
-impl Rule for DriverMismatch {
-    fn code(&self) -> &'static str {
-        "driver-mismatch"
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let host = &evidence.snapshot.host;
+    let module = host.kernel_module_version.known().map(|version| version.trim());
+    let driver = host.driver_version.known().map(|version| version.trim());
+    // NVML puts the CUDA major version before the driver's.
+    let library = host.nvml_version.known().and_then(|version| Some(version.trim().split_once('.')?.1));
+    let refused = evidence.snapshot.nvml_failure_code == Some(NVML_VERSION_MISMATCH);
+    let differs = |other: Option<&str>| module.zip(other).is_some_and(|(module, other)| module != other);
+    if !refused && !differs(driver) && !differs(library) {
+        return Vec::new();
     }
-
-    fn severity(&self) -> Severity {
-        Severity::Warning
-    }
-
-    fn source(&self) -> &'static str {
-        include_str!("driver_mismatch.rs")
-    }
-
-    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
-        let host = &evidence.snapshot.host;
-        let module = host.kernel_module_version.known().map(|version| version.trim());
-        let driver = host.driver_version.known().map(|version| version.trim());
-        // NVML puts the CUDA major version before the driver's.
-        let library = host.nvml_version.known().and_then(|version| Some(version.trim().split_once('.')?.1));
-        let refused = evidence.snapshot.problems.iter().any(|problem| problem.contains(MISMATCH));
-        let differs = |other: Option<&str>| module.zip(other).is_some_and(|(module, other)| module != other);
-        if !refused && !differs(driver) && !differs(library) {
-            return Vec::new();
-        }
-        let loaded = module.map(|version| format!(" {version}")).unwrap_or_default();
-        let others = match library.or(driver) {
-            Some(version) => format!("the libraries are {version}"),
-            None => "NVML does not start with it (error 18)".to_owned(),
-        };
-        vec![finding(
-            self,
+    let loaded = module.map(|version| format!(" {version}")).unwrap_or_default();
+    let others = match library.or(driver) {
+        Some(version) => format!("the libraries are {version}"),
+        None => "NVML does not start with it (error 18)".to_owned(),
+    };
+    vec![
+        RULE.finding(
             Subject::Machine,
             format!("The loaded kernel module{loaded} and the NVIDIA libraries differ: {others}"),
-            [
-                ("kernel_module_version", json!(module)),
-                ("driver_version", json!(driver)),
-                ("nvml_version", json!(host.nvml_version.known())),
-                ("nvml_refused", json!(refused)),
-            ],
             "Reboot, or end all programs and reload the kernel module; if it stays, see whether DKMS built the module \
              (dkms status), and in a container whether the image brings NVIDIA libraries of its own",
-        )]
-    }
+        )
+        .fact("kernel_module_version", module)
+        .fact("driver_version", driver)
+        .fact("nvml_version", host.nvml_version.known())
+        .fact("nvml_refused", refused),
+    ]
 }
 
 #[cfg(test)]
@@ -103,10 +90,10 @@ mod tests {
     #[test]
     fn a_refusal_of_nvml_is_told_with_the_version_that_is_loaded() {
         let mut machine = empty();
-        machine.problems.push("kernel module and NVML library disagree (18): reboot or reload the driver".into());
+        machine.nvml_failure_code = Some(NVML_VERSION_MISMATCH);
         machine.host.kernel_module_version = Reading::Known("580.95.05".into());
         let found = findings(&machine, None);
-        let finding = found.iter().find(|finding| finding.code == "driver-mismatch").unwrap();
+        let finding = found.iter().find(|finding| finding.code == RULE.id).unwrap();
         assert!(finding.message.contains("580.95.05") && finding.message.contains("18"), "{}", finding.message);
     }
 }

@@ -20,80 +20,67 @@
 //!
 //! The file itself.
 
+use super::prelude::*;
 use std::collections::BTreeMap;
 
-use serde_json::json;
+use super::expectation_unmet::Links;
 
-use super::expectation_unmet::Facts;
-use crate::diagnose::rule::{Evidence, Rule, finding};
-use crate::diagnose::words;
-use crate::model::finding::{Finding, Severity, Subject};
+/// The rule.
+pub const RULE: Rule = Rule {
+    id: RuleId::new("expectation-unchecked"),
+    severity: Severity::Warning,
+    parameters: &[],
+    gap: true,
+    page: include_str!("expectation_unchecked.rs"),
+    judge,
+};
 
-/// This rule's code, which the verdict knows.
-pub const CODE: &str = "expectation-unchecked";
-
-/// See the module's documentation.
-pub struct ExpectationUnchecked;
-
-impl Rule for ExpectationUnchecked {
-    fn code(&self) -> &'static str {
-        CODE
-    }
-
-    fn severity(&self) -> Severity {
-        Severity::Warning
-    }
-
-    fn source(&self) -> &'static str {
-        include_str!("expectation_unchecked.rs")
-    }
-
-    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
-        let Some(expected) = &evidence.settings.expectations else { return Vec::new() };
-        let mut unknown: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
-        for gpu in &evidence.snapshot.gpus {
-            let facts = Facts::of(evidence, gpu.index);
-            for (what, missing) in [
-                ("the model", expected.gpus.model.is_some() && gpu.name.known().is_none()),
-                ("the PCIe generation", expected.pcie.generation.is_some() && facts.generation.is_none()),
-                ("the number of PCIe lanes", expected.pcie.width.is_some() && facts.width.is_none()),
-                ("the number of active NVLinks", expected.nvlink.links.is_some() && facts.nvlinks.is_none()),
-            ] {
-                if missing {
-                    unknown.entry(what).or_default().push(gpu.index);
-                }
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let Some(expected) = evidence.expectations else { return Vec::new() };
+    let mut unknown: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
+    for gpu in &evidence.snapshot.gpus {
+        let facts = Links::of(evidence, gpu.index);
+        for (what, missing) in [
+            ("the model", expected.gpus.model.is_some() && gpu.name.known().is_none()),
+            ("the PCIe generation", expected.pcie.generation.is_some() && facts.generation.is_none()),
+            ("the number of PCIe lanes", expected.pcie.width.is_some() && facts.width.is_none()),
+            ("the number of active NVLinks", expected.nvlink.links.is_some() && facts.nvlinks.is_none()),
+        ] {
+            if missing {
+                unknown.entry(what).or_default().push(gpu.index);
             }
         }
-        let mut parts: Vec<_> =
-            unknown.iter().map(|(what, gpus)| format!("{what} of {} is not known", words::gpus(gpus))).collect();
-        let pairs = &evidence.topology.pairs;
-        let unasked = pairs.iter().filter(|route| route.peer_access.cuda.is_none()).count();
-        if expected.peer.access == Some(true) && unasked > 0 {
-            parts.push(format!("CUDA was not asked about peer access of {}", words::count(unasked, "pair")));
+    }
+    let mut parts: Vec<_> =
+        unknown.iter().map(|(what, gpus)| format!("{what} of {} is not known", words::gpus(gpus))).collect();
+    let pairs = &evidence.topology.pairs;
+    let unasked = pairs.iter().filter(|route| route.peer_access.cuda.is_none()).count();
+    if expected.peer.access == Some(true) && unasked > 0 {
+        parts.push(format!("CUDA was not asked about peer access of {}", words::count(unasked, "pair")));
+    }
+    for floor in &expected.floor {
+        let cells = evidence.reference(floor.path);
+        let figure = |pair| cells.get(&pair).is_some_and(|cell| cell.achieved_gbps.is_some());
+        let meant: Vec<_> =
+            pairs.iter().filter(|route| floor.holds_for(route.pair, route.class)).map(|route| route.pair).collect();
+        let missing: Vec<_> = meant.iter().copied().filter(|pair| !figure(*pair)).collect();
+        if meant.is_empty() {
+            parts.push(format!("there is no pair for the floor of {}", floor.of()));
+        } else if !missing.is_empty() {
+            let of = floor.of();
+            parts.push(format!("{} for the floor of {of}: not measured", words::pairs(&missing)));
         }
-        for floor in &expected.floor {
-            let cells = evidence.reference(floor.path);
-            let figure = |pair| cells.get(&pair).is_some_and(|cell| cell.achieved_gbps.is_some());
-            let meant: Vec<_> =
-                pairs.iter().filter(|route| floor.holds_for(route.pair, route.class)).map(|route| route.pair).collect();
-            let missing: Vec<_> = meant.iter().copied().filter(|pair| !figure(*pair)).collect();
-            if meant.is_empty() {
-                parts.push(format!("there is no pair for the floor of {}", floor.of()));
-            } else if !missing.is_empty() {
-                let of = floor.of();
-                parts.push(format!("{} for the floor of {of}: not measured", words::pairs(&missing)));
-            }
-        }
-        if parts.is_empty() {
-            return Vec::new();
-        }
-        vec![finding(
-            self,
+    }
+    if parts.is_empty() {
+        return Vec::new();
+    }
+    vec![
+        RULE.finding(
             Subject::Machine,
             format!("Not all that is expected could be looked at: {}", parts.join("; ")),
-            [("unchecked", json!(parts.len()))],
             "Measure what is missing (check with all GPUs and the standard profile), or take it out of the \
              expectations if this kind of machine cannot tell",
-        )]
-    }
+        )
+        .fact("unchecked", parts.len()),
+    ]
 }

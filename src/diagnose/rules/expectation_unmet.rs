@@ -23,145 +23,138 @@
 //!
 //! The file itself.
 
+use super::prelude::*;
 use std::collections::BTreeMap;
 
-use serde_json::json;
-
-use crate::diagnose::cluster;
 use crate::diagnose::expectations::Expectations;
-use crate::diagnose::rule::{Evidence, Rule, finding};
-use crate::diagnose::words;
-use crate::model::finding::{Finding, Severity, Subject};
-use crate::model::placement::{Pair, Path};
 use crate::model::topology::LinkClass;
+use crate::model::units::GbPerSecond;
 
-/// See the module's documentation.
-pub struct ExpectationUnmet;
+/// The rule.
+pub const RULE: Rule = Rule {
+    id: RuleId::new("expectation-unmet"),
+    severity: Severity::Error,
+    parameters: &[],
+    gap: false,
+    page: include_str!("expectation_unmet.rs"),
+    judge,
+};
 
-impl Rule for ExpectationUnmet {
-    fn code(&self) -> &'static str {
-        "expectation-unmet"
-    }
-
-    fn severity(&self) -> Severity {
-        Severity::Error
-    }
-
-    fn source(&self) -> &'static str {
-        include_str!("expectation_unmet.rs")
-    }
-
-    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
-        let Some(expected) = &evidence.settings.expectations else { return Vec::new() };
-        let mut findings = self.gpus(evidence, expected);
-        findings.extend(self.links(evidence, expected));
-        findings.extend(self.access(evidence, expected));
-        findings.extend(self.floors(evidence, expected));
-        findings
-    }
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let Some(expected) = evidence.expectations else { return Vec::new() };
+    let mut findings = gpus(evidence, expected);
+    findings.extend(links(evidence, expected));
+    findings.extend(access(evidence, expected));
+    findings.extend(floors(evidence, expected));
+    findings
 }
 
-impl ExpectationUnmet {
-    fn gpus(&self, evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
-        let gpus = &evidence.snapshot.gpus;
-        let mut findings = Vec::new();
-        if let Some(count) = expected.gpus.count.filter(|count| *count as usize != gpus.len()) {
-            findings.push(finding(
-                self,
+fn gpus(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
+    let gpus = &evidence.snapshot.gpus;
+    let mut findings = Vec::new();
+    if let Some(count) = expected.gpus.count.filter(|count| *count as usize != gpus.len()) {
+        findings.push(
+            RULE.finding(
                 Subject::Machine,
                 format!("{} expected, {} found", words::count(count as usize, "GPU"), gpus.len()),
-                [("expected", json!(count)), ("found", json!(gpus.len()))],
                 "Look for GPUs that are not listed: lspci -d 10de: shows what the bus sees, dmesg (NVRM, Xid) why the \
-                 driver left one out; then power, seating and risers. With --gpus, expect as many as you name",
-            ));
-        }
-        if let Some(model) = &expected.gpus.model {
-            let mut others: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
-            for gpu in gpus {
-                if let Some(name) = gpu.name.known().filter(|name| *name != model) {
-                    others.entry(name).or_default().push(gpu.index);
-                }
-            }
-            for (name, indices) in others {
-                findings.push(finding(
-                    self,
-                    subject(&indices),
-                    format!("{}: {name} where {model} was expected", words::gpus(&indices)),
-                    [("expected", json!(model)), ("found", json!(name)), ("gpus", json!(indices))],
-                    "Compare with the order; check that the expectations are those of this kind of machine",
-                ));
-            }
-        }
-        findings
-    }
-
-    fn links(&self, evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
-        let mut below: BTreeMap<(&str, u32, u32), Vec<u32>> = BTreeMap::new();
-        for gpu in &evidence.snapshot.gpus {
-            let facts = Facts::of(evidence, gpu.index);
-            for (what, wanted, found) in [
-                ("PCIe generation", expected.pcie.generation.map(u32::from), facts.generation),
-                ("PCIe lanes", expected.pcie.width.map(u32::from), facts.width),
-                ("active NVLinks", expected.nvlink.links, facts.nvlinks),
-            ] {
-                if let Some((wanted, found)) = wanted.zip(found).filter(|(wanted, found)| found < wanted) {
-                    below.entry((what, wanted, found)).or_default().push(gpu.index);
-                }
-            }
-        }
-        let tell = |((what, wanted, found), gpus): ((&str, u32, u32), Vec<u32>)| {
-            finding(
-                self,
-                subject(&gpus),
-                format!("{}: {found} {what} where {wanted} were expected", words::gpus(&gpus)),
-                [("expected", json!(wanted)), ("found", json!(found)), ("gpus", json!(gpus))],
-                "See the other findings on the same GPU for the cause; without any, the board or slot can do no more: \
-                 compare with the order",
+             driver left one out; then power, seating and risers. With --gpus, expect as many as you name",
             )
-        };
-        below.into_iter().map(tell).collect()
-    }
-
-    fn access(&self, evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
-        if expected.peer.access != Some(true) {
-            return Vec::new();
-        }
-        let pairs = &evidence.topology.pairs;
-        let denied: Vec<_> =
-            pairs.iter().filter(|route| route.peer_access.cuda == Some(false)).map(|route| route.pair).collect();
-        if denied.is_empty() {
-            return Vec::new();
-        }
-        let message = format!(
-            "{} of {} without peer access, which was expected of all: {}",
-            denied.len(),
-            words::count(pairs.len(), "pair"),
-            words::pairs(&denied)
+            .fact("expected", count)
+            .fact("found", gpus.len()),
         );
-        let named: Vec<_> = denied.iter().map(ToString::to_string).collect();
-        vec![finding(
-            self,
-            only(&denied).map_or(Subject::Machine, Subject::Pair),
-            message,
-            [("pairs", json!(named))],
-            "See peer-access-missing for the cause",
-        )]
     }
+    if let Some(model) = &expected.gpus.model {
+        let mut others: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
+        for gpu in gpus {
+            if let Some(name) = gpu.name.known().filter(|name| *name != model) {
+                others.entry(name).or_default().push(gpu.index);
+            }
+        }
+        for (name, indices) in others {
+            findings.push(
+                RULE.finding(
+                    Subject::of_gpus(&indices),
+                    format!("{}: {name} where {model} was expected", words::gpus(&indices)),
+                    "Compare with the order; check that the expectations are those of this kind of machine",
+                )
+                .fact("expected", model)
+                .fact("found", name)
+                .gpus(&indices),
+            );
+        }
+    }
+    findings
+}
 
-    fn floors(&self, evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
-        let mut findings = Vec::new();
-        for floor in &expected.floor {
-            let cells = evidence.reference(floor.path);
-            let meant =
-                |pair: &Pair| evidence.topology.route(*pair).is_some_and(|route| floor.holds_for(*pair, route.class));
-            let seen: Vec<_> = cells.keys().copied().filter(|pair| meant(pair)).collect();
-            let rate = |pair: &Pair| cells.get(pair).and_then(|cell| cell.achieved_gbps).map(|rate| rate.0);
-            let slow: Vec<_> =
-                seen.iter().copied().filter(|pair| rate(pair).is_some_and(|rate| rate < floor.gbps)).collect();
-            for group in cluster::groups(&slow, &seen, evidence.topology) {
-                let Some(least) = group.pairs.iter().filter_map(rate).reduce(f64::min) else { continue };
-                findings.push(finding(
-                    self,
+fn links(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
+    let mut below: BTreeMap<(&str, u32, u32), Vec<u32>> = BTreeMap::new();
+    for gpu in &evidence.snapshot.gpus {
+        let facts = Links::of(evidence, gpu.index);
+        for (what, wanted, found) in [
+            ("PCIe generation", expected.pcie.generation.map(u32::from), facts.generation),
+            ("PCIe lanes", expected.pcie.width.map(u32::from), facts.width),
+            ("active NVLinks", expected.nvlink.links, facts.nvlinks),
+        ] {
+            if let Some((wanted, found)) = wanted.zip(found).filter(|(wanted, found)| found < wanted) {
+                below.entry((what, wanted, found)).or_default().push(gpu.index);
+            }
+        }
+    }
+    let tell = |((what, wanted, found), gpus): ((&str, u32, u32), Vec<u32>)| {
+        RULE.finding(
+            Subject::of_gpus(&gpus),
+            format!("{}: {found} {what} where {wanted} were expected", words::gpus(&gpus)),
+            "See the other findings on the same GPU for the cause; without any, the board or slot can do no more: \
+             compare with the order",
+        )
+        .fact("expected", wanted)
+        .fact("found", found)
+        .gpus(&gpus)
+    };
+    below.into_iter().map(tell).collect()
+}
+
+fn access(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
+    if expected.peer.access != Some(true) {
+        return Vec::new();
+    }
+    let pairs = &evidence.topology.pairs;
+    let denied: Vec<_> =
+        pairs.iter().filter(|route| route.peer_access.cuda == Some(false)).map(|route| route.pair).collect();
+    if denied.is_empty() {
+        return Vec::new();
+    }
+    let message = format!(
+        "{} of {} without peer access, which was expected of all: {}",
+        denied.len(),
+        words::count(pairs.len(), "pair"),
+        words::pairs(&denied)
+    );
+    vec![
+        RULE.finding(
+            if let [pair] = denied[..] { Subject::Pair(pair) } else { Subject::Machine },
+            message,
+            "See peer-access-missing for the cause",
+        )
+        .pairs(&denied),
+    ]
+}
+
+fn floors(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for floor in &expected.floor {
+        let cells = evidence.reference(floor.path);
+        let meant =
+            |pair: &Pair| evidence.topology.route(*pair).is_some_and(|route| floor.holds_for(*pair, route.class));
+        let seen: Vec<_> = cells.keys().copied().filter(|pair| meant(pair)).collect();
+        let rate = |pair: &Pair| cells.get(pair).and_then(|cell| cell.achieved_gbps).map(|rate| rate.0);
+        let slow: Vec<_> =
+            seen.iter().copied().filter(|pair| rate(pair).is_some_and(|rate| rate < floor.gbps)).collect();
+        for group in cluster::groups(&slow, &seen, evidence.topology) {
+            let Some(least) = group.pairs.iter().filter_map(rate).reduce(f64::min) else { continue };
+            findings.push(
+                RULE.finding(
                     group.subject(),
                     format!(
                         "{} copies {} reach {least:.1} GB/s where {} were expected ({})",
@@ -170,22 +163,20 @@ impl ExpectationUnmet {
                         floor.gbps,
                         floor.of()
                     ),
-                    [
-                        ("lowest_achieved_gbps", json!(least)),
-                        ("floor_gbps", json!(floor.gbps)),
-                        ("pairs", group.evidence()),
-                    ],
                     "See the other findings on the same GPUs for the cause; without any, measure again with the \
-                     machine idle and compare with the machine that the expectations were made from",
-                ));
-            }
+                 machine idle and compare with the machine that the expectations were made from",
+                )
+                .fact("lowest_achieved", GbPerSecond(least))
+                .fact("floor", GbPerSecond(floor.gbps))
+                .pairs(&group.pairs),
+            );
         }
-        findings
     }
+    findings
 }
 
 /// What is known of a GPU's links.
-pub struct Facts {
+pub struct Links {
     /// Highest PCIe generation seen under load; without load, what GPU and slot allow.
     pub generation: Option<u32>,
     /// PCIe lanes, under load where copies ran.
@@ -194,18 +185,19 @@ pub struct Facts {
     pub nvlinks: Option<u32>,
 }
 
-impl Facts {
+impl Links {
     /// Collects them.
     pub fn of(evidence: &Evidence<'_>, index: u32) -> Self {
         let gpu = evidence.snapshot.gpu(index);
-        let links = evidence.measurements.map_or(&[][..], |measurements| &measurements.links);
+        let links = evidence.links();
         let load = links.iter().find(|link| link.index == index);
         // Copies over NVLink leave the PCIe link idle and at a low generation, which then tells
         // nothing of what it can do.
-        let over_pcie = evidence.topology.pairs.iter().any(|route| {
-            (route.pair.source == index || route.pair.destination == index)
-                && !matches!(route.class, LinkClass::NvLink(_))
-        });
+        let over_pcie = evidence
+            .topology
+            .pairs
+            .iter()
+            .any(|route| (route.pair.touches(index)) && !matches!(route.class, LinkClass::NvLink(_)));
         let could = || gpu.and_then(|gpu| gpu.pcie_generation_max.get()).map(u8::from);
         let generation = load.filter(|_| over_pcie).and_then(|load| Some(load.generation?[1])).or_else(could);
         let width = load.and_then(|load| Some(load.width?[1])).or_else(|| gpu?.pcie_width.get().map(u8::from));
@@ -215,12 +207,4 @@ impl Facts {
         });
         Self { generation: generation.map(u32::from), width: width.map(u32::from), nvlinks: active }
     }
-}
-
-fn only<T: Copy>(items: &[T]) -> Option<T> {
-    if let [item] = items { Some(*item) } else { None }
-}
-
-fn subject(gpus: &[u32]) -> Subject {
-    only(gpus).map_or(Subject::Machine, |index| Subject::Gpu { index })
 }

@@ -29,112 +29,91 @@
 //! NVML, `nvmlDeviceGetGpuFabricInfoV`; CUDA driver API, `CUDA_ERROR_SYSTEM_NOT_READY` (802); NVIDIA
 //! fabric manager user guide.
 
+use super::prelude::*;
 use std::collections::BTreeMap;
 
-use serde_json::json;
-
-use crate::diagnose::rule::{Evidence, Rule, finding};
-use crate::diagnose::suspects::suspect;
-use crate::diagnose::words;
-use crate::model::finding::{Finding, Severity, Subject, Suspect};
+use crate::model::codes::CUDA_SYSTEM_NOT_READY;
 use crate::model::snapshot::{Fabric, FabricState, Gpu, NvLinkRemote};
 
-/// See the module's documentation.
-pub struct FabricNotReady;
+/// The rule.
+pub const RULE: Rule = Rule {
+    id: RuleId::new("fabric-not-ready"),
+    severity: Severity::Error,
+    parameters: &[],
+    gap: false,
+    page: include_str!("fabric_not_ready.rs"),
+    judge,
+};
 
-impl Rule for FabricNotReady {
-    fn code(&self) -> &'static str {
-        "fabric-not-ready"
-    }
-
-    fn severity(&self) -> Severity {
-        Severity::Error
-    }
-
-    fn source(&self) -> &'static str {
-        include_str!("fabric_not_ready.rs")
-    }
-
-    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
-        let switched: Vec<_> = evidence.snapshot.gpus.iter().filter(|gpu| has_nvswitch(gpu)).collect();
-        let not_ready = cuda_is_not_ready(evidence);
-        let mut alike: BTreeMap<(Severity, String), Vec<u32>> = BTreeMap::new();
-        for gpu in &switched {
-            let trouble = gpu.fabric.known().and_then(trouble).or_else(|| {
-                let unread = gpu.fabric.known().is_none_or(|fabric| fabric.state == FabricState::NotSupported);
-                (unread && not_ready).then(|| (Severity::Error, "gives no state of its fabric".to_owned()))
-            });
-            if let Some(trouble) = trouble {
-                alike.entry(trouble).or_default().push(gpu.index);
-            }
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let switched: Vec<_> = evidence.snapshot.gpus.iter().filter(|gpu| has_nvswitch(gpu)).collect();
+    let not_ready = cuda_is_not_ready(evidence);
+    let mut alike: BTreeMap<(Severity, String), Vec<u32>> = BTreeMap::new();
+    for gpu in &switched {
+        let trouble = gpu.fabric.known().and_then(trouble).or_else(|| {
+            let unread = gpu.fabric.known().is_none_or(|fabric| fabric.state == FabricState::NotSupported);
+            (unread && not_ready).then(|| (Severity::Error, "gives no state of its fabric".to_owned()))
+        });
+        if let Some(trouble) = trouble {
+            alike.entry(trouble).or_default().push(gpu.index);
         }
-        let mut findings: Vec<_> = alike
-            .into_iter()
-            .map(|((severity, what), gpus)| self.finding(evidence, severity, &what, &gpus, switched.len()))
-            .collect();
-        findings.extend(self.cliques(&switched));
-        findings
     }
+    let mut findings: Vec<_> = alike
+        .into_iter()
+        .map(|((severity, what), gpus)| finding(evidence, severity, &what, &gpus, switched.len()))
+        .collect();
+    findings.extend(cliques(&switched));
+    findings
 }
 
-impl FabricNotReady {
-    fn finding(
-        &self,
-        evidence: &Evidence<'_>,
-        severity: Severity,
-        what: &str,
-        gpus: &[u32],
-        switched: usize,
-    ) -> Finding {
-        let (subject, who) = match gpus {
-            [index] => (Subject::Gpu { index: *index }, words::gpu(evidence.snapshot, *index)),
-            many if many.len() == switched => (Subject::Machine, format!("All {switched} GPUs")),
-            many => (Subject::Machine, words::gpus(many)),
-        };
-        let cuda = evidence.measurements.and_then(|measurements| measurements.driver.failure.clone());
-        let cuda = cuda.filter(|_| cuda_is_not_ready(evidence));
-        let said = cuda.as_ref().map(|why| format!("; CUDA: {why}")).unwrap_or_default();
-        let next_step = if evidence.virtual_machine() {
-            "See systemctl status nvidia-fabricmanager here, where this virtual machine has all NVSwitches, or ask whoever \
-             runs its host, where it has not; its version must be exactly the driver's. Then check again"
-        } else {
-            "See systemctl status nvidia-fabricmanager and its log; its version must be exactly the driver's; restart it \
-             and check again. If it fails, look for lost NVSwitches (dmesg | grep -iE 'nvswitch|sxid') and power-cycle \
-             the machine"
-        };
-        let mut found = finding(
-            self,
-            subject,
-            format!("{who}: joined by NVSwitch, {what}{said}"),
-            [("gpus", json!(gpus)), ("gpus_with_nvswitch", json!(switched)), ("cuda", json!(cuda))],
-            next_step,
-        );
-        found.severity = severity;
-        found.suspects = if gpus.len() == switched { of_all() } else { of_some(gpus) };
-        found
-    }
+fn finding(evidence: &Evidence<'_>, severity: Severity, what: &str, gpus: &[u32], switched: usize) -> Finding {
+    let (subject, who) = match gpus {
+        [index] => (Subject::Gpu { index: *index }, words::gpu(evidence.snapshot, *index)),
+        many if many.len() == switched => (Subject::Machine, format!("All {switched} GPUs")),
+        many => (Subject::Machine, words::gpus(many)),
+    };
+    let cuda = evidence.measurements.and_then(|measurements| measurements.driver.failure.clone());
+    let cuda = cuda.filter(|_| cuda_is_not_ready(evidence));
+    let said = cuda.as_ref().map(|why| format!("; CUDA: {why}")).unwrap_or_default();
+    let next_step = if evidence.virtual_machine() {
+        "See systemctl status nvidia-fabricmanager here, where this virtual machine has all NVSwitches, or ask whoever \
+         runs its host, where it has not; its version must be exactly the driver's. Then check again"
+    } else {
+        "See systemctl status nvidia-fabricmanager and its log; its version must be exactly the driver's; restart it \
+         and check again. If it fails, look for lost NVSwitches (dmesg | grep -iE 'nvswitch|sxid') and power-cycle \
+         the machine"
+    };
+    let mut found = RULE
+        .finding(subject, format!("{who}: joined by NVSwitch, {what}{said}"), next_step)
+        .gpus(gpus)
+        .fact("gpus_with_nvswitch", switched)
+        .fact("cuda", cuda);
+    found.severity = severity;
+    found.suspects = if gpus.len() == switched { of_all() } else { of_some(gpus) };
+    found
+}
 
-    /// GPUs that the switches do not join to each other, although all of them are registered.
-    fn cliques(&self, switched: &[&Gpu]) -> Option<Finding> {
-        let mut cliques: BTreeMap<(String, u32), Vec<u32>> = BTreeMap::new();
-        for gpu in switched {
-            let Some(fabric) = gpu.fabric.known().filter(|fabric| fabric.state == FabricState::Completed) else {
-                continue;
-            };
-            cliques.entry((fabric.cluster_uuid.clone(), fabric.clique_id)).or_default().push(gpu.index);
-        }
-        if cliques.len() < 2 {
-            return None;
-        }
-        let parts: Vec<_> =
-            cliques.iter().map(|((_, clique), gpus)| format!("{} in clique {clique}", words::gpus(gpus))).collect();
-        // The pairs that suffer are those with a GPU outside the largest part.
-        let largest = cliques.values().max_by_key(|gpus| gpus.len())?;
-        let apart: Vec<_> = cliques.values().filter(|gpus| *gpus != largest).flatten().collect();
-        let mut clusters: Vec<_> = cliques.keys().map(|(cluster, _)| cluster).collect();
-        clusters.dedup();
-        let mut found = finding(
-            self,
+/// GPUs that the switches do not join to each other, although all of them are registered.
+fn cliques(switched: &[&Gpu]) -> Option<Finding> {
+    let mut cliques: BTreeMap<(String, u32), Vec<u32>> = BTreeMap::new();
+    for gpu in switched {
+        let Some(fabric) = gpu.fabric.known().filter(|fabric| fabric.state == FabricState::Completed) else {
+            continue;
+        };
+        cliques.entry((fabric.cluster_uuid.clone(), fabric.clique_id)).or_default().push(gpu.index);
+    }
+    if cliques.len() < 2 {
+        return None;
+    }
+    let parts: Vec<_> =
+        cliques.iter().map(|((_, clique), gpus)| format!("{} in clique {clique}", words::gpus(gpus))).collect();
+    // The pairs that suffer are those with a GPU outside the largest part.
+    let largest = cliques.values().max_by_key(|gpus| gpus.len())?;
+    let apart: Vec<_> = cliques.values().filter(|gpus| *gpus != largest).flatten().copied().collect();
+    let mut clusters: Vec<_> = cliques.keys().map(|(cluster, _)| cluster.clone()).collect();
+    clusters.dedup();
+    let mut found = RULE
+        .finding(
             Subject::Machine,
             format!(
                 "The NVSwitches join the GPUs in {} parts{}: {}. They carry nothing between the parts",
@@ -142,13 +121,14 @@ impl FabricNotReady {
                 if clusters.len() > 1 { " of different clusters" } else { "" },
                 parts.join("; ")
             ),
-            [("parts", json!(parts)), ("clusters", json!(clusters)), ("gpus", json!(apart))],
             "Nothing to do if the machine was partitioned on purpose; otherwise look at the partitions in the fabric \
-             manager's configuration and restart it",
-        );
-        found.severity = Severity::Warning;
-        Some(found)
-    }
+         manager's configuration and restart it",
+        )
+        .fact("parts", parts)
+        .fact("clusters", clusters)
+        .gpus(&apart);
+    found.severity = Severity::Warning;
+    Some(found)
 }
 
 /// What a fabric state says is wrong; `None` where nothing is.
@@ -172,9 +152,9 @@ fn trouble(fabric: &Fabric) -> Option<(Severity, String)> {
     }
 }
 
-fn cuda_is_not_ready(evidence: &Evidence<'_>) -> bool {
-    let failure = evidence.measurements.and_then(|measurements| measurements.driver.failure.as_deref());
-    failure.is_some_and(|failure| failure.contains("802"))
+/// Whether CUDA does not start because the fabric is not ready.
+pub fn cuda_is_not_ready(evidence: &Evidence<'_>) -> bool {
+    evidence.measurements.is_some_and(|measurements| measurements.driver.failure_code == Some(CUDA_SYSTEM_NOT_READY))
 }
 
 /// Whether this GPU is joined to NVSwitches: by a link that leads to one, or, where the links do not

@@ -27,182 +27,143 @@
 //! Five runs on 8 x H200 lay within 0.41% of each other (docs/measurement.md); 5 to 10% have been
 //! reported for measurements without warm-up (cuda-samples issue 449).
 
+use super::prelude::*;
 use std::collections::BTreeMap;
 
-use serde_json::json;
-
 use crate::diagnose::baseline::{Beside, Figures};
-use crate::diagnose::cluster;
-use crate::diagnose::rule::{Evidence, Rule, finding};
-use crate::diagnose::settings::Parameter;
-use crate::diagnose::words;
-use crate::model::finding::{Finding, Severity, Subject};
-use crate::model::placement::Pair;
 use crate::model::snapshot::Gpu;
 use crate::model::topology::PairRoute;
 
-/// Figures that a user may set.
-const PARAMETERS: &[Parameter] = &[Parameter {
-    name: LEAST_FALL,
+const LEAST_FALL: Parameter = Parameter {
+    name: "least_fall_percent",
     default: 3.0,
     about: "a fall below this is never told; five runs on H200 lay within 0.41%, 3 leaves room for clocks and driver",
-}];
-const LEAST_FALL: &str = "least_fall_percent";
+};
+/// The rule.
+pub const RULE: Rule = Rule {
+    id: RuleId::new("fell-since-baseline"),
+    severity: Severity::Error,
+    parameters: &[LEAST_FALL],
+    gap: false,
+    page: include_str!("fell_since_baseline.rs"),
+    judge,
+};
 
-/// See the module's documentation.
-pub struct FellSinceBaseline;
-
-impl Rule for FellSinceBaseline {
-    fn code(&self) -> &'static str {
-        "fell-since-baseline"
-    }
-
-    fn severity(&self) -> Severity {
-        Severity::Error
-    }
-
-    fn parameters(&self) -> &'static [Parameter] {
-        PARAMETERS
-    }
-
-    fn source(&self) -> &'static str {
-        include_str!("fell_since_baseline.rs")
-    }
-
-    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
-        let Some(beside) = Beside::of(evidence) else { return Vec::new() };
-        let mut findings = Vec::new();
-        for gpu in beside.vanished() {
-            let place = gpu.pci.get().map(|address| format!(" ({address})")).unwrap_or_default();
-            let what = format!("GPU {}{place} of the earlier report is gone", gpu.index);
-            let evidence = [("earlier_index", json!(gpu.index)), ("pci", json!(gpu.pci.get()))];
-            let next = "See whether the bus still shows it (lspci -d 10de:) and what dmesg says (NVRM, Xid); then power \
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let Some(beside) = Beside::of(evidence) else { return Vec::new() };
+    let mut findings = Vec::new();
+    for gpu in beside.vanished() {
+        let place = gpu.pci.get().map(|address| format!(" ({address})")).unwrap_or_default();
+        let what = format!("GPU {}{place} of the earlier report is gone", gpu.index);
+        let next = "See whether the bus still shows it (lspci -d 10de:) and what dmesg says (NVRM, Xid); then power \
                         and seating";
-            findings.push(finding(self, Subject::Machine, what, evidence, next));
-        }
-        findings.extend(beside.gpus(evidence).into_iter().flat_map(|(old, new)| self.links(evidence, old, new)));
-        findings.extend(self.routes(evidence, &beside));
-        findings.extend(self.figures(evidence, &beside));
-        findings
+        let found = RULE.finding(Subject::Machine, what, next);
+        findings.push(found.fact("earlier_index", gpu.index).fact("pci", gpu.pci.get()));
     }
+    findings.extend(beside.gpus(evidence).into_iter().flat_map(|(old, new)| links(evidence, old, new)));
+    findings.extend(routes(evidence, &beside));
+    findings.extend(figures(evidence, &beside));
+    findings
 }
 
-impl FellSinceBaseline {
-    fn links(&self, evidence: &Evidence<'_>, old: &Gpu, new: &Gpu) -> Vec<Finding> {
-        let active = |gpu: &Gpu| {
-            let links = gpu.nvlinks.known()?;
-            u32::try_from(links.iter().filter(|link| link.active.get() == Some(true)).count()).ok()
-        };
-        let fell = [
-            ("PCIe lanes", old.pcie_width.get().map(u32::from), new.pcie_width.get().map(u32::from)),
-            // The generation of the moment may be that of an idle link; what GPU and slot can do is not.
-            (
-                "PCIe generation at most",
-                old.pcie_generation_max.get().map(u32::from),
-                new.pcie_generation_max.get().map(u32::from),
-            ),
-            ("active NVLinks", active(old), active(new)),
-        ];
-        let tell = |(what, then, now): (&str, Option<u32>, Option<u32>)| {
-            let (then, now) = then.zip(now).filter(|(then, now)| now < then)?;
-            Some(finding(
-                self,
+fn links(evidence: &Evidence<'_>, old: &Gpu, new: &Gpu) -> Vec<Finding> {
+    let active = |gpu: &Gpu| {
+        let links = gpu.nvlinks.known()?;
+        u32::try_from(links.iter().filter(|link| link.active.get() == Some(true)).count()).ok()
+    };
+    let fell = [
+        ("PCIe lanes", old.pcie_width.get().map(u32::from), new.pcie_width.get().map(u32::from)),
+        // The generation of the moment may be that of an idle link; what GPU and slot can do is not.
+        (
+            "PCIe generation at most",
+            old.pcie_generation_max.get().map(u32::from),
+            new.pcie_generation_max.get().map(u32::from),
+        ),
+        ("active NVLinks", active(old), active(new)),
+    ];
+    let tell = |(what, then, now): (&str, Option<u32>, Option<u32>)| {
+        let (then, now) = then.zip(now).filter(|(then, now)| now < then)?;
+        Some(
+            RULE.finding(
                 Subject::Gpu { index: new.index },
                 format!("{}: {now} {what}, {then} in the earlier report", words::gpu(evidence.snapshot, new.index)),
-                [("then", json!(then)), ("now", json!(now))],
                 "Ask what was done to the machine since; reseat the GPU and its riser or bridge. Other findings on the \
-                 same GPU tell more",
-            ))
-        };
-        fell.into_iter().filter_map(tell).collect()
-    }
-
-    fn routes(&self, evidence: &Evidence<'_>, beside: &Beside<'_>) -> Vec<Finding> {
-        let mut lost: BTreeMap<String, Vec<Pair>> = BTreeMap::new();
-        for then in &beside.old.topology.pairs {
-            let Some(now) = beside.pair(then.pair).and_then(|pair| evidence.topology.route(pair)) else { continue };
-            let access = |route: &PairRoute| route.peer_access.cuda;
-            if access(then) == Some(true) && access(now) == Some(false) {
-                lost.entry("CUDA no longer grants peer access".into()).or_default().push(now.pair);
-            }
-            if now.class > then.class && !matches!(then.class, crate::model::topology::LinkClass::NvLink(_)) {
-                let what = format!("The GPUs are joined by {} and were by {}", now.class, then.class);
-                lost.entry(what).or_default().push(now.pair);
-            }
-        }
-        let tell = |(what, pairs): (String, Vec<Pair>)| {
-            let named: Vec<_> = pairs.iter().map(ToString::to_string).collect();
-            finding(
-                self,
-                if let [pair] = pairs[..] { Subject::Pair(pair) } else { Subject::Machine },
-                format!("{what}: {}", words::pairs(&pairs)),
-                [("pairs", json!(named))],
-                "Compare driver, BIOS settings (IOMMU, ACS) and the places of the cards with the earlier report",
+             same GPU tell more",
             )
-        };
-        lost.into_iter().map(tell).collect()
-    }
+            .fact("then", then)
+            .fact("now", now),
+        )
+    };
+    fell.into_iter().filter_map(tell).collect()
+}
 
-    fn figures(&self, evidence: &Evidence<'_>, beside: &Beside<'_>) -> Vec<Finding> {
-        let least = evidence.parameter(self, LEAST_FALL);
-        let mut ways: BTreeMap<String, Vec<Figures<'_>>> = BTreeMap::new();
-        for figures in beside.figures(evidence) {
-            let old = figures.old;
-            let way = format!(
-                "{} copies, {}, issued by {}, {}, {}",
-                old.setup.engine, old.setup.path, old.setup.issuer, old.setup.direction, old.setup.placement
-            );
-            ways.entry(way).or_default().push(figures);
+fn routes(evidence: &Evidence<'_>, beside: &Beside<'_>) -> Vec<Finding> {
+    let mut lost: BTreeMap<String, Vec<Pair>> = BTreeMap::new();
+    for then in &beside.old.topology.pairs {
+        let Some(now) = beside.pair(then.pair).and_then(|pair| evidence.topology.route(pair)) else { continue };
+        let access = |route: &PairRoute| route.peer_access.cuda;
+        if access(then) == Some(true) && access(now) == Some(false) {
+            lost.entry("CUDA no longer grants peer access".into()).or_default().push(now.pair);
         }
-        // The same pairs fall in many ways of copying at once: one finding, with the worst of them.
-        let mut groups: BTreeMap<Vec<Pair>, Vec<(String, Figures<'_>, cluster::Group)>> = BTreeMap::new();
-        for (way, figures) in ways {
-            let fell = |figures: &&Figures<'_>| {
-                figures.fall_percent().is_some_and(|fall| fall > least + figures.noise_percent())
-            };
-            let bad: Vec<_> = figures.iter().filter(fell).map(|figures| figures.pair).collect();
-            let seen: Vec<_> =
-                figures.iter().filter(|figures| figures.new.is_some()).map(|figures| figures.pair).collect();
-            for group in cluster::groups(&bad, &seen, evidence.topology) {
-                let worst = figures
-                    .iter()
-                    .filter(|figures| group.pairs.contains(&figures.pair) && figures.fall_percent().is_some())
-                    .max_by(|one, other| {
-                        one.fall_percent().unwrap_or(0.0).total_cmp(&other.fall_percent().unwrap_or(0.0))
-                    });
-                if let Some(worst) = worst.copied() {
-                    groups.entry(group.pairs.clone()).or_default().push((way.clone(), worst, group));
-                }
+        if now.class > then.class && !matches!(then.class, crate::model::topology::LinkClass::NvLink(_)) {
+            let what = format!("The GPUs are joined by {} and were by {}", now.class, then.class);
+            lost.entry(what).or_default().push(now.pair);
+        }
+    }
+    let tell = |(what, pairs): (String, Vec<Pair>)| {
+        RULE.finding(
+            if let [pair] = pairs[..] { Subject::Pair(pair) } else { Subject::Machine },
+            format!("{what}: {}", words::pairs(&pairs)),
+            "Compare driver, BIOS settings (IOMMU, ACS) and the places of the cards with the earlier report",
+        )
+        .pairs(&pairs)
+    };
+    lost.into_iter().map(tell).collect()
+}
+
+fn figures(evidence: &Evidence<'_>, beside: &Beside<'_>) -> Vec<Finding> {
+    let least = RULE.parameter(evidence, &LEAST_FALL);
+    let mut ways: BTreeMap<String, Vec<Figures<'_>>> = BTreeMap::new();
+    for figures in beside.figures(evidence) {
+        let old = figures.old;
+        let way = format!(
+            "{} copies, {}, issued by {}, {}, {}",
+            old.setup.engine, old.setup.path, old.setup.issuer, old.setup.direction, old.setup.placement
+        );
+        ways.entry(way).or_default().push(figures);
+    }
+    // The same pairs fall in many ways of copying at once: one finding, with the worst of them.
+    let mut groups: BTreeMap<Vec<Pair>, Vec<(String, Figures<'_>, cluster::Group)>> = BTreeMap::new();
+    for (way, figures) in ways {
+        let fell =
+            |figures: &&Figures<'_>| figures.fall_percent().is_some_and(|fall| fall > least + figures.noise_percent());
+        let bad: Vec<_> = figures.iter().filter(fell).map(|figures| figures.pair).collect();
+        let seen: Vec<_> = figures.iter().filter(|figures| figures.new.is_some()).map(|figures| figures.pair).collect();
+        for group in cluster::groups(&bad, &seen, evidence.topology) {
+            let worst = figures
+                .iter()
+                .filter(|figures| group.pairs.contains(&figures.pair) && figures.fall_percent().is_some())
+                .max_by(|one, other| one.fall_percent().unwrap_or(0.0).total_cmp(&other.fall_percent().unwrap_or(0.0)));
+            if let Some(worst) = worst.copied() {
+                groups.entry(group.pairs.clone()).or_default().push((way.clone(), worst, group));
             }
         }
-        groups.into_values().filter_map(|ways| self.fell(evidence, &ways)).collect()
     }
+    groups.into_values().filter_map(|ways| fell(evidence, &ways)).collect()
+}
 
-    fn fell(&self, evidence: &Evidence<'_>, ways: &[(String, Figures<'_>, cluster::Group)]) -> Option<Finding> {
-        let fall = |figures: &Figures<'_>| figures.fall_percent().unwrap_or(0.0);
-        let (way, worst, group) = ways.iter().max_by(|one, other| fall(&one.1).total_cmp(&fall(&other.1)))?;
-        let (old, new) = (worst.old.achieved_gbps?, worst.new?.achieved_gbps?);
-        let more = match ways.len() {
-            1 => String::new(),
-            ways => format!(" and in {}", words::count(ways - 1, "other way") + " of copying"),
-        };
-        Some(finding(
-            self,
-            group.subject(),
-            format!(
-                "Copies {} fell by up to {:.1}%, from {old} to {new} GB/s ({way}){more}",
-                group.place(evidence.snapshot),
-                fall(worst),
-            ),
-            [
-                ("then_gbps", json!(old)),
-                ("now_gbps", json!(new)),
-                ("fall_percent", json!((fall(worst) * 10.0).round() / 10.0)),
-                ("noise_percent", json!((worst.noise_percent() * 10.0).round() / 10.0)),
-                ("pairs", group.evidence()),
-            ],
-            "Stop other work on the machine and measure again. If it stays, ask what was done to the machine since, and \
-             look at the other findings on the same GPUs",
-        ))
-    }
+fn fell(evidence: &Evidence<'_>, ways: &[(String, Figures<'_>, cluster::Group)]) -> Option<Finding> {
+    let fall = |figures: &Figures<'_>| figures.fall_percent().unwrap_or(0.0);
+    let (way, worst, group) = ways.iter().max_by(|one, other| fall(&one.1).total_cmp(&fall(&other.1)))?;
+    let (old, new) = (worst.old.achieved_gbps?, worst.new?.achieved_gbps?);
+    let more = match ways.len() {
+        1 => String::new(),
+        ways => format!(" and in {}", words::count(ways - 1, "other way") + " of copying"),
+    };
+    Some(RULE.finding(group.subject(), format!(
+            "Copies {} fell by up to {:.1}%, from {old} to {new} GB/s ({way}){more}",
+            group.place(evidence.snapshot),
+            fall(worst),
+        ), "Stop other work on the machine and measure again. If it stays, ask what was done to the machine since, and \
+         look at the other findings on the same GPUs").fact("then", old).fact("now", new).fact("fall", Fact::percent(fall(worst))).fact("noise", Fact::percent(worst.noise_percent())).pairs(&group.pairs))
 }

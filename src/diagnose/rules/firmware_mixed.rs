@@ -22,66 +22,52 @@
 //!
 //! NVML, `nvmlDeviceGetVbiosVersion`; NVIDIA HGX firmware release notes (one bundle for a baseboard).
 
+use super::prelude::*;
 use std::collections::BTreeMap;
 
-use serde_json::json;
-
-use crate::diagnose::rule::{Evidence, Rule, finding};
-use crate::diagnose::words;
-use crate::model::finding::{Finding, Severity, Subject};
 use crate::model::snapshot::{FabricState, Gpu};
 
-/// See the module's documentation.
-pub struct FirmwareMixed;
+/// The rule.
+pub const RULE: Rule = Rule {
+    id: RuleId::new("firmware-mixed"),
+    severity: Severity::Info,
+    parameters: &[],
+    gap: false,
+    page: include_str!("firmware_mixed.rs"),
+    judge,
+};
 
-impl Rule for FirmwareMixed {
-    fn code(&self) -> &'static str {
-        "firmware-mixed"
-    }
-
-    fn severity(&self) -> Severity {
-        Severity::Info
-    }
-
-    fn source(&self) -> &'static str {
-        include_str!("firmware_mixed.rs")
-    }
-
-    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
-        let mut models: BTreeMap<&str, Vec<&Gpu>> = BTreeMap::new();
-        for gpu in &evidence.snapshot.gpus {
-            if let (Some(name), Some(_)) = (gpu.name.known(), gpu.vbios.known()) {
-                models.entry(name).or_default().push(gpu);
-            }
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let mut models: BTreeMap<&str, Vec<&Gpu>> = BTreeMap::new();
+    for gpu in &evidence.snapshot.gpus {
+        if let (Some(name), Some(_)) = (gpu.name.known(), gpu.vbios.known()) {
+            models.entry(name).or_default().push(gpu);
         }
-        models.iter().filter_map(|(model, gpus)| self.finding(model, gpus)).collect()
     }
+    models.iter().filter_map(|(model, gpus)| finding(model, gpus)).collect()
 }
 
-impl FirmwareMixed {
-    fn finding(&self, model: &str, gpus: &[&Gpu]) -> Option<Finding> {
-        let mut versions: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
-        for gpu in gpus {
-            versions.entry(gpu.vbios.known()?.trim()).or_default().push(gpu.index);
-        }
-        if versions.len() < 2 {
-            return None;
-        }
-        let text: Vec<_> =
-            versions.iter().map(|(version, gpus)| format!("{version} ({})", words::gpus(gpus))).collect();
-        let mut found = finding(
-            self,
+fn finding(model: &str, gpus: &[&Gpu]) -> Option<Finding> {
+    let mut versions: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
+    for gpu in gpus {
+        versions.entry(gpu.vbios.known()?.trim()).or_default().push(gpu.index);
+    }
+    if versions.len() < 2 {
+        return None;
+    }
+    let text: Vec<_> = versions.iter().map(|(version, gpus)| format!("{version} ({})", words::gpus(gpus))).collect();
+    let mut found = RULE
+        .finding(
             Subject::Machine,
             format!("GPUs of one model ({model}) have different video BIOS versions: {}", text.join("; ")),
-            [("gpus_by_version", json!(versions))],
             "Ask the maker of the machine for the firmware bundle, and bring all GPUs of the model to one version",
-        );
-        let in_fabric = |gpu: &&Gpu| gpu.fabric.known().is_some_and(|fabric| fabric.state != FabricState::NotSupported);
-        if gpus.iter().any(in_fabric) {
-            found.severity = Severity::Warning;
-        }
-        Some(found)
+        )
+        .fact("gpus_by_version", words::table(&versions));
+    let in_fabric = |gpu: &&Gpu| gpu.fabric.known().is_some_and(|fabric| fabric.state != FabricState::NotSupported);
+    if gpus.iter().any(in_fabric) {
+        found.severity = Severity::Warning;
     }
+    Some(found)
 }
 
 #[cfg(test)]
@@ -100,7 +86,7 @@ mod tests {
             let found = only(&findings(&machine, None), "firmware-mixed", severity);
             assert!(found.message.contains("96.00.A5.00.01 (GPU 2)"), "{}", found.message);
             machine.gpus[2].name = Reading::Known("another".into());
-            assert!(findings(&machine, None).iter().all(|finding| finding.code != "firmware-mixed"));
+            assert!(findings(&machine, None).iter().all(|finding| finding.code != RULE.id));
         }
     }
 }

@@ -23,80 +23,61 @@
 //!
 //! NVML, `nvmlDeviceGetComputeRunningProcesses`.
 
-use serde_json::json;
-
-use crate::diagnose::links;
-use crate::diagnose::rule::{Evidence, Rule, finding};
-use crate::diagnose::words;
-use crate::model::finding::{Finding, Severity, Subject};
+use super::prelude::*;
 use crate::model::units::Bytes;
 
-/// See the module's documentation.
-pub struct GpuBusy;
+/// The rule.
+pub const RULE: Rule = Rule {
+    id: RuleId::new("gpu-busy"),
+    severity: Severity::Info,
+    parameters: &[],
+    gap: false,
+    page: include_str!("gpu_busy.rs"),
+    judge,
+};
 
-impl Rule for GpuBusy {
-    fn code(&self) -> &'static str {
-        "gpu-busy"
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    // Without figures there is nothing that a program could have changed.
+    if evidence.measurements.is_none() {
+        return Vec::new();
     }
-
-    fn severity(&self) -> Severity {
-        Severity::Info
+    let (mut gpus, mut pids, mut held) = (Vec::new(), Vec::new(), 0_u64);
+    for gpu in &evidence.snapshot.gpus {
+        let processes = gpu.processes.known().into_iter().flatten();
+        let before = pids.len();
+        for process in processes {
+            pids.push(process.pid);
+            held = held.saturating_add(process.memory_bytes.map_or(0, |bytes| bytes.0));
+        }
+        if pids.len() > before {
+            gpus.push(gpu.index);
+        }
     }
-
-    fn source(&self) -> &'static str {
-        include_str!("gpu_busy.rs")
+    if gpus.is_empty() {
+        return Vec::new();
     }
-
-    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
-        // Without figures there is nothing that a program could have changed.
-        if evidence.measurements.is_none() {
-            return Vec::new();
-        }
-        let (mut gpus, mut pids, mut held) = (Vec::new(), Vec::new(), 0_u64);
-        for gpu in &evidence.snapshot.gpus {
-            let processes = gpu.processes.known().into_iter().flatten();
-            let before = pids.len();
-            for process in processes {
-                pids.push(process.pid);
-                held = held.saturating_add(process.memory_bytes.map_or(0, |bytes| bytes.0));
-            }
-            if pids.len() > before {
-                gpus.push(gpu.index);
-            }
-        }
-        if gpus.is_empty() {
-            return Vec::new();
-        }
-        pids.sort_unstable();
-        pids.dedup();
-        let slow: Vec<_> = gpus.iter().flat_map(|gpu| links::slow_with(evidence, *gpu)).collect();
-        let effect = if slow.is_empty() { "" } else { ", and copies with them were slower than expected" };
-        let [slowed_pairs, lowest, highest] = links::rates(&slow);
-        let mut found = finding(
-            self,
-            match gpus.as_slice() {
-                [index] => Subject::Gpu { index: *index },
-                _ => Subject::Machine,
-            },
+    pids.sort_unstable();
+    pids.dedup();
+    let slow: Vec<_> = gpus.iter().flat_map(|gpu| links::slow_with(evidence, *gpu)).collect();
+    let effect = if slow.is_empty() { "" } else { ", and copies with them were slower than expected" };
+    let mut found = RULE
+        .finding(
+            Subject::of_gpus(&gpus),
             format!(
                 "{} had contexts on {} during the run{effect}",
                 if pids.len() == 1 { "Another process".to_owned() } else { format!("{} other processes", pids.len()) },
                 words::gpus(&gpus)
             ),
-            [
-                ("pids", json!(pids)),
-                ("memory_held_bytes", json!(Bytes(held))),
-                ("slowed_pairs", slowed_pairs),
-                ("lowest_achieved_gbps", lowest),
-                ("highest_achieved_gbps", highest),
-            ],
             "For figures to judge the machine by, end the processes (nvidia-smi lists them) and check again",
-        );
-        if !slow.is_empty() {
-            found.severity = Severity::Warning;
-        }
-        vec![found]
+        )
+        .fact("pids", Fact::Numbers(pids.iter().map(|pid| u64::from(*pid)).collect()))
+        .fact("memory_held", Bytes(held));
+    found = links::with_slowed(found, &slow);
+    found.scope.pairs = links::pairs(&slow);
+    if !slow.is_empty() {
+        found.severity = Severity::Warning;
     }
+    vec![found]
 }
 
 #[cfg(test)]
@@ -123,7 +104,7 @@ mod tests {
         }
         let found = findings(&machine, Some(&measurements));
         let slow = only(&found, "peer-bandwidth-low", Severity::Error);
-        assert!(slow.evidence["effects"][0].as_str().unwrap().starts_with("gpu-busy"), "{slow:#?}");
+        assert_eq!(slow.evidence.effects()[0].rule, RULE.id, "{slow:#?}");
         // Where only some of the slow copies are with it, it is told by itself.
         let slowed = measurements.peer.iter_mut().filter(|cell| touches(cell, 1) && !touches(cell, 3));
         slowed.for_each(|cell| cell.achieved_gbps = Some(GbPerSecond(396.0)));
@@ -133,7 +114,7 @@ mod tests {
         }
         let found = findings(&machine, Some(&measurements));
         assert!(
-            found.iter().any(|finding| finding.code == "gpu-busy" && finding.severity == Severity::Warning),
+            found.iter().any(|finding| finding.code == RULE.id && finding.severity == Severity::Warning),
             "{found:#?}"
         );
     }

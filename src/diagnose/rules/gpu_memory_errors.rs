@@ -23,88 +23,73 @@
 //! NVIDIA GPU Memory Error Management (row remapping; Xid 48, 63, 64, 94, 95); NVML,
 //! `nvmlDeviceGetRemappedRows`, `nvmlDeviceGetTotalEccErrors`.
 
-use serde_json::json;
-
-use crate::diagnose::rule::{Evidence, Rule, finding};
-use crate::diagnose::words;
-use crate::model::finding::{Finding, Severity, Subject};
+use super::prelude::*;
 use crate::model::snapshot::Gpu;
 
-/// See the module's documentation.
-pub struct GpuMemoryErrors;
+/// The rule.
+pub const RULE: Rule = Rule {
+    id: RuleId::new("gpu-memory-errors"),
+    severity: Severity::Error,
+    parameters: &[],
+    gap: false,
+    page: include_str!("gpu_memory_errors.rs"),
+    judge,
+};
 
-impl Rule for GpuMemoryErrors {
-    fn code(&self) -> &'static str {
-        "gpu-memory-errors"
-    }
-
-    fn severity(&self) -> Severity {
-        Severity::Error
-    }
-
-    fn source(&self) -> &'static str {
-        include_str!("gpu_memory_errors.rs")
-    }
-
-    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
-        evidence.snapshot.gpus.iter().filter_map(|gpu| self.finding(evidence, gpu)).collect()
-    }
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    evidence.snapshot.gpus.iter().filter_map(|gpu| finding(evidence, gpu)).collect()
 }
 
-impl GpuMemoryErrors {
-    fn finding(&self, evidence: &Evidence<'_>, gpu: &Gpu) -> Option<Finding> {
-        let uncorrected = gpu.ecc_uncorrected.get().unwrap_or(0);
-        let rows = gpu.remapped_rows.get();
-        let pending = rows.is_some_and(|rows| rows.pending);
-        let failed = rows.is_some_and(|rows| rows.failed);
-        let parts: Vec<_> = [
-            (uncorrected > 0).then(|| {
-                format!(
-                    "{} since the last reboot",
-                    words::count(uncorrected.try_into().unwrap_or(usize::MAX), "uncorrected memory error")
-                )
-            }),
-            failed.then(|| "a row of memory could not be replaced".to_owned()),
-            pending.then(|| "a row of memory waits for a reset to be replaced".to_owned()),
-        ]
-        .into_iter()
-        .flatten()
-        .collect();
-        if parts.is_empty() {
-            return None;
-        }
-        let index = gpu.index;
-        let next_step = if failed {
-            format!("Take GPU {index} out of use and replace it; its serial number is in the report")
-        } else if pending {
+fn finding(evidence: &Evidence<'_>, gpu: &Gpu) -> Option<Finding> {
+    let uncorrected = gpu.ecc_uncorrected.get().unwrap_or(0);
+    let rows = gpu.remapped_rows.get();
+    let pending = rows.is_some_and(|rows| rows.pending);
+    let failed = rows.is_some_and(|rows| rows.failed);
+    let parts: Vec<_> = [
+        (uncorrected > 0).then(|| {
             format!(
-                "End all programs on GPU {index} and reset it (nvidia-smi --gpu-reset -i {index}) or reboot; then \
-                 check again"
+                "{} since the last reboot",
+                words::count(uncorrected.try_into().unwrap_or(usize::MAX), "uncorrected memory error")
             )
-        } else {
-            format!(
-                "Look for Xid 48, 63, 64, 94 and 95 (dmesg | grep -i xid); reboot and run dcgmi diag -r 3; replace GPU \
-                 {index} if errors come back"
-            )
-        };
-        let mut found = finding(
-            self,
+        }),
+        failed.then(|| "a row of memory could not be replaced".to_owned()),
+        pending.then(|| "a row of memory waits for a reset to be replaced".to_owned()),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    if parts.is_empty() {
+        return None;
+    }
+    let index = gpu.index;
+    let next_step = if failed {
+        format!("Take GPU {index} out of use and replace it; its serial number is in the report")
+    } else if pending {
+        format!(
+            "End all programs on GPU {index} and reset it (nvidia-smi --gpu-reset -i {index}) or reboot; then \
+             check again"
+        )
+    } else {
+        format!(
+            "Look for Xid 48, 63, 64, 94 and 95 (dmesg | grep -i xid); reboot and run dcgmi diag -r 3; replace GPU \
+             {index} if errors come back"
+        )
+    };
+    let mut found = RULE
+        .finding(
             Subject::Gpu { index },
             format!("{}: {}", words::gpu(evidence.snapshot, index), parts.join("; ")),
-            [
-                ("uncorrected_errors", json!(gpu.ecc_uncorrected.get())),
-                ("remapping_pending", json!(rows.map(|rows| rows.pending))),
-                ("remapping_failed", json!(rows.map(|rows| rows.failed))),
-                ("rows_remapped", json!(rows.map(|rows| u64::from(rows.corrected) + u64::from(rows.uncorrected)))),
-                ("serial", json!(gpu.serial.known())),
-            ],
             next_step,
-        );
-        if uncorrected == 0 && !failed {
-            found.severity = Severity::Warning;
-        }
-        Some(found)
+        )
+        .fact("uncorrected_errors", gpu.ecc_uncorrected.get())
+        .fact("remapping_pending", rows.map(|rows| rows.pending))
+        .fact("remapping_failed", rows.map(|rows| rows.failed))
+        .fact("rows_remapped", rows.map(|rows| u64::from(rows.corrected) + u64::from(rows.uncorrected)))
+        .fact("serial", gpu.serial.known());
+    if uncorrected == 0 && !failed {
+        found.severity = Severity::Warning;
     }
+    Some(found)
 }
 
 #[cfg(test)]

@@ -25,14 +25,9 @@
 //!
 //! NVML, `nvmlClocksThrottleReasons`; NVIDIA, `nvidia-smi -q -d PERFORMANCE`.
 
+use super::prelude::*;
 use std::collections::BTreeSet;
 
-use serde_json::json;
-
-use crate::diagnose::links;
-use crate::diagnose::rule::{Evidence, Rule, finding};
-use crate::diagnose::words;
-use crate::model::finding::{Finding, Severity, Subject};
 use crate::model::snapshot::Gpu;
 
 /// Hardware slowdown, which some GPUs at rest show as well.
@@ -40,68 +35,61 @@ const SLOWDOWN: &str = "hw-slowdown";
 
 /// The reasons that something is wrong, in our short names of them, with words.
 const REASONS: [(&str, &str); 4] = [
-    ("hw-thermal", "too hot (hardware)"),
-    ("sw-thermal", "too hot (driver)"),
+    HOT[0],
+    HOT[1],
     ("hw-power-brake", "the power supply asked for less (power brake)"),
     (SLOWDOWN, "hardware slowdown"),
 ];
+
+/// Those that are heat.
+const HOT: [(&str, &str); 2] = [("hw-thermal", "too hot (hardware)"), ("sw-thermal", "too hot (driver)")];
 
 /// From this performance state on a GPU is at rest. Source: NVML, performance states, 0 is the
 /// highest; idle data-centre GPUs show 8.
 const AT_REST: u8 = 8;
 
-/// See the module's documentation.
-pub struct GpuThrottled;
+/// The rule.
+pub const RULE: Rule = Rule {
+    id: RuleId::new("gpu-throttled"),
+    severity: Severity::Warning,
+    parameters: &[],
+    gap: false,
+    page: include_str!("gpu_throttled.rs"),
+    judge,
+};
 
-impl Rule for GpuThrottled {
-    fn code(&self) -> &'static str {
-        "gpu-throttled"
-    }
-
-    fn severity(&self) -> Severity {
-        Severity::Warning
-    }
-
-    fn source(&self) -> &'static str {
-        include_str!("gpu_throttled.rs")
-    }
-
-    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
-        evidence.snapshot.gpus.iter().filter_map(|gpu| self.finding(evidence, gpu)).collect()
-    }
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    evidence.snapshot.gpus.iter().filter_map(|gpu| finding(evidence, gpu)).collect()
 }
 
-impl GpuThrottled {
-    fn finding(&self, evidence: &Evidence<'_>, gpu: &Gpu) -> Option<Finding> {
-        let under_load: BTreeSet<&str> = links::watched(evidence, gpu.index)
-            .map(|load| load.throttle_reasons.iter().map(String::as_str).collect())
-            .unwrap_or_default();
-        let rests = gpu.power_state.get().is_some_and(|state| state >= AT_REST);
-        let before = gpu.throttle_reasons.known().into_iter().flatten().map(String::as_str);
-        let before: BTreeSet<&str> = before.filter(|reason| !(rests && *reason == SLOWDOWN)).collect();
-        let seen: Vec<_> =
-            REASONS.iter().filter(|(name, _)| under_load.contains(name) || before.contains(name)).collect();
-        if seen.is_empty() {
-            return None;
-        }
-        let slow = links::slow_with(evidence, gpu.index);
-        let words: Vec<_> = seen.iter().map(|(_, words)| *words).collect();
-        let when = if seen.iter().any(|(name, _)| under_load.contains(name)) {
-            "while copies ran"
-        } else {
-            "when it was read, before copies ran"
-        };
-        let [slowed_pairs, lowest, highest] = links::rates(&slow);
-        let hot = seen.iter().any(|(name, _)| name.ends_with("thermal"));
-        let next_step = if hot {
-            "Look at temperatures and fans (nvidia-smi -q -d TEMPERATURE,PERFORMANCE), air filters, blanking plates and \
-             the room's temperature; check again when the GPU has cooled down"
-        } else {
-            "Look at the power supplies (ipmitool sdr type \"Power Supply\"), the GPU's power cables and its power draw \
-             (nvidia-smi -q -d POWER,PERFORMANCE), and check again"
-        };
-        let mut found = finding(
-            self,
+fn finding(evidence: &Evidence<'_>, gpu: &Gpu) -> Option<Finding> {
+    let under_load: BTreeSet<&str> = links::watched(evidence, gpu.index)
+        .map(|load| load.throttle_reasons.iter().map(String::as_str).collect())
+        .unwrap_or_default();
+    let rests = gpu.power_state.get().is_some_and(|state| state >= AT_REST);
+    let before = gpu.throttle_reasons.known().into_iter().flatten().map(String::as_str);
+    let before: BTreeSet<&str> = before.filter(|reason| !(rests && *reason == SLOWDOWN)).collect();
+    let seen: Vec<_> = REASONS.iter().filter(|(name, _)| under_load.contains(name) || before.contains(name)).collect();
+    if seen.is_empty() {
+        return None;
+    }
+    let slow = links::slow_with(evidence, gpu.index);
+    let words: Vec<_> = seen.iter().map(|(_, words)| *words).collect();
+    let when = if seen.iter().any(|(name, _)| under_load.contains(name)) {
+        "while copies ran"
+    } else {
+        "when it was read, before copies ran"
+    };
+    let hot = seen.iter().any(|reason| HOT.contains(reason));
+    let next_step = if hot {
+        "Look at temperatures and fans (nvidia-smi -q -d TEMPERATURE,PERFORMANCE), air filters, blanking plates and \
+         the room's temperature; check again when the GPU has cooled down"
+    } else {
+        "Look at the power supplies (ipmitool sdr type \"Power Supply\"), the GPU's power cables and its power draw \
+         (nvidia-smi -q -d POWER,PERFORMANCE), and check again"
+    };
+    let mut found = RULE
+        .finding(
             Subject::Gpu { index: gpu.index },
             format!(
                 "The clocks of {} were held back {when}: {}{}",
@@ -109,20 +97,15 @@ impl GpuThrottled {
                 words.join(", "),
                 if slow.is_empty() { "" } else { "; copies with it were slower than expected" }
             ),
-            [
-                ("reasons", json!(seen.iter().map(|(name, _)| *name).collect::<Vec<_>>())),
-                ("sm_clock_mhz", json!(gpu.sm_clock_mhz.get())),
-                ("slowed_pairs", slowed_pairs),
-                ("lowest_achieved_gbps", lowest),
-                ("highest_achieved_gbps", highest),
-            ],
             next_step,
-        );
-        if !slow.is_empty() {
-            found.severity = Severity::Error;
-        }
-        Some(found)
+        )
+        .fact("reasons", seen.iter().map(|(name, _)| (*name).to_owned()).collect::<Vec<_>>())
+        .fact("sm_clock", gpu.sm_clock_mhz.get().map(|clock| Fact::Megahertz(clock.into())));
+    found = links::with_slowed(found, &slow);
+    if !slow.is_empty() {
+        found.severity = Severity::Error;
     }
+    Some(found)
 }
 
 #[cfg(test)]
@@ -152,7 +135,7 @@ mod tests {
             cell.achieved_gbps = Some(GbPerSecond(200.0));
         }
         let found = only(&findings(&machine, Some(&measurements)), "gpu-throttled", Severity::Error);
-        assert!(found.evidence.contains_key("effects"), "{found:#?}");
+        assert!(!found.evidence.effects().is_empty(), "{found:#?}");
     }
 
     #[test]

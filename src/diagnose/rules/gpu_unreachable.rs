@@ -20,44 +20,36 @@
 //!
 //! NVIDIA's Xid errors page; NVML's `NVML_ERROR_GPU_IS_LOST`.
 
-use serde_json::json;
-
-use crate::diagnose::rule::{Evidence, Rule, finding};
-use crate::diagnose::words;
-use crate::model::finding::{Finding, Severity, Subject};
+use super::prelude::*;
 use crate::model::reading::Unknown;
 use crate::model::snapshot::Gpu;
 
-/// See the module's documentation.
-pub struct GpuUnreachable;
+/// The rule.
+pub const RULE: Rule = Rule {
+    id: RuleId::new("gpu-unreachable"),
+    severity: Severity::Error,
+    parameters: &[],
+    gap: false,
+    page: include_str!("gpu_unreachable.rs"),
+    judge,
+};
 
-impl Rule for GpuUnreachable {
-    fn code(&self) -> &'static str {
-        "gpu-unreachable"
-    }
-
-    fn severity(&self) -> Severity {
-        Severity::Error
-    }
-
-    fn source(&self) -> &'static str {
-        include_str!("gpu_unreachable.rs")
-    }
-
-    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
-        let lost = |gpu: &Gpu| {
-            let why = no_answer(gpu)?;
-            Some(finding(
-                self,
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let lost = |gpu: &Gpu| {
+        let why = no_answer(gpu)?;
+        Some(
+            RULE.finding(
                 Subject::Gpu { index: gpu.index },
                 format!("{} does not answer: {why}", words::gpu(evidence.snapshot, gpu.index)),
-                [("error", json!(why)), ("address", json!(gpu.pci.get())), ("uuid", json!(gpu.uuid.known()))],
                 "Look for Xid messages (dmesg | grep -i xid). Power the machine off and on again; if the GPU is lost \
                  again, check its power cables and cooling, reseat it, then replace it",
-            ))
-        };
-        evidence.snapshot.gpus.iter().filter_map(lost).collect()
-    }
+            )
+            .fact("error", why)
+            .fact("address", gpu.pci.get())
+            .fact("uuid", gpu.uuid.known()),
+        )
+    };
+    evidence.snapshot.gpus.iter().filter_map(lost).collect()
 }
 
 /// The reason why none of what every GPU has could be read; `None` where anything could. Identity

@@ -22,49 +22,39 @@
 //! CUDA orders devices fastest first unless `CUDA_DEVICE_ORDER=PCI_BUS_ID`, so with mixed models its
 //! numbers differ from those of nvidia-smi (CUDA Programming Guide, environment variables).
 
+use super::prelude::*;
 use std::collections::BTreeMap;
 
-use serde_json::json;
+/// The rule.
+pub const RULE: Rule = Rule {
+    id: RuleId::new("gpus-mixed"),
+    severity: Severity::Info,
+    parameters: &[],
+    gap: false,
+    page: include_str!("gpus_mixed.rs"),
+    judge,
+};
 
-use crate::diagnose::rule::{Evidence, Rule, finding};
-use crate::diagnose::words;
-use crate::model::finding::{Finding, Severity, Subject};
-
-/// See the module's documentation.
-pub struct GpusMixed;
-
-impl Rule for GpusMixed {
-    fn code(&self) -> &'static str {
-        "gpus-mixed"
-    }
-
-    fn severity(&self) -> Severity {
-        Severity::Info
-    }
-
-    fn source(&self) -> &'static str {
-        include_str!("gpus_mixed.rs")
-    }
-
-    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
-        let mut models: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
-        for gpu in &evidence.snapshot.gpus {
-            if let Some(name) = gpu.name.known() {
-                models.entry(name.trim()).or_default().push(gpu.index);
-            }
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let mut models: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
+    for gpu in &evidence.snapshot.gpus {
+        if let Some(name) = gpu.name.known() {
+            models.entry(name.trim()).or_default().push(gpu.index);
         }
-        if models.len() < 2 {
-            return Vec::new();
-        }
-        let text: Vec<_> = models.iter().map(|(name, gpus)| format!("{name} ({})", words::gpus(gpus))).collect();
-        vec![finding(
-            self,
+    }
+    if models.len() < 2 {
+        return Vec::new();
+    }
+    let text: Vec<_> = models.iter().map(|(name, gpus)| format!("{name} ({})", words::gpus(gpus))).collect();
+    vec![
+        RULE.finding(
             Subject::Machine,
             format!("The GPUs are of {} models: {}", models.len(), text.join("; ")),
-            [("models", json!(models.len())), ("gpus_by_model", json!(models))],
             "Compare with what was ordered; set CUDA_DEVICE_ORDER=PCI_BUS_ID so that CUDA counts as nvidia-smi does",
-        )]
-    }
+        )
+        .fact("models", models.len())
+        .fact("gpus_by_model", words::table(&models)),
+    ]
 }
 
 #[cfg(test)]
@@ -78,7 +68,7 @@ mod tests {
     fn different_models_are_told_once() {
         let mut machine = h200_vm(3);
         machine.gpus[1].name = Reading::failed("no answer");
-        assert!(findings(&machine, None).iter().all(|finding| finding.code != "gpus-mixed"));
+        assert!(findings(&machine, None).iter().all(|finding| finding.code != RULE.id));
         machine.gpus[1].name = Reading::Known("NVIDIA H100 80GB HBM3".into());
         let found = only(&findings(&machine, None), "gpus-mixed", Severity::Info);
         assert!(found.message.contains("NVIDIA H200 (GPU 0 and GPU 2)"), "{}", found.message);

@@ -27,41 +27,29 @@
 //! CUDA Programming Guide, 3.4.2.5 (IOMMU on Linux); pytorch issue 84803 and FIDESlib issue 28, copies
 //! that lost their bytes; Linux, Documentation/ABI/testing/sysfs-kernel-iommu_groups.
 
-use serde_json::json;
-
-use crate::diagnose::links;
-use crate::diagnose::rule::{Evidence, Rule, finding};
-use crate::diagnose::words;
-use crate::model::finding::{Finding, Severity, Subject};
+use super::prelude::*;
 use crate::model::measurement::{Status, Verified};
-use crate::model::placement::{Pair, Path};
 use crate::model::snapshot::P2pStatus;
 
-/// See the module's documentation.
-pub struct IommuTranslating;
+/// The rule.
+pub const RULE: Rule = Rule {
+    id: RuleId::new("iommu-translating"),
+    severity: Severity::Warning,
+    parameters: &[],
+    gap: false,
+    page: include_str!("iommu_translating.rs"),
+    judge,
+};
 
-impl Rule for IommuTranslating {
-    fn code(&self) -> &'static str {
-        "iommu-translating"
-    }
-
-    fn severity(&self) -> Severity {
-        Severity::Warning
-    }
-
-    fn source(&self) -> &'static str {
-        include_str!("iommu_translating.rs")
-    }
-
-    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
-        let bare_metal = evidence.snapshot.host.virtual_machine.get() == Some(false);
-        let Some(gpus) = translated(evidence).filter(|_| bare_metal && evidence.snapshot.gpus.len() > 1) else {
-            return Vec::new();
-        };
-        let pairs = pcie_peers(evidence);
-        let broken = broken(evidence, &pairs);
-        let mut found = finding(
-            self,
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let bare_metal = evidence.snapshot.host.virtual_machine.get() == Some(false);
+    let Some(gpus) = translated(evidence).filter(|_| bare_metal && evidence.snapshot.gpus.len() > 1) else {
+        return Vec::new();
+    };
+    let pairs = pcie_peers(evidence);
+    let broken = broken(evidence, &pairs);
+    let mut found = RULE
+        .finding(
             Subject::Machine,
             format!(
                 "The IOMMU translates addresses of {}{}",
@@ -79,24 +67,21 @@ impl Rule for IommuTranslating {
                     ),
                 },
             ),
-            [
-                ("gpus", json!(gpus)),
-                ("pairs_over_pcie", json!(pairs.len())),
-                ("broken_pairs", json!(broken.iter().map(ToString::to_string).collect::<Vec<_>>())),
-            ],
             "Boot with iommu=pt on the kernel's command line, or switch VT-d / AMD-Vi off in BIOS, and check again",
-        );
-        if pairs.is_empty() {
-            found.severity = Severity::Info;
-            found.next_step = "Nothing to do while GPUs copy over NVLink or through the host; before peer copies over \
+        )
+        .gpus(&gpus)
+        .fact("pairs_over_pcie", pairs.len())
+        .fact("broken_pairs", broken);
+    if pairs.is_empty() {
+        found.severity = Severity::Info;
+        found.next_step = "Nothing to do while GPUs copy over NVLink or through the host; before peer copies over \
                  PCIe are used, boot with iommu=pt"
-                .into();
-        } else if evidence.measurements.is_none() {
-            found.severity = Severity::Info;
-            found.message = found.message.replace(". They arrived whole here", "");
-        }
-        vec![found]
+            .into();
+    } else if evidence.measurements.is_none() {
+        found.severity = Severity::Info;
+        found.message = found.message.replace(". They arrived whole here", "");
     }
+    vec![found]
 }
 
 /// The GPUs whose addresses are translated; all of them where only the machine as a whole tells.
@@ -132,12 +117,12 @@ fn pcie_peers(evidence: &Evidence<'_>) -> Vec<Pair> {
             routes.filter(|route| route.peer_access.nvml_write == Some(P2pStatus::Ok)).map(|route| route.pair).collect()
         }
     };
-    words::unique(pairs.into_iter().filter(|pair| !links::over_nvlink(evidence, *pair)).collect())
+    words::unique(pairs.into_iter().filter(|pair| !evidence.over_nvlink(*pair)).collect())
 }
 
 /// Those of these pairs whose bytes did not arrive, or whose copies failed or hung.
 fn broken(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Pair> {
-    let cells = evidence.measurements.map_or(&[][..], |measurements| &measurements.peer);
+    let cells = evidence.peer();
     let wrong = cells.iter().filter(|cell| {
         cell.setup.path == Path::Direct
             && (matches!(cell.verified, Verified::Dropped | Verified::Corrupt)
@@ -168,8 +153,8 @@ mod tests {
         }
         let found = findings(&machine, Some(&measurements));
         let wrong = only(&found, "peer-data-wrong", Severity::Error);
-        let effect = wrong.evidence["effects"][0].as_str().unwrap();
-        assert!(effect.starts_with("iommu-translating") && effect.contains("GPU 2 → GPU 3"), "{effect}");
+        let effect = &wrong.evidence.effects()[0];
+        assert!(effect.rule == RULE.id && effect.message.contains("GPU 2 → GPU 3"), "{effect}");
         // Without peer access nothing goes wrong.
         measurements.peer.iter_mut().for_each(|cell| (cell.setup.path, cell.verified) = (Path::Staged, Verified::Ok));
         only(&findings(&machine, Some(&measurements)), "iommu-translating", Severity::Info);

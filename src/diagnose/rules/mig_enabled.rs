@@ -22,66 +22,55 @@
 //!
 //! NVIDIA Multi-Instance GPU user guide (no GPU-to-GPU peer access in MIG mode).
 
-use serde_json::json;
-
-use crate::diagnose::rule::{Evidence, Rule, finding};
-use crate::diagnose::words;
-use crate::model::finding::{Finding, Severity, Subject};
+use super::prelude::*;
 use crate::model::snapshot::P2pStatus;
 
-/// See the module's documentation.
-pub struct MigEnabled;
+/// The rule.
+pub const RULE: Rule = Rule {
+    id: RuleId::new("mig-enabled"),
+    severity: Severity::Info,
+    parameters: &[],
+    gap: false,
+    page: include_str!("mig_enabled.rs"),
+    judge,
+};
 
-impl Rule for MigEnabled {
-    fn code(&self) -> &'static str {
-        "mig-enabled"
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let gpus = &evidence.snapshot.gpus;
+    let on: Vec<_> = gpus.iter().filter(|gpu| gpu.mig.get() == Some(true)).collect();
+    let indices: Vec<u32> = on.iter().map(|gpu| gpu.index).collect();
+    let refused = evidence.topology.pairs.iter().any(|route| {
+        let said = &route.peer_access;
+        let nvml = said.nvml_write.is_some_and(|word| !matches!(word, P2pStatus::Ok | P2pStatus::Unknown));
+        (indices.contains(&route.pair.source) || indices.contains(&route.pair.destination))
+            && (said.cuda == Some(false) || nvml)
+    });
+    if on.is_empty() || refused {
+        return Vec::new();
     }
-
-    fn severity(&self) -> Severity {
-        Severity::Info
-    }
-
-    fn source(&self) -> &'static str {
-        include_str!("mig_enabled.rs")
-    }
-
-    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
-        let gpus = &evidence.snapshot.gpus;
-        let on: Vec<_> = gpus.iter().filter(|gpu| gpu.mig.get() == Some(true)).collect();
-        let indices: Vec<u32> = on.iter().map(|gpu| gpu.index).collect();
-        let refused = evidence.topology.pairs.iter().any(|route| {
-            let said = &route.peer_access;
-            let nvml = said.nvml_write.is_some_and(|word| !matches!(word, P2pStatus::Ok | P2pStatus::Unknown));
-            (indices.contains(&route.pair.source) || indices.contains(&route.pair.destination))
-                && (said.cuda == Some(false) || nvml)
-        });
-        if on.is_empty() || refused {
-            return Vec::new();
-        }
-        let differ = gpus.iter().any(|gpu| {
-            gpu.mig.get() == Some(false)
-                && on.iter().any(|other| gpu.name.known().is_some() && other.name.known() == gpu.name.known())
-        });
-        let which = if indices.len() == gpus.len() { "all GPUs".to_owned() } else { words::gpus(&indices) };
-        let mut found = finding(
-            self,
+    let differ = gpus.iter().any(|gpu| {
+        gpu.mig.get() == Some(false)
+            && on.iter().any(|other| gpu.name.known().is_some() && other.name.known() == gpu.name.known())
+    });
+    let which = if indices.len() == gpus.len() { "all GPUs".to_owned() } else { words::gpus(&indices) };
+    let mut found = RULE
+        .finding(
             Subject::Machine,
             format!(
                 "MIG mode is on for {which}{}: no peer access with {}",
                 if differ { ", and off for others of the same model" } else { "" },
                 if indices.len() == 1 { "it" } else { "them" },
             ),
-            [("gpus", json!(indices))],
             format!(
                 "If they are to work together with others: end all programs on them, then nvidia-smi -i {} -mig 0",
                 indices.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
             ),
-        );
-        if differ {
-            found.severity = Severity::Warning;
-        }
-        vec![found]
+        )
+        .gpus(&indices);
+    if differ {
+        found.severity = Severity::Warning;
     }
+    vec![found]
 }
 
 #[cfg(test)]

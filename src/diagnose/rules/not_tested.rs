@@ -25,64 +25,64 @@
 //! CUDA Programming Guide, CUDA_VISIBLE_DEVICES (an invalid entry hides all after it); NVML,
 //! compute modes; NVIDIA's MIG user guide (no peer access).
 
-use serde_json::{Value, json};
-
-use crate::diagnose::coverage::{Coverage, coverage};
-use crate::diagnose::rule::{Evidence, Rule, finding};
-use crate::diagnose::words;
-use crate::model::finding::{Finding, Severity, Subject};
+use super::prelude::*;
+use crate::diagnose::coverage::{self, Coverage, coverage};
 use crate::model::measurement::{Measurements, Verified};
-
-/// This rule's code, which the verdict knows.
-pub const CODE: &str = "not-tested";
 
 /// Reasons that the message spells out; the evidence has them all.
 const SPELT_OUT: usize = 4;
 
-/// See the module's documentation.
-pub struct NotTested;
+/// The rule.
+pub const RULE: Rule = Rule {
+    id: RuleId::new("not-tested"),
+    severity: Severity::Warning,
+    parameters: &[],
+    gap: true,
+    page: include_str!("not_tested.rs"),
+    judge,
+};
 
-impl Rule for NotTested {
-    fn code(&self) -> &'static str {
-        CODE
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let Some(measurements) = evidence.measurements else { return Vec::new() };
+    let coverage = coverage(measurements);
+    // Nothing at all is `nothing-measured`'s.
+    if coverage.tested == 0 {
+        return Vec::new();
     }
-
-    fn severity(&self) -> Severity {
-        Severity::Warning
+    let parts: Vec<_> = [cut_off(measurements), skipped(&coverage), unverified(measurements, &coverage)]
+        .into_iter()
+        .flatten()
+        .collect();
+    if parts.is_empty() {
+        return Vec::new();
     }
-
-    fn source(&self) -> &'static str {
-        include_str!("not_tested.rs")
-    }
-
-    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
-        let Some(measurements) = evidence.measurements else { return Vec::new() };
-        let coverage = coverage(measurements);
-        // Nothing at all is `nothing-measured`'s.
-        if coverage.tested == 0 {
-            return Vec::new();
-        }
-        let parts: Vec<_> = [cut_off(measurements), skipped(&coverage), unverified(measurements, &coverage)]
-            .into_iter()
-            .flatten()
-            .collect();
-        if parts.is_empty() {
-            return Vec::new();
-        }
-        vec![finding(
-            self,
+    vec![
+        RULE.finding(
             Subject::Machine,
             parts.join(". "),
-            [
-                ("tested", json!(coverage.tested)),
-                ("untested", json!(coverage.untested)),
-                ("unverified", json!(coverage.unverified)),
-                // The message has them all where they are few.
-                ("reasons", if coverage.reasons.len() > SPELT_OUT { json!(coverage.reasons) } else { Value::Null }),
-            ],
             "Remove the reason and check again, or ask for less with --gpus, --only or --skip",
-        )]
-    }
+        )
+        .fact("tested", coverage.tested)
+        .fact("untested", coverage.untested)
+        .fact("unverified", coverage.unverified)
+        // The message has them all where they are few.
+        .fact(
+            "reasons",
+            (coverage.reasons.len() > SPELT_OUT).then(|| coverage.reasons.clone().into_iter().collect::<Facts>()),
+        )
+        .about_pairs(untested_pairs(measurements)),
+    ]
+}
+
+/// The pairs of what was not tested, where pairs are the whole of it: no GPU is missing, no figure is
+/// unverified, and the run came to its end.
+pub fn untested_pairs(measurements: &Measurements) -> Vec<Pair> {
+    let whole = coverage(measurements).unverified > 0
+        || measurements.cut_off
+        || measurements.driver.failure.is_some()
+        || coverage::unusable(measurements).next().is_some();
+    let untested = coverage::cells(measurements).filter(|cell| !cell.tested() && !whole);
+    words::unique(untested.filter_map(|cell| cell.flow.pair()).collect())
 }
 
 fn cut_off(measurements: &Measurements) -> Option<String> {

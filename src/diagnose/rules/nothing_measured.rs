@@ -22,48 +22,38 @@
 //!
 //! CUDA driver API, `CUresult`; DCGM issue 198, a check that passed with all NVLinks down.
 
-use serde_json::json;
-
+use super::not_tested;
+use super::prelude::*;
 use crate::diagnose::coverage::{self, coverage};
-use crate::diagnose::rule::{Evidence, Rule, finding};
-use crate::diagnose::words;
-use crate::model::finding::{Finding, Severity, Subject};
 
-/// This rule's code, which the verdict knows.
-pub const CODE: &str = "nothing-measured";
+/// The rule.
+pub const RULE: Rule = Rule {
+    id: RuleId::new("nothing-measured"),
+    severity: Severity::Warning,
+    parameters: &[],
+    gap: true,
+    page: include_str!("nothing_measured.rs"),
+    judge,
+};
 
-/// See the module's documentation.
-pub struct NothingMeasured;
-
-impl Rule for NothingMeasured {
-    fn code(&self) -> &'static str {
-        CODE
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let problems = || words::distinct(evidence.snapshot.problems.iter().map(String::as_str));
+    let Some(why) = why_nothing(evidence) else { return Vec::new() };
+    let mut why = why;
+    if evidence.snapshot.gpus.is_empty() && !problems().is_empty() && !problems().contains(&why) {
+        why = format!("{why} ({})", problems());
     }
-
-    fn severity(&self) -> Severity {
-        Severity::Warning
-    }
-
-    fn source(&self) -> &'static str {
-        include_str!("nothing_measured.rs")
-    }
-
-    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
-        let problems = || words::distinct(evidence.snapshot.problems.iter().map(String::as_str));
-        let Some(why) = why_nothing(evidence) else { return Vec::new() };
-        let mut why = why;
-        if evidence.snapshot.gpus.is_empty() && !problems().is_empty() && !problems().contains(&why) {
-            why = format!("{why} ({})", problems());
-        }
-        let coverage = evidence.measurements.map(coverage).unwrap_or_default();
-        vec![finding(
-            self,
+    let coverage = evidence.measurements.map(coverage).unwrap_or_default();
+    vec![
+        RULE.finding(
             Subject::Machine,
             format!("Nothing was measured: {why}"),
-            [("gpus", json!(evidence.snapshot.gpus.len())), ("untested", json!(coverage.untested))],
             next_step(&why, evidence.snapshot.gpus.len()),
-        )]
-    }
+        )
+        .fact("gpus", evidence.snapshot.gpus.len())
+        .fact("untested", coverage.untested)
+        .about_pairs(evidence.measurements.map(not_tested::untested_pairs).unwrap_or_default()),
+    ]
 }
 
 /// Why nothing was measured; `None` where something was, or nothing was to be.

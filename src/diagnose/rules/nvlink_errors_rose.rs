@@ -26,92 +26,65 @@
 //! NVML, `nvmlDeviceGetNvLinkErrorCounter`; NVIDIA's Xid errors page (74); DCGM's health watch warns
 //! of the same counters.
 
-use serde_json::json;
-
 use super::bandwidth;
-use crate::diagnose::rule::{Evidence, Rule, finding};
-use crate::diagnose::suspects::suspect;
-use crate::diagnose::words;
-use crate::model::finding::{Finding, Severity, Subject};
+use super::prelude::*;
 use crate::model::measurement::NvLinkErrorsAdded;
-use crate::model::placement::{Pair, Path};
 
-/// See the module's documentation.
-pub struct NvlinkErrorsRose;
+/// The rule.
+pub const RULE: Rule = Rule {
+    id: RuleId::new("nvlink-errors-rose"),
+    severity: Severity::Warning,
+    parameters: &[],
+    gap: false,
+    page: include_str!("nvlink_errors_rose.rs"),
+    judge,
+};
 
-impl Rule for NvlinkErrorsRose {
-    fn code(&self) -> &'static str {
-        "nvlink-errors-rose"
-    }
-
-    fn severity(&self) -> Severity {
-        Severity::Warning
-    }
-
-    fn source(&self) -> &'static str {
-        include_str!("nvlink_errors_rose.rs")
-    }
-
-    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
-        let links = evidence.measurements.map_or(&[][..], |measurements| &measurements.links);
-        let rose = |errors: &NvLinkErrorsAdded| errors.crc + errors.replay + errors.recovery > 0;
-        links
-            .iter()
-            .filter_map(|load| {
-                let counted: Vec<_> = load.nvlink_errors.iter().flatten().copied().filter(rose).collect();
-                (!counted.is_empty()).then(|| self.finding(evidence, load.index, &counted))
-            })
-            .collect()
-    }
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let links = evidence.links();
+    let rose = |errors: &NvLinkErrorsAdded| errors.crc + errors.replay + errors.recovery > 0;
+    links
+        .iter()
+        .filter_map(|load| {
+            let counted: Vec<_> = load.nvlink_errors.iter().flatten().copied().filter(rose).collect();
+            (!counted.is_empty()).then(|| finding(evidence, load.index, &counted))
+        })
+        .collect()
 }
 
-impl NvlinkErrorsRose {
-    fn finding(&self, evidence: &Evidence<'_>, index: u32, counted: &[NvLinkErrorsAdded]) -> Finding {
-        let sum = |of: fn(&NvLinkErrorsAdded) -> u64| counted.iter().map(of).sum::<u64>();
-        let (crc, replay, recovery) =
-            (sum(|errors| errors.crc), sum(|errors| errors.replay), sum(|errors| errors.recovery));
-        let links: Vec<_> = counted.iter().map(|errors| errors.link).collect();
-        let gpu = words::gpu(evidence.snapshot, index);
-        let (subject, which) = match links.as_slice() {
-            [link] => (Subject::Link { index, link: *link }, format!("NVLink {link} of {gpu}")),
-            many => (Subject::Gpu { index }, format!("{} NVLinks of {gpu}", many.len())),
-        };
-        let of_gpu = |pair: Pair| pair.source == index || pair.destination == index;
-        let slow = bandwidth::below_floor(evidence, Path::Direct).iter().any(|slow| of_gpu(slow.cell.pair));
-        let judged = bandwidth::sound(evidence, Path::Direct)
-            .into_values()
-            .any(|cell| of_gpu(cell.pair) && evidence.expected(cell).is_some());
-        let fine = if judged && !slow { "; every copy of this GPU that was judged reached its rate" } else { "" };
-        let mut found = finding(
-            self,
-            subject,
-            format!(
-                "{which} counted errors during the check: {crc} CRC errors, {replay} replays, {recovery} recoveries{fine}"
-            ),
-            [
-                ("links", json!(links)),
-                ("crc_errors", json!(crc)),
-                ("replays", json!(replay)),
-                ("recoveries", json!(recovery)),
-            ],
-            format!(
-                "Check again and see whether the same links count (nvidia-smi nvlink -e -i {index}); look for Xid 74 (dmesg \
-                 | grep -i xid); reseat the bridge or the GPU, then swap it with another to see whether the errors move"
-            ),
-        );
-        if crc == 0 && recovery == 0 && judged && !slow {
-            found.severity = Severity::Info;
-        }
-        found.suspects = vec![
-            suspect("the GPU", "swap it with another: errors that move with it are the GPU's"),
-            suspect("bridge, baseboard or switch", "errors that stay at the place when the GPU is swapped"),
-        ];
-        if recovery == 0 {
-            found.suspects.push(suspect(
-                "congestion by other work, which raises replays",
-                "check again with the machine idle: replays that stay away were that",
-            ));
-        }
-        found
+fn finding(evidence: &Evidence<'_>, index: u32, counted: &[NvLinkErrorsAdded]) -> Finding {
+    let sum = |of: fn(&NvLinkErrorsAdded) -> u64| counted.iter().map(of).sum::<u64>();
+    let (crc, replay, recovery) =
+        (sum(|errors| errors.crc), sum(|errors| errors.replay), sum(|errors| errors.recovery));
+    let links: Vec<_> = counted.iter().map(|errors| errors.link).collect();
+    let gpu = words::gpu(evidence.snapshot, index);
+    let (subject, which) = match links.as_slice() {
+        [link] => (Subject::Link { index, link: *link }, format!("NVLink {link} of {gpu}")),
+        many => (Subject::Gpu { index }, format!("{} NVLinks of {gpu}", many.len())),
+    };
+    let slow = bandwidth::below_floor(evidence, Path::Direct).iter().any(|slow| slow.cell.pair.touches(index));
+    let judged = bandwidth::sound(evidence, Path::Direct)
+        .into_values()
+        .any(|cell| cell.pair.touches(index) && evidence.expected(cell).is_some());
+    let fine = if judged && !slow { "; every copy of this GPU that was judged reached its rate" } else { "" };
+    let mut found = RULE.finding(subject, format!(
+            "{which} counted errors during the check: {crc} CRC errors, {replay} replays, {recovery} recoveries{fine}"
+        ), format!(
+            "Check again and see whether the same links count (nvidia-smi nvlink -e -i {index}); look for Xid 74 (dmesg \
+             | grep -i xid); reseat the bridge or the GPU, then swap it with another to see whether the errors move"
+        )).fact("links", Fact::Numbers(links.into_iter().map(u64::from).collect())).fact("crc_errors", crc).fact("replays", replay).fact("recoveries", recovery);
+    if crc == 0 && recovery == 0 && judged && !slow {
+        found.severity = Severity::Info;
     }
+    found.suspects = vec![
+        suspect("the GPU", "swap it with another: errors that move with it are the GPU's"),
+        suspect("bridge, baseboard or switch", "errors that stay at the place when the GPU is swapped"),
+    ];
+    if recovery == 0 {
+        found.suspects.push(suspect(
+            "congestion by other work, which raises replays",
+            "check again with the machine idle: replays that stay away were that",
+        ));
+    }
+    found
 }

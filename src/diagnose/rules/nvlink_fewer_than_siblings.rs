@@ -29,104 +29,84 @@
 //! NVIDIA fabric manager user guide; H100 parts with 12 links by design, which checks that know the
 //! count from the name fail.
 
+use super::prelude::*;
 use std::collections::BTreeMap;
 
-use serde_json::json;
-
-use crate::diagnose::rule::{Evidence, Rule, finding};
-use crate::diagnose::suspects::suspect;
-use crate::diagnose::words;
-use crate::model::finding::{Finding, Severity, Subject};
 use crate::model::snapshot::{Gpu, NvLink, NvLinkRemote, Snapshot};
 
-/// See the module's documentation.
-pub struct NvlinkFewerThanSiblings;
+/// The rule.
+pub const RULE: Rule = Rule {
+    id: RuleId::new("nvlink-fewer-than-siblings"),
+    severity: Severity::Error,
+    parameters: &[],
+    gap: false,
+    page: include_str!("nvlink_fewer_than_siblings.rs"),
+    judge,
+};
 
-impl Rule for NvlinkFewerThanSiblings {
-    fn code(&self) -> &'static str {
-        "nvlink-fewer-than-siblings"
-    }
-
-    fn severity(&self) -> Severity {
-        Severity::Error
-    }
-
-    fn source(&self) -> &'static str {
-        include_str!("nvlink_fewer_than_siblings.rs")
-    }
-
-    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
-        let mut most: BTreeMap<&str, (usize, u32)> = BTreeMap::new();
-        for gpu in &evidence.snapshot.gpus {
-            let (Some(name), Some(active)) = (gpu.name.known(), active(gpu)) else { continue };
-            let entry = most.entry(name).or_insert((active.len(), gpu.index));
-            if entry.0 < active.len() {
-                *entry = (active.len(), gpu.index);
-            }
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let mut most: BTreeMap<&str, (usize, u32)> = BTreeMap::new();
+    for gpu in &evidence.snapshot.gpus {
+        let (Some(name), Some(active)) = (gpu.name.known(), active(gpu)) else { continue };
+        let entry = most.entry(name).or_insert((active.len(), gpu.index));
+        if entry.0 < active.len() {
+            *entry = (active.len(), gpu.index);
         }
-        let bridged = evidence.snapshot.gpus.iter().any(leads_to_gpu);
-        let short = |gpu: &Gpu| {
-            let active = active(gpu)?;
-            let inactive = gpu.nvlinks.known()?.iter().any(|link| link.active.get() == Some(false));
-            let of_like = most.get(gpu.name.known()?.as_str()).copied();
-            let of_remotes = claimed_by_others(evidence.snapshot, gpu);
-            let (should, sibling) = match (of_like, of_remotes) {
-                (Some((like, index)), claimed) if like >= claimed => (like, Some(index)),
-                (_, claimed) => (claimed, None),
-            };
-            // A bridge joins some GPUs of a machine and leaves others without any link.
-            let without_bridge = active.is_empty() && of_remotes == 0 && bridged;
-            (active.len() < should && !inactive && !without_bridge)
-                .then(|| self.finding(evidence, gpu, active.len(), should, sibling))
-        };
-        evidence.snapshot.gpus.iter().filter_map(short).collect()
     }
+    let bridged = evidence.snapshot.gpus.iter().any(leads_to_gpu);
+    let short = |gpu: &Gpu| {
+        let active = active(gpu)?;
+        let inactive = gpu.nvlinks.known()?.iter().any(|link| link.active.get() == Some(false));
+        let of_like = most.get(gpu.name.known()?.as_str()).copied();
+        let of_remotes = claimed_by_others(evidence.snapshot, gpu);
+        let (should, sibling) = match (of_like, of_remotes) {
+            (Some((like, index)), claimed) if like >= claimed => (like, Some(index)),
+            (_, claimed) => (claimed, None),
+        };
+        // A bridge joins some GPUs of a machine and leaves others without any link.
+        let without_bridge = active.is_empty() && of_remotes == 0 && bridged;
+        (active.len() < should && !inactive && !without_bridge)
+            .then(|| finding(evidence, gpu, active.len(), should, sibling))
+    };
+    evidence.snapshot.gpus.iter().filter_map(short).collect()
 }
 
-impl NvlinkFewerThanSiblings {
-    fn finding(
-        &self,
-        evidence: &Evidence<'_>,
-        gpu: &Gpu,
-        active: usize,
-        should: usize,
-        sibling: Option<u32>,
-    ) -> Finding {
-        let compared = match sibling {
-            Some(index) => format!("GPU {index}, of the same model, has {should}"),
-            None => format!("other GPUs have {should} that lead to it"),
-        };
-        let mut found = finding(
-            self,
+fn finding(evidence: &Evidence<'_>, gpu: &Gpu, active: usize, should: usize, sibling: Option<u32>) -> Finding {
+    let compared = match sibling {
+        Some(index) => format!("GPU {index}, of the same model, has {should}"),
+        None => format!("other GPUs have {should} that lead to it"),
+    };
+    let mut found = RULE
+        .finding(
             Subject::Gpu { index: gpu.index },
             format!(
                 "{} has {} and no inactive one; {compared}",
                 words::gpu(evidence.snapshot, gpu.index),
                 words::count(active, "active NVLink"),
             ),
-            [("active_count", json!(active)), ("active_count_of_like_gpus", json!(should))],
             format!(
                 "Compare nvidia-smi nvlink -s -i {} with another GPU; see whether a bridge is missing or half seated; \
-                 with NVSwitch, look at the fabric manager's log and power-cycle the machine; then swap the GPU with \
-                 another to see whether the fault moves",
+             with NVSwitch, look at the fabric manager's log and power-cycle the machine; then swap the GPU with \
+             another to see whether the fault moves",
                 gpu.index
             ),
-        );
-        let bridged = evidence.snapshot.gpus.iter().any(leads_to_gpu);
-        if bridged {
-            found.severity = Severity::Warning;
-            found.suspects.push(suspect(
-                "a bridge that was never fitted, or that came loose",
-                "open the machine and look; nothing to do if the order has none for this GPU",
-            ));
-        }
+        )
+        .fact("active_count", active)
+        .fact("active_count_of_like_gpus", should);
+    let bridged = evidence.snapshot.gpus.iter().any(leads_to_gpu);
+    if bridged {
+        found.severity = Severity::Warning;
         found.suspects.push(suspect(
-            "links that were disabled after they failed training",
-            "look for link training in the fabric manager's log and in dmesg (NVRM, Xid 74)",
+            "a bridge that was never fitted, or that came loose",
+            "open the machine and look; nothing to do if the order has none for this GPU",
         ));
-        found.suspects.push(suspect("the GPU or its seat", "swap the GPU with another and see whether it moves"));
-        found
     }
+    found.suspects.push(suspect(
+        "links that were disabled after they failed training",
+        "look for link training in the fabric manager's log and in dmesg (NVRM, Xid 74)",
+    ));
+    found.suspects.push(suspect("the GPU or its seat", "swap the GPU with another and see whether it moves"));
+    found
 }
 
 /// The active links of a GPU; `None` where the list or the state of a link is not known.

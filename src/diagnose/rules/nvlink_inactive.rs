@@ -29,18 +29,10 @@
 //! NVIDIA fabric manager user guide; NVIDIA's Xid errors page (74); DCGM issue 198, a check that
 //! passed with all NVLinks down.
 
+use super::prelude::*;
 use std::collections::BTreeMap;
 
-use serde_json::json;
-
-use crate::diagnose::rule::{Evidence, Rule, finding};
-use crate::diagnose::words;
-use crate::model::finding::{Finding, Severity, Subject};
-use crate::model::placement::Pair;
 use crate::model::snapshot::{FabricState, Gpu, NvLinkRemote, P2pStatus};
-
-/// See the module's documentation.
-pub struct NvlinkInactive;
 
 /// A GPU's links, by number.
 struct Links<'a> {
@@ -68,192 +60,164 @@ impl<'a> Links<'a> {
     }
 }
 
-impl Rule for NvlinkInactive {
-    fn code(&self) -> &'static str {
-        "nvlink-inactive"
-    }
+/// The rule.
+pub const RULE: Rule = Rule {
+    id: RuleId::new("nvlink-inactive"),
+    severity: Severity::Error,
+    parameters: &[],
+    gap: false,
+    page: include_str!("nvlink_inactive.rs"),
+    judge,
+};
 
-    fn severity(&self) -> Severity {
-        Severity::Error
-    }
-
-    fn source(&self) -> &'static str {
-        include_str!("nvlink_inactive.rs")
-    }
-
-    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
-        let mut models: BTreeMap<&str, Vec<Links<'_>>> = BTreeMap::new();
-        for gpu in &evidence.snapshot.gpus {
-            if let (Some(name), Some(links)) = (gpu.name.known(), Links::of(gpu)) {
-                models.entry(name).or_default().push(links);
-            }
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let mut models: BTreeMap<&str, Vec<Links<'_>>> = BTreeMap::new();
+    for gpu in &evidence.snapshot.gpus {
+        if let (Some(name), Some(links)) = (gpu.name.known(), Links::of(gpu)) {
+            models.entry(name).or_default().push(links);
         }
-        models.iter().flat_map(|(model, gpus)| self.judge_model(evidence, model, gpus)).collect()
     }
+    models.iter().flat_map(|(model, gpus)| judge_model(evidence, model, gpus)).collect()
 }
 
-impl NvlinkInactive {
-    fn judge_model(&self, evidence: &Evidence<'_>, model: &str, gpus: &[Links<'_>]) -> Vec<Finding> {
-        let most = gpus.iter().map(|links| links.active.len()).max().unwrap_or(0);
-        let (mut bridges, mut whole, mut part) = (Vec::new(), Vec::new(), Vec::new());
-        let mut alike: Vec<&Links<'_>> = Vec::new();
-        for links in gpus.iter().filter(|links| !links.inactive.is_empty()) {
-            let all_down = links.active.is_empty();
-            let expected = links.in_fabric() || said_to_reach_others(evidence, links.gpu.index);
-            if links.active.len() < most || (all_down && expected) {
-                let bridge = all_down && !expected && gpus.iter().any(Links::leads_to_gpu);
-                let kind = match (bridge, all_down) {
-                    (true, _) => &mut bridges,
-                    (_, true) => &mut whole,
-                    _ => &mut part,
-                };
-                kind.push(links);
-            } else {
-                alike.push(links);
-            }
-        }
-        let mut findings = Vec::new();
-        for (gpus, bridge) in [(&bridges, true), (&whole, false)] {
-            match gpus.as_slice() {
-                [one] => findings.push(self.fault(evidence, one, most, bridge)),
-                [] => {}
-                many => findings.push(self.faults(evidence, Subject::Machine, many, most, bridge)),
-            }
-        }
-        match common_end(&part) {
-            Some(subject) => findings.push(self.faults(evidence, subject, &part, most, false)),
-            None => findings.extend(part.iter().map(|links| self.fault(evidence, links, most, false))),
-        }
-        if !alike.is_empty() {
-            findings.push(self.as_wired(model, &alike));
-        }
-        findings
-    }
-
-    /// Links of several GPUs that are down for one reason: all links of each, or the two ends of the same
-    /// links.
-    fn faults(
-        &self,
-        evidence: &Evidence<'_>,
-        subject: Subject,
-        gpus: &[&Links<'_>],
-        most: usize,
-        bridge: bool,
-    ) -> Finding {
-        let indices: Vec<_> = gpus.iter().map(|links| links.gpu.index).collect();
-        let names = words::gpus(&indices);
-        let (what, next_step) = match &subject {
-            Subject::Machine if bridge => (
-                format!("All NVLinks of {names} are down, while other GPUs of their model are bridged"),
-                "See whether NVLink bridges should sit on these GPUs, and reseat them".to_owned(),
-            ),
-            Subject::Machine => (
-                format!(
-                    "All NVLinks of {names} are down, although they belong to an NVSwitch fabric or NVML says that they \
-                     reach others by NVLink"
-                ),
-                "Look at the fabric manager (systemctl status nvidia-fabricmanager, its log) and for Xid 74 (dmesg | grep \
-                 -i xid); power-cycle the machine; if they stay down, have the NVLink board looked at"
-                    .to_owned(),
-            ),
-            place => {
-                let place = match place {
-                    Subject::Pair(pair) => format!(
-                        "between {} and {}",
-                        words::gpu(evidence.snapshot, pair.source),
-                        words::gpu(evidence.snapshot, pair.destination)
-                    ),
-                    Subject::Gpu { index } => format!("of {}", words::gpu(evidence.snapshot, *index)),
-                    _ => format!("of {names}"),
-                };
-                let text = format!(
-                    "NVLinks {place} are down, as both ends show ({} active where like GPUs have {most})",
-                    gpus.iter().map(|links| links.active.len()).min().unwrap_or(0)
-                );
-                let next_step = "Look for Xid 74 (dmesg | grep -i xid) and link errors (nvidia-smi nvlink -e); reseat \
-                     these GPUs and the NVLink bridge between them, if there is one; if the same links stay down, swap one \
-                     GPU to see whether the fault moves";
-                (text, next_step.to_owned())
-            }
-        };
-        let by_gpu: BTreeMap<_, _> =
-            gpus.iter().map(|links| (format!("gpu{}", links.gpu.index), &links.inactive)).collect();
-        let mut found = finding(
-            self,
-            subject,
-            what,
-            [("inactive_links", json!(by_gpu)), ("active_count_of_like_gpus", json!(most)), ("gpus", json!(indices))],
-            next_step,
-        );
-        if bridge {
-            found.severity = Severity::Warning;
-        }
-        found
-    }
-
-    fn fault(&self, evidence: &Evidence<'_>, links: &Links<'_>, most: usize, bridge: bool) -> Finding {
-        let index = links.gpu.index;
-        let gpu = words::gpu(evidence.snapshot, index);
-        let (subject, which) = match links.inactive.as_slice() {
-            [link] => (Subject::Link { index, link: *link }, format!("NVLink {link} of {gpu} is down")),
-            many => (Subject::Gpu { index }, format!("NVLinks {} of {gpu} are down", numbers(many))),
-        };
-        let compared = if most > links.active.len() {
-            format!("{} active, other GPUs of its model have {most}", links.active.len())
+fn judge_model(evidence: &Evidence<'_>, model: &str, gpus: &[Links<'_>]) -> Vec<Finding> {
+    let most = gpus.iter().map(|links| links.active.len()).max().unwrap_or(0);
+    let (mut bridges, mut whole, mut part) = (Vec::new(), Vec::new(), Vec::new());
+    let mut alike: Vec<&Links<'_>> = Vec::new();
+    for links in gpus.iter().filter(|links| !links.inactive.is_empty()) {
+        let all_down = links.active.is_empty();
+        let expected = links.in_fabric() || said_to_reach_others(evidence, links.gpu.index);
+        if links.active.len() < most || (all_down && expected) {
+            let bridge = all_down && !expected && gpus.iter().any(Links::leads_to_gpu);
+            let kind = match (bridge, all_down) {
+                (true, _) => &mut bridges,
+                (_, true) => &mut whole,
+                _ => &mut part,
+            };
+            kind.push(links);
         } else {
-            "none is active, although it belongs to an NVSwitch fabric or NVML says that it reaches others by NVLink"
-                .into()
-        };
-        let next_step = if bridge {
-            format!("See whether an NVLink bridge should sit on GPU {index}, and reseat it")
-        } else if links.in_fabric() {
-            "Look at the fabric manager (systemctl status nvidia-fabricmanager, its log) and for Xid 74 (dmesg | grep \
-             -i xid); power-cycle the machine; if the same links stay down, swap the GPU to see whether the fault moves"
-                .into()
-        } else {
-            "Look for Xid 74 (dmesg | grep -i xid) and link errors (nvidia-smi nvlink -e); reseat the GPU and its NVLink \
-             bridge; if the same links stay down, swap the GPU to see whether the fault moves"
-                .into()
-        };
-        let mut found = finding(
-            self,
-            subject,
-            format!("{which} ({compared})"),
-            [
-                ("inactive_links", json!(links.inactive)),
-                ("active_count", json!(links.active.len())),
-                ("active_count_of_like_gpus", json!(most)),
-            ],
-            next_step,
-        );
-        if bridge {
-            found.severity = Severity::Warning;
+            alike.push(links);
         }
-        found
     }
+    let mut findings = Vec::new();
+    for (gpus, bridge) in [(&bridges, true), (&whole, false)] {
+        match gpus.as_slice() {
+            [one] => findings.push(fault(evidence, one, most, bridge)),
+            [] => {}
+            many => findings.push(faults(evidence, Subject::Machine, many, most, bridge)),
+        }
+    }
+    match common_end(&part) {
+        Some(subject) => findings.push(faults(evidence, subject, &part, most, false)),
+        None => findings.extend(part.iter().map(|links| fault(evidence, links, most, false))),
+    }
+    if !alike.is_empty() {
+        findings.push(as_wired(model, &alike));
+    }
+    findings
+}
 
-    /// One line for the GPUs of a model none of which has more active links than the others.
-    fn as_wired(&self, model: &str, gpus: &[&Links<'_>]) -> Finding {
-        let indices: Vec<_> = gpus.iter().map(|links| links.gpu.index).collect();
-        let lists: Vec<_> = gpus.iter().map(|links| numbers(&links.inactive)).collect();
-        let active = gpus.first().map_or(0, |links| links.active.len());
-        let by_gpu: BTreeMap<_, _> =
-            gpus.iter().map(|links| (format!("gpu{}", links.gpu.index), &links.inactive)).collect();
-        let mut found = finding(
-            self,
-            Subject::Machine,
+/// Links of several GPUs that are down for one reason: all links of each, or the two ends of the same
+/// links.
+fn faults(evidence: &Evidence<'_>, subject: Subject, gpus: &[&Links<'_>], most: usize, bridge: bool) -> Finding {
+    let indices: Vec<_> = gpus.iter().map(|links| links.gpu.index).collect();
+    let names = words::gpus(&indices);
+    let (what, next_step) = match &subject {
+        Subject::Machine if bridge => (
+            format!("All NVLinks of {names} are down, while other GPUs of their model are bridged"),
+            "See whether NVLink bridges should sit on these GPUs, and reseat them".to_owned(),
+        ),
+        Subject::Machine => (
             format!(
-                "NVLinks {} of {} ({model}) are not active. No GPU of this model here has more than {active} active, so \
-                 this is probably how the machine is wired",
-                words::distinct(lists.iter().map(String::as_str)),
-                words::gpus(&indices),
+                "All NVLinks of {names} are down, although they belong to an NVSwitch fabric or NVML says that they \
+                 reach others by NVLink"
             ),
-            [("active_count", json!(active)), ("inactive_links", json!(by_gpu))],
-            "Compare with the machine's specification; nothing to do if it has no more links, or no bridge",
-        );
-        found.severity = Severity::Info;
-        found
+            "Look at the fabric manager (systemctl status nvidia-fabricmanager, its log) and for Xid 74 (dmesg | grep \
+             -i xid); power-cycle the machine; if they stay down, have the NVLink board looked at"
+                .to_owned(),
+        ),
+        place => {
+            let place = match place {
+                Subject::Pair(pair) => format!(
+                    "between {} and {}",
+                    words::gpu(evidence.snapshot, pair.source),
+                    words::gpu(evidence.snapshot, pair.destination)
+                ),
+                Subject::Gpu { index } => format!("of {}", words::gpu(evidence.snapshot, *index)),
+                _ => format!("of {names}"),
+            };
+            let text = format!(
+                "NVLinks {place} are down, as both ends show ({} active where like GPUs have {most})",
+                gpus.iter().map(|links| links.active.len()).min().unwrap_or(0)
+            );
+            let next_step = "Look for Xid 74 (dmesg | grep -i xid) and link errors (nvidia-smi nvlink -e); reseat \
+                 these GPUs and the NVLink bridge between them, if there is one; if the same links stay down, swap one \
+                 GPU to see whether the fault moves";
+            (text, next_step.to_owned())
+        }
+    };
+    let by_gpu: Facts =
+        gpus.iter().map(|links| (format!("gpu{}", links.gpu.index), link_numbers(&links.inactive))).collect();
+    let mut found = RULE
+        .finding(subject, what, next_step)
+        .fact("inactive_links", by_gpu)
+        .fact("active_count_of_like_gpus", most)
+        .gpus(&indices);
+    if bridge {
+        found.severity = Severity::Warning;
     }
+    found
+}
+
+fn fault(evidence: &Evidence<'_>, links: &Links<'_>, most: usize, bridge: bool) -> Finding {
+    let index = links.gpu.index;
+    let gpu = words::gpu(evidence.snapshot, index);
+    let (subject, which) = match links.inactive.as_slice() {
+        [link] => (Subject::Link { index, link: *link }, format!("NVLink {link} of {gpu} is down")),
+        many => (Subject::Gpu { index }, format!("NVLinks {} of {gpu} are down", numbers(many))),
+    };
+    let compared = if most > links.active.len() {
+        format!("{} active, other GPUs of its model have {most}", links.active.len())
+    } else {
+        "none is active, although it belongs to an NVSwitch fabric or NVML says that it reaches others by NVLink".into()
+    };
+    let next_step = if bridge {
+        format!("See whether an NVLink bridge should sit on GPU {index}, and reseat it")
+    } else if links.in_fabric() {
+        "Look at the fabric manager (systemctl status nvidia-fabricmanager, its log) and for Xid 74 (dmesg | grep \
+         -i xid); power-cycle the machine; if the same links stay down, swap the GPU to see whether the fault moves"
+            .into()
+    } else {
+        "Look for Xid 74 (dmesg | grep -i xid) and link errors (nvidia-smi nvlink -e); reseat the GPU and its NVLink \
+         bridge; if the same links stay down, swap the GPU to see whether the fault moves"
+            .into()
+    };
+    let mut found = RULE
+        .finding(subject, format!("{which} ({compared})"), next_step)
+        .fact("inactive_links", link_numbers(&links.inactive))
+        .fact("active_count", links.active.len())
+        .fact("active_count_of_like_gpus", most);
+    if bridge {
+        found.severity = Severity::Warning;
+    }
+    found
+}
+
+/// One line for the GPUs of a model none of which has more active links than the others.
+fn as_wired(model: &str, gpus: &[&Links<'_>]) -> Finding {
+    let indices: Vec<_> = gpus.iter().map(|links| links.gpu.index).collect();
+    let lists: Vec<_> = gpus.iter().map(|links| numbers(&links.inactive)).collect();
+    let active = gpus.first().map_or(0, |links| links.active.len());
+    let by_gpu: Facts =
+        gpus.iter().map(|links| (format!("gpu{}", links.gpu.index), link_numbers(&links.inactive))).collect();
+    let mut found = RULE.finding(Subject::Machine, format!(
+            "NVLinks {} of {} ({model}) are not active. No GPU of this model here has more than {active} active, so \
+             this is probably how the machine is wired",
+            words::distinct(lists.iter().map(String::as_str)),
+            words::gpus(&indices),
+        ), "Compare with the machine's specification; nothing to do if it has no more links, or no bridge").fact("active_count", active).fact("inactive_links", by_gpu);
+    found.severity = Severity::Info;
+    found
 }
 
 /// What GPUs that lost some links have in common where links lead from GPU to GPU: each such link has
@@ -282,6 +246,10 @@ fn common_end(gpus: &[&Links<'_>]) -> Option<Subject> {
 fn said_to_reach_others(evidence: &Evidence<'_>, index: u32) -> bool {
     let mut pairs = evidence.snapshot.pairs.iter().filter(|pair| pair.source == index || pair.destination == index);
     pairs.any(|pair| pair.p2p_nvlink.get() == Some(P2pStatus::Ok))
+}
+
+fn link_numbers(links: &[u8]) -> Fact {
+    Fact::Numbers(links.iter().copied().map(u64::from).collect())
 }
 
 /// `0-3, 7`.

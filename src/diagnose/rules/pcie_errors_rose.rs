@@ -27,13 +27,7 @@
 //! PCI Express Base Specification: bit error ratio of at most 10^-12 a lane, that is one error in 2 s
 //! on Gen5 x16; Linux, Documentation/PCI/pcieaer-howto.rst; NVML, `nvmlDeviceGetPcieReplayCounter`.
 
-use serde_json::{Value, json};
-
-use crate::diagnose::links;
-use crate::diagnose::rule::{Evidence, Rule, finding};
-use crate::diagnose::settings::Parameter;
-use crate::diagnose::words;
-use crate::model::finding::{Finding, Severity, Subject, Suspect};
+use super::prelude::*;
 use crate::model::snapshot::PcieErrors;
 use crate::topology::pcie::Connection;
 
@@ -44,9 +38,6 @@ const HARMLESS: Parameter = Parameter {
     about: "corrected errors and replays below which a link whose copies are fast enough is left alone; chosen: \
             at the bit error rate that PCIe allows a Gen5 x16 link has one error in 2 s",
 };
-
-/// See the module's documentation.
-pub struct PcieErrorsRose;
 
 /// What was counted on one link.
 struct Counted {
@@ -87,105 +78,91 @@ fn added(before: PcieErrors, after: PcieErrors) -> PcieErrors {
     }
 }
 
-impl Rule for PcieErrorsRose {
-    fn code(&self) -> &'static str {
-        "pcie-errors-rose"
-    }
+/// The rule.
+pub const RULE: Rule = Rule {
+    id: RuleId::new("pcie-errors-rose"),
+    severity: Severity::Warning,
+    parameters: &[HARMLESS],
+    gap: false,
+    page: include_str!("pcie_errors_rose.rs"),
+    judge,
+};
 
-    fn severity(&self) -> Severity {
-        Severity::Warning
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    if evidence.measurements.is_none() {
+        return Vec::new();
     }
-
-    fn parameters(&self) -> &'static [Parameter] {
-        &[HARMLESS]
-    }
-
-    fn source(&self) -> &'static str {
-        include_str!("pcie_errors_rose.rs")
-    }
-
-    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
-        if evidence.measurements.is_none() {
-            return Vec::new();
-        }
-        evidence.topology.pcie_links().filter_map(|link| self.finding(evidence, link, &link.gpus)).collect()
-    }
+    evidence.topology.pcie_links().filter_map(|link| finding(evidence, link, &link.gpus)).collect()
 }
 
-impl PcieErrorsRose {
-    fn finding(&self, evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<Finding> {
-        let counted = Counted::on(evidence, link);
-        let corrected = counted.of(|errors| errors.correctable);
-        let (non_fatal, fatal) = (counted.of(|errors| errors.non_fatal), counted.of(|errors| errors.fatal));
-        let over = links::over(evidence, link, gpus);
-        let slow = links::slow(evidence, &over);
-        #[allow(clippy::cast_precision_loss, reason = "a count that large is above any limit")]
-        let many = corrected.max(counted.replays) as f64 >= evidence.parameter(self, HARMLESS.name);
-        let some = corrected > 0 || counted.replays > 0;
-        let uncorrected = non_fatal > 0 || fatal > 0;
-        let worth_telling = uncorrected || many || (some && !slow.is_empty());
-        if !worth_telling {
-            return None;
-        }
-        let (subject, name) = place(evidence, link, gpus);
-        let parts: Vec<_> = [
-            (fatal, "fatal error"),
-            (non_fatal, "error that was not corrected"),
-            (corrected, "corrected error"),
-            (counted.replays, "replay"),
-        ]
-        .into_iter()
-        .filter(|(number, _)| *number > 0)
-        .map(|(number, what)| match (number, what) {
-            (1, what) => format!("1 {what}"),
-            (number, "error that was not corrected") => format!("{number} errors that were not corrected"),
-            (number, what) => format!("{number} {what}s"),
-        })
-        .collect();
-        let rates = match (over.is_empty(), slow.is_empty()) {
-            (true, _) => "no copy over it was measured",
-            (false, true) => "copies over it were as fast as expected",
-            (false, false) => "copies over it were slower than expected",
-        };
-        let [slow_pairs, lowest, highest] = links::rates(&slow);
-        let count = |number: u64| if number == 0 { Value::Null } else { json!(number) };
-        let mut found = finding(
-            self,
+fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<Finding> {
+    let counted = Counted::on(evidence, link);
+    let corrected = counted.of(|errors| errors.correctable);
+    let (non_fatal, fatal) = (counted.of(|errors| errors.non_fatal), counted.of(|errors| errors.fatal));
+    let over = links::over(evidence, link, gpus);
+    let slow = links::slow(evidence, &over);
+    #[allow(clippy::cast_precision_loss, reason = "a count that large is above any limit")]
+    let many = corrected.max(counted.replays) as f64 >= RULE.parameter(evidence, &HARMLESS);
+    let some = corrected > 0 || counted.replays > 0;
+    let uncorrected = non_fatal > 0 || fatal > 0;
+    let worth_telling = uncorrected || many || (some && !slow.is_empty());
+    if !worth_telling {
+        return None;
+    }
+    let (subject, name) = place(evidence, link, gpus);
+    let parts: Vec<_> = [
+        (fatal, "fatal error"),
+        (non_fatal, "error that was not corrected"),
+        (corrected, "corrected error"),
+        (counted.replays, "replay"),
+    ]
+    .into_iter()
+    .filter(|(number, _)| *number > 0)
+    .map(|(number, what)| match (number, what) {
+        (1, what) => format!("1 {what}"),
+        (number, "error that was not corrected") => format!("{number} errors that were not corrected"),
+        (number, what) => format!("{number} {what}s"),
+    })
+    .collect();
+    let rates = match (over.is_empty(), slow.is_empty()) {
+        (true, _) => "no copy over it was measured",
+        (false, true) => "copies over it were as fast as expected",
+        (false, false) => "copies over it were slower than expected",
+    };
+    let count = |number: u64| (number > 0).then_some(number);
+    let mut found = RULE
+        .finding(
             subject,
             format!("{name} had {} while copies ran; {rates}", parts.join(", ")),
-            [
-                ("replays_added", count(counted.replays)),
-                ("corrected_added", count(corrected)),
-                ("non_fatal_added", count(non_fatal)),
-                ("fatal_added", count(fatal)),
-                ("slowed_pairs", slow_pairs),
-                ("lowest_achieved_gbps", lowest),
-                ("highest_achieved_gbps", highest),
-            ],
             format!(
                 "Look for AER messages (dmesg | grep -iE 'aer|pcie'); power off, reseat {} and the riser or cable, \
-                 clean the contacts, and check again; then swap it with a like one to see whether the errors move",
+             clean the contacts, and check again; then swap it with a like one to see whether the errors move",
                 words::gpus(gpus)
             ),
-        );
-        if uncorrected {
-            found.severity = Severity::Error;
-        }
-        found.suspects = vec![
-            Suspect {
-                cause: "contacts, riser or cable, or one made for a lower generation".into(),
-                test: "set the slot one generation lower in BIOS, or use a shorter riser: the errors stop".into(),
-            },
-            Suspect { cause: "the GPU or board below".into(), test: "swap it: the errors move with it".into() },
-        ];
-        if !uncorrected && slow.is_empty() {
-            found.suspects.push(Suspect {
-                cause: "congestion, which raises replays on a sound link".into(),
-                test: "check again with the machine idle: the counters stay".into(),
-            });
-        }
-        Some(found)
+        )
+        .fact("replays_added", count(counted.replays))
+        .fact("corrected_added", count(corrected))
+        .fact("non_fatal_added", count(non_fatal))
+        .fact("fatal_added", count(fatal))
+        .about_gpus(gpus);
+    found = links::with_slowed(found, &slow);
+    if uncorrected {
+        found.severity = Severity::Error;
     }
+    found.suspects = vec![
+        suspect(
+            "contacts, riser or cable, or one made for a lower generation",
+            "set the slot one generation lower in BIOS, or use a shorter riser: the errors stop",
+        ),
+        suspect("the GPU or board below", "swap it: the errors move with it"),
+    ];
+    if !uncorrected && slow.is_empty() {
+        found.suspects.push(suspect(
+            "congestion, which raises replays on a sound link",
+            "check again with the machine idle: the counters stay",
+        ));
+    }
+    Some(found)
 }
 
 fn place(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> (Subject, String) {

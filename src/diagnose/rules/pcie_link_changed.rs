@@ -26,84 +26,59 @@
 //! fewer lanes or lower speed where it must. Idle GPUs lower their generation: NVML documentation of
 //! `nvmlDeviceGetCurrPcieLinkGeneration`.
 
-use serde_json::json;
-
-use crate::diagnose::links;
-use crate::diagnose::rule::{Evidence, Rule, finding};
-use crate::diagnose::words;
-use crate::model::finding::{Finding, Severity, Subject, Suspect};
+use super::prelude::*;
 use crate::model::measurement::{LinkState, LinkUnderLoad, PeerBandwidth};
 use crate::topology::pcie::{self, Shape};
 
-/// See the module's documentation.
-pub struct PcieLinkChanged;
+/// The rule.
+pub const RULE: Rule = Rule {
+    id: RuleId::new("pcie-link-changed"),
+    severity: Severity::Error,
+    parameters: &[],
+    gap: false,
+    page: include_str!("pcie_link_changed.rs"),
+    judge,
+};
 
-impl Rule for PcieLinkChanged {
-    fn code(&self) -> &'static str {
-        "pcie-link-changed"
-    }
-
-    fn severity(&self) -> Severity {
-        Severity::Error
-    }
-
-    fn source(&self) -> &'static str {
-        include_str!("pcie_link_changed.rs")
-    }
-
-    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
-        let links = evidence.measurements.map_or(&[][..], |measurements| &measurements.links);
-        links.iter().filter_map(|link| self.finding(evidence, link)).collect()
-    }
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let links = evidence.links();
+    links.iter().filter_map(|link| finding(evidence, link)).collect()
 }
 
-impl PcieLinkChanged {
-    fn finding(&self, evidence: &Evidence<'_>, load: &LinkUnderLoad) -> Option<Finding> {
-        let link = evidence.topology.pcie_link_of(load.index)?;
-        let over = links::over(evidence, link, &[load.index]);
-        let (from, to) = lost_lanes(load).or_else(|| lost_speed(evidence, load, &over))?;
-        let effect = match (pcie::rate(shape(from)), pcie::rate(shape(to))) {
-            (Some(from), Some(to)) => format!(": {to:.1} instead of {from:.1} GB/s each way"),
-            _ => String::new(),
-        };
-        let message = format!(
-            "The PCIe link of {} changed from {} to {} while copies ran{effect}",
-            words::gpu(evidence.snapshot, load.index),
-            shape(from),
-            shape(to),
-        );
-        let states: Vec<_> = load.states.iter().map(|state| shape(*state).to_string()).collect();
-        let [slowed_pairs, lowest, highest] = links::rates(&links::slow(evidence, &over));
-        let mut found = finding(
-            self,
+fn finding(evidence: &Evidence<'_>, load: &LinkUnderLoad) -> Option<Finding> {
+    let link = evidence.topology.pcie_link_of(load.index)?;
+    let over = links::over(evidence, link, &[load.index]);
+    let (from, to) = lost_lanes(load).or_else(|| lost_speed(evidence, load, &over))?;
+    let effect = match (pcie::rate(shape(from)), pcie::rate(shape(to))) {
+        (Some(from), Some(to)) => format!(": {to:.1} instead of {from:.1} GB/s each way"),
+        _ => String::new(),
+    };
+    let message = format!(
+        "The PCIe link of {} changed from {} to {} while copies ran{effect}",
+        words::gpu(evidence.snapshot, load.index),
+        shape(from),
+        shape(to),
+    );
+    let states: Vec<_> = load.states.iter().map(|state| shape(*state).to_string()).collect();
+    let mut found = RULE
+        .finding(
             Subject::Gpu { index: load.index },
             message,
-            [
-                ("states_in_turn", json!(states)),
-                ("replays_added", json!(load.replays_added)),
-                ("slowed_pairs", slowed_pairs),
-                ("lowest_achieved_gbps", lowest),
-                ("highest_achieved_gbps", highest),
-            ],
             format!(
                 "Look for AER messages (dmesg | grep -iE 'aer|pcie'); power off, reseat GPU {} and its riser or cable, \
-                 and check again. If it stays: swap the GPU with another one, and replace what the fault stays with",
+             and check again. If it stays: swap the GPU with another one, and replace what the fault stays with",
                 load.index
             ),
-        );
-        found.suspects = vec![
-            Suspect {
-                cause: "contacts, riser or cable".into(),
-                test: "reseat or replace them: the link keeps its width and speed".into(),
-            },
-            Suspect { cause: "the GPU".into(), test: "swap it with another GPU: the change moves with it".into() },
-            Suspect {
-                cause: "the slot or the board".into(),
-                test: "after the swap the change stays with the slot".into(),
-            },
-        ];
-        Some(found)
-    }
+        )
+        .fact("states_in_turn", states)
+        .fact("replays_added", load.replays_added);
+    found = links::with_slowed(found, &links::slow(evidence, &over));
+    found.suspects = vec![
+        suspect("contacts, riser or cable", "reseat or replace them: the link keeps its width and speed"),
+        suspect("the GPU", "swap it with another GPU: the change moves with it"),
+        suspect("the slot or the board", "after the swap the change stays with the slot"),
+    ];
+    Some(found)
 }
 
 fn shape(state: LinkState) -> Shape {
@@ -180,7 +155,7 @@ mod tests {
         }
         // Over NVLink the link is idle, and other pairs being slow says nothing of it.
         let (_, found) = run(&h200_vm(4), &[(5, 16), (1, 16)], Some(200.0));
-        assert_eq!(found.iter().map(|finding| finding.code.as_str()).collect::<Vec<_>>(), ["peer-bandwidth-low"]);
+        assert_eq!(found.iter().map(|finding| &*finding.code).collect::<Vec<_>>(), ["peer-bandwidth-low"]);
     }
 
     #[test]
@@ -197,13 +172,13 @@ mod tests {
         let (_, found) = run(&two_sockets(), &[(1, 16), (4, 16), (3, 16)], Some(12.5));
         let finding = only(&found, "pcie-link-changed", Severity::Error);
         assert!(finding.message.contains("from Gen4 x16 to Gen3 x16"), "{}", finding.message);
-        assert!(finding.evidence.contains_key("effects"), "{finding:#?}");
+        assert!(!finding.evidence.effects().is_empty(), "{finding:#?}");
         // What the link counted is of the same fault; by itself it explains slow copies as well.
         let machine = two_sockets();
         let (mut measurements, _) = run(&machine, &[(4, 16), (3, 16)], Some(12.5));
         measurements.links[0].replays_added = Some(900);
         let both = only(&findings(&machine, Some(&measurements)), "pcie-link-changed", Severity::Error);
-        assert_eq!(both.evidence["effects"].as_array().unwrap().len(), 2, "{both:#?}");
+        assert_eq!(both.evidence.effects().len(), 2, "{both:#?}");
         measurements.links[0].states.truncate(1);
         only(&findings(&machine, Some(&measurements)), "pcie-errors-rose", Severity::Error);
         // A pause in a run whose copies are slow for another reason.

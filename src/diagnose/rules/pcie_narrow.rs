@@ -35,110 +35,107 @@
 //! PCI Express Base Specification, link training (both ends settle on the widest and fastest that
 //! works); NVML documentation of `nvmlDeviceGetMaxPcieLinkWidth` (of GPU and system together).
 
-use serde_json::json;
-
+use super::prelude::*;
 use crate::diagnose::coverage;
 use crate::diagnose::links::{self, one_place};
-use crate::diagnose::rule::{Evidence, Rule, finding};
-use crate::diagnose::words;
-use crate::model::finding::{Finding, Severity, Subject, Suspect};
 use crate::model::measurement::LinkUnderLoad;
-use crate::model::placement::Path;
-use crate::model::units::Generation;
+use crate::model::units::{GbPerSecond, Generation};
 use crate::topology::pcie::{self, Connection, Shape};
 
 /// Readings under load from which a generation that never rose is believed. A link takes its time
 /// to speed up after the first work; three readings are one at the start and two beyond it.
 const READINGS_TO_BELIEVE: u32 = 3;
 
-/// See the module's documentation.
-pub struct PcieNarrow;
+/// The rule.
+pub const RULE: Rule = Rule {
+    id: RuleId::new("pcie-narrow"),
+    severity: Severity::Error,
+    parameters: &[],
+    gap: false,
+    page: include_str!("pcie_narrow.rs"),
+    judge,
+};
 
-impl Rule for PcieNarrow {
-    fn code(&self) -> &'static str {
-        "pcie-narrow"
-    }
-
-    fn severity(&self) -> Severity {
-        Severity::Error
-    }
-
-    fn source(&self) -> &'static str {
-        include_str!("pcie_narrow.rs")
-    }
-
-    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
-        evidence.topology.pcie_links().filter_map(|link| self.finding(evidence, link, &link.gpus)).collect()
-    }
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    evidence.topology.pcie_links().filter_map(|link| finding(evidence, link, &link.gpus)).collect()
 }
 
-impl PcieNarrow {
-    fn finding(&self, evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<Finding> {
-        let load = link.gpu.and_then(|gpu| under_load(evidence, gpu));
-        // What was seen under load outranks what an idle link showed.
-        let width = load.and_then(|load| load.width?[1].try_into().ok()).or(link.now.width);
-        let over_pcie = load.filter(|load| links::used_pcie(evidence, load.index));
-        let loaded_generation = over_pcie
-            .and_then(|load| load.generation?[1].try_into().ok())
-            .or_else(|| fitting_generation(evidence, link, gpus));
-        let few_lanes = link.width_of_both && width.zip(link.possible.width).is_some_and(|(is, could)| is < could);
-        let slower = loaded_generation.zip(link.possible.generation).is_some_and(|(is, could)| is < could);
-        let slow = (link.generation_of_both && slower) || link.lower_generation();
-        if !few_lanes && !slow {
-            return None;
-        }
-
-        let generation = match link.gpu {
-            Some(_) => loaded_generation.or(link.possible.generation),
-            None => link.now.generation,
-        };
-        let is = Shape { generation, width };
-        let (rate_is, rate_could) = (pcie::rate(is), pcie::rate(link.possible));
-        let text = |shape: Shape| match (shape.link(), shape.width) {
-            (Some(link), _) => link.to_string(),
-            (None, Some(lanes)) => format!("x{lanes}"),
-            (None, None) => "unknown".into(),
-        };
-        let cost = match (rate_is, rate_could) {
-            (Some(is), Some(could)) if is > 0.0 => {
-                format!(": {is:.1} instead of {could:.1} GB/s each way, {:.1} times slower", could / is)
-            }
-            _ => String::new(),
-        };
-        let (subject, name, ends) = name(evidence, link, gpus);
-        let when = if slow && load.is_some() { " under load" } else { "" };
-        let message = format!("{name} runs at {}{when}; {ends} can do {}{cost}", text(is), text(link.possible));
-        let mut found = finding(
-            self,
-            subject,
-            message,
-            [
-                ("width_lanes", json!(width)),
-                ("width_possible_lanes", json!(link.possible.width)),
-                ("generation", json!(generation)),
-                ("generation_possible", json!(link.possible.generation)),
-                ("rate_gbps", json!(rate_is.map(one_place))),
-                ("rate_possible_gbps", json!(rate_could.map(one_place))),
-                ("device_address", json!(link.below)),
-                ("port_address", json!(link.port)),
-                ("slot", json!(link.slot)),
-                ("gpus_behind", json!(gpus)),
-            ],
-            next_step(few_lanes, link, gpus),
-        );
-        if few_lanes {
-            found.suspects = suspects(link, gpus);
-        }
-        if evidence.virtual_machine() && link.port.is_none() {
-            found.severity = Severity::Warning;
-            found.next_step = format!(
-                "This virtual machine does not show the slot: ask whoever runs its host to compare LnkCap and LnkSta \
-                 of the GPU and of the port above it (lspci -vvv). {}",
-                found.next_step
-            );
-        }
-        Some(found)
+fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<Finding> {
+    let load = link.gpu.and_then(|gpu| under_load(evidence, gpu));
+    // What was seen under load outranks what an idle link showed.
+    let width = load.and_then(|load| load.width?[1].try_into().ok()).or(link.now.width);
+    let over_pcie = load.filter(|load| links::used_pcie(evidence, load.index));
+    let loaded_generation = over_pcie
+        .and_then(|load| load.generation?[1].try_into().ok())
+        .or_else(|| fitting_generation(evidence, link, gpus));
+    let few_lanes = link.width_of_both && width.zip(link.possible.width).is_some_and(|(is, could)| is < could);
+    let slower = loaded_generation.zip(link.possible.generation).is_some_and(|(is, could)| is < could);
+    let slow = (link.generation_of_both && slower) || link.lower_generation();
+    if !few_lanes && !slow {
+        return None;
     }
+
+    let generation = match link.gpu {
+        Some(_) => loaded_generation.or(link.possible.generation),
+        None => link.now.generation,
+    };
+    let is = Shape { generation, width };
+    let (rate_is, rate_could) = (pcie::rate(is), pcie::rate(link.possible));
+    let text = |shape: Shape| match (shape.link(), shape.width) {
+        (Some(link), _) => link.to_string(),
+        (None, Some(lanes)) => format!("x{lanes}"),
+        (None, None) => "unknown".into(),
+    };
+    let cost = match (rate_is, rate_could) {
+        (Some(is), Some(could)) if is > 0.0 => {
+            format!(": {is:.1} instead of {could:.1} GB/s each way, {:.1} times slower", could / is)
+        }
+        _ => String::new(),
+    };
+    let (subject, name, ends) = name(evidence, link, gpus);
+    let when = if slow && load.is_some() { " under load" } else { "" };
+    let message = format!("{name} runs at {}{when}; {ends} can do {}{cost}", text(is), text(link.possible));
+    let mut found = RULE
+        .finding(subject, message, next_step(few_lanes, link, gpus))
+        .fact("width", width.map(Fact::Lanes))
+        .fact("width_possible", link.possible.width.map(Fact::Lanes))
+        .fact("generation", generation)
+        .fact("generation_possible", link.possible.generation)
+        .fact("rate", rate_is.map(one_place))
+        .fact("rate_possible", rate_could.map(one_place))
+        .fact("device_address", link.below)
+        .fact("port_address", link.port)
+        .fact("slot", link.slot.clone())
+        .fact("gpus_behind", Fact::Gpus(gpus.to_vec()))
+        .about_gpus(gpus);
+    found.scope.rate_gbps = rate_is.map(one_place);
+    found = with_copies(found, evidence, gpus);
+    if few_lanes {
+        found.suspects = suspects(link, gpus);
+    }
+    if evidence.virtual_machine() && link.port.is_none() {
+        found.severity = Severity::Warning;
+        found.next_step = format!(
+            "This virtual machine does not show the slot: ask whoever runs its host to compare LnkCap and LnkSta \
+             of the GPU and of the port above it (lspci -vvv). {}",
+            found.next_step
+        );
+    }
+    Some(found)
+}
+
+/// Adds the copies that pass the link. They are not below what it allows, and so no other rule reports
+/// them.
+fn with_copies(found: Finding, evidence: &Evidence<'_>, gpus: &[u32]) -> Finding {
+    let passes = |pair: Pair| gpus.contains(&pair.source) != gpus.contains(&pair.destination);
+    let cells = evidence.reference(Path::Direct).into_values();
+    let cells = cells.filter(|cell| passes(cell.pair) && evidence.over_pcie(cell.pair));
+    let (pairs, rates): (Vec<_>, Vec<_>) = cells.filter_map(|cell| Some((cell.pair, cell.achieved_gbps?))).unzip();
+    let by_rate = |one: &GbPerSecond, other: &GbPerSecond| one.0.total_cmp(&other.0);
+    found
+        .pairs(&pairs)
+        .fact("copies_over_it_lowest", rates.iter().copied().min_by(by_rate))
+        .fact("copies_over_it_highest", rates.iter().copied().max_by(by_rate))
 }
 
 /// The generation at rest, where a run was too short to read the link under load and the copies tell
@@ -193,22 +190,19 @@ fn name(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> (Subject, S
 
 /// Lanes are lost at either end or between them, and no register tells where.
 fn suspects(link: &Connection, gpus: &[u32]) -> Vec<Suspect> {
-    let suspect = |cause: &str, test: String| Suspect { cause: cause.into(), test };
     let board = match (link.gpu, gpus) {
         (Some(index), _) => suspect(
             "the GPU, its contacts or its lanes",
             format!("swap GPU {index} with another GPU: the narrow link moves with it"),
         ),
-        (None, _) => {
-            suspect("the switch board or its cable", "swap it with a like one: the narrow link moves with it".into())
-        }
+        (None, _) => suspect("the switch board or its cable", "swap it with a like one: the narrow link moves with it"),
     };
     vec![
         board,
-        suspect("the slot, riser or processor socket", "after the swap the narrow link stays at the slot".into()),
+        suspect("the slot, riser or processor socket", "after the swap the narrow link stays at the slot"),
         suspect(
             "a BIOS setting that splits the slot (bifurcation)",
-            "compare the setting with that of a slot that is wide".into(),
+            "compare the setting with that of a slot that is wide",
         ),
     ]
 }

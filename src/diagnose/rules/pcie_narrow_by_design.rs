@@ -27,20 +27,13 @@
 //! PCI Express Base Specification (link capabilities: maximum speed and width of each end); NVML
 //! documentation of `nvmlDeviceGetGpuMaxPcieLinkGeneration` (of the GPU whatever the slot).
 
+use super::prelude::*;
 use std::collections::BTreeMap;
 
-use serde_json::json;
-
 use crate::diagnose::links::one_place;
-use crate::diagnose::rule::{Evidence, Rule, finding};
-use crate::diagnose::words;
-use crate::model::finding::{Finding, Severity, Subject};
 use crate::model::units::{Lanes, PcieLink};
 use crate::topology::capacity;
 use crate::topology::pcie::{self, Connection};
-
-/// See the module's documentation.
-pub struct PcieNarrowByDesign;
 
 /// Which end is the narrower one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,37 +50,33 @@ struct Ceiling {
     could: PcieLink,
 }
 
-impl Rule for PcieNarrowByDesign {
-    fn code(&self) -> &'static str {
-        "pcie-narrow-by-design"
-    }
+/// The rule.
+pub const RULE: Rule = Rule {
+    id: RuleId::new("pcie-narrow-by-design"),
+    severity: Severity::Info,
+    parameters: &[],
+    gap: false,
+    page: include_str!("pcie_narrow_by_design.rs"),
+    judge,
+};
 
-    fn severity(&self) -> Severity {
-        Severity::Info
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    if evidence.virtual_machine() {
+        return Vec::new();
     }
-
-    fn source(&self) -> &'static str {
-        include_str!("pcie_narrow_by_design.rs")
-    }
-
-    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
-        if evidence.virtual_machine() {
-            return Vec::new();
+    let links: Vec<_> = evidence.topology.pcie_links().collect();
+    let mut alike: BTreeMap<(Narrow, String, String), (Ceiling, Vec<u32>)> = BTreeMap::new();
+    for link in &links {
+        let Some(gpu) = link.gpu else { continue };
+        let above = links.iter().filter(|other| other.gpu.is_none() && other.gpus.contains(&gpu));
+        let narrower_above =
+            above.filter_map(|other| pcie::rate(other.now)).any(|above| Some(above) < pcie::rate(link.now));
+        if let Some(ceiling) = ceiling(link).filter(|_| !narrower_above) {
+            let key = (ceiling.narrow, ceiling.is.to_string(), ceiling.could.to_string());
+            alike.entry(key).or_insert_with(|| (ceiling, Vec::new())).1.push(gpu);
         }
-        let links: Vec<_> = evidence.topology.pcie_links().collect();
-        let mut alike: BTreeMap<(Narrow, String, String), (Ceiling, Vec<u32>)> = BTreeMap::new();
-        for link in &links {
-            let Some(gpu) = link.gpu else { continue };
-            let above = links.iter().filter(|other| other.gpu.is_none() && other.gpus.contains(&gpu));
-            let narrower_above =
-                above.filter_map(|other| pcie::rate(other.now)).any(|above| Some(above) < pcie::rate(link.now));
-            if let Some(ceiling) = ceiling(link).filter(|_| !narrower_above) {
-                let key = (ceiling.narrow, ceiling.is.to_string(), ceiling.could.to_string());
-                alike.entry(key).or_insert_with(|| (ceiling, Vec::new())).1.push(gpu);
-            }
-        }
-        alike.values().map(|(ceiling, gpus)| self.finding(evidence, *ceiling, gpus)).collect()
     }
+    alike.values().map(|(ceiling, gpus)| finding(evidence, *ceiling, gpus)).collect()
 }
 
 /// What limits a GPU's link, where something does and the link runs at it.
@@ -106,54 +95,41 @@ fn ceiling(link: &Connection) -> Option<Ceiling> {
     (own.width < width).then_some(Ceiling { narrow: Narrow::Gpu, is, could: PcieLink { width, ..is } })
 }
 
-impl PcieNarrowByDesign {
-    fn finding(&self, evidence: &Evidence<'_>, ceiling: Ceiling, gpus: &[u32]) -> Finding {
-        let [is, could] = [ceiling.is, ceiling.could].map(|link| capacity::pcie(link).gbps);
-        let (one, names) = match gpus {
-            [index] => (true, words::gpu(evidence.snapshot, *index)),
-            many => (false, words::gpus(many)),
-        };
-        let (what, next_step) = match ceiling.narrow {
-            Narrow::Slot => (
-                format!(
-                    "{} more ({}) than {} ({}), which {} the limit: {is:.1} instead of {could:.1} GB/s each way. No \
-                     fault",
-                    if one { "can do" } else { "can each do" },
-                    ceiling.could,
-                    if one { "its slot" } else { "their slots" },
-                    ceiling.is,
-                    if one { "is" } else { "are" },
-                ),
-                "If the board has a wider or newer slot, move the GPU there; otherwise nothing to do",
+fn finding(evidence: &Evidence<'_>, ceiling: Ceiling, gpus: &[u32]) -> Finding {
+    let [is, could] = [ceiling.is, ceiling.could].map(|link| capacity::pcie(link).gbps);
+    let (one, names) = match gpus {
+        [index] => (true, words::gpu(evidence.snapshot, *index)),
+        many => (false, words::gpus(many)),
+    };
+    let (what, next_step) = match ceiling.narrow {
+        Narrow::Slot => (
+            format!(
+                "{} more ({}) than {} ({}), which {} the limit: {is:.1} instead of {could:.1} GB/s each way. No \
+                 fault",
+                if one { "can do" } else { "can each do" },
+                ceiling.could,
+                if one { "its slot" } else { "their slots" },
+                ceiling.is,
+                if one { "is" } else { "are" },
             ),
-            Narrow::Gpu => (
-                format!(
-                    "{} made with {} lanes, in a slot of {}: {is:.1} GB/s each way is all that {} can do. No fault",
-                    if one { "is" } else { "are" },
-                    ceiling.is.width,
-                    ceiling.could.width,
-                    if one { "it" } else { "each" },
-                ),
-                "Nothing to do; a wider slot changes nothing",
+            "If the board has a wider or newer slot, move the GPU there; otherwise nothing to do",
+        ),
+        Narrow::Gpu => (
+            format!(
+                "{} made with {} lanes, in a slot of {}: {is:.1} GB/s each way is all that {} can do. No fault",
+                if one { "is" } else { "are" },
+                ceiling.is.width,
+                ceiling.could.width,
+                if one { "it" } else { "each" },
             ),
-        };
-        let subject = match gpus {
-            [index] => Subject::Gpu { index: *index },
-            _ => Subject::Machine,
-        };
-        finding(
-            self,
-            subject,
-            format!("{names} {what}"),
-            [
-                ("gpus", json!(gpus)),
-                ("limit", json!(ceiling.is.to_string())),
-                ("rate_gbps", json!(one_place(is))),
-                ("rate_of_the_wider_end_gbps", json!(one_place(could))),
-            ],
-            next_step,
-        )
-    }
+            "Nothing to do; a wider slot changes nothing",
+        ),
+    };
+    RULE.finding(Subject::of_gpus(gpus), format!("{names} {what}"), next_step)
+        .gpus(gpus)
+        .fact("limit", ceiling.is.to_string())
+        .fact("rate", one_place(is))
+        .fact("rate_of_the_wider_end", one_place(could))
 }
 
 #[cfg(test)]

@@ -31,12 +31,8 @@
 //! chipset slot. Device ids: public lspci listings (1022:43f4, 43f5); the others and the places of
 //! Intel's ports from memory, not verified.
 
-use serde_json::json;
-
+use super::prelude::*;
 use crate::diagnose::links::{self, one_place};
-use crate::diagnose::rule::{Evidence, Rule, finding};
-use crate::diagnose::words;
-use crate::model::finding::{Finding, Severity, Subject, Suspect};
 use crate::model::measurement::PeerBandwidth;
 use crate::model::snapshot::{PciFunction, PciKind};
 use crate::model::topology::Topology;
@@ -46,9 +42,6 @@ use crate::topology::pcie::{self, Connection};
 const INTEL: u16 = 0x8086;
 const AMD: u16 = 0x1022;
 
-/// See the module's documentation.
-pub struct PcieUpstreamBottleneck;
-
 /// GPUs with one narrow place above them.
 struct Place<'a> {
     link: Option<&'a Connection>,
@@ -56,41 +49,37 @@ struct Place<'a> {
     gpus: Vec<u32>,
 }
 
-impl Rule for PcieUpstreamBottleneck {
-    fn code(&self) -> &'static str {
-        "pcie-upstream-bottleneck"
-    }
+/// The rule.
+pub const RULE: Rule = Rule {
+    id: RuleId::new("pcie-upstream-bottleneck"),
+    severity: Severity::Info,
+    parameters: &[],
+    gap: false,
+    page: include_str!("pcie_upstream_bottleneck.rs"),
+    judge,
+};
 
-    fn severity(&self) -> Severity {
-        Severity::Info
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    if evidence.virtual_machine() {
+        return Vec::new();
     }
-
-    fn source(&self) -> &'static str {
-        include_str!("pcie_upstream_bottleneck.rs")
-    }
-
-    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
-        if evidence.virtual_machine() {
-            return Vec::new();
+    let mut places: Vec<Place<'_>> = Vec::new();
+    for gpu in &evidence.snapshot.gpus {
+        let link = narrower_above(evidence.topology, gpu.index);
+        // The topmost: what hangs below one chipset is one place.
+        let chipset = links::functions_above(evidence, gpu.index).into_iter().find(|function| is_chipset(function));
+        if link.is_none() && chipset.is_none() {
+            continue;
         }
-        let mut places: Vec<Place<'_>> = Vec::new();
-        for gpu in &evidence.snapshot.gpus {
-            let link = narrower_above(evidence.topology, gpu.index);
-            // The topmost: what hangs below one chipset is one place.
-            let chipset = links::functions_above(evidence, gpu.index).into_iter().find(|function| is_chipset(function));
-            if link.is_none() && chipset.is_none() {
-                continue;
-            }
-            let key = |link: Option<&Connection>, chipset: Option<&PciFunction>| {
-                (link.and_then(|link| link.below), chipset.map(|chipset| chipset.address))
-            };
-            match places.iter_mut().find(|place| key(place.link, place.chipset) == key(link, chipset)) {
-                Some(place) => place.gpus.push(gpu.index),
-                None => places.push(Place { link, chipset, gpus: vec![gpu.index] }),
-            }
+        let key = |link: Option<&Connection>, chipset: Option<&PciFunction>| {
+            (link.and_then(|link| link.below), chipset.map(|chipset| chipset.address))
+        };
+        match places.iter_mut().find(|place| key(place.link, place.chipset) == key(link, chipset)) {
+            Some(place) => place.gpus.push(gpu.index),
+            None => places.push(Place { link, chipset, gpus: vec![gpu.index] }),
         }
-        places.iter().map(|place| self.finding(evidence, place)).collect()
     }
+    places.iter().map(|place| finding(evidence, place)).collect()
 }
 
 /// The narrowest link above a GPU's own, where it carries less than that, and no more is possible.
@@ -119,101 +108,85 @@ fn is_chipset(function: &PciFunction) -> bool {
     }
 }
 
-impl PcieUpstreamBottleneck {
-    fn finding(&self, evidence: &Evidence<'_>, place: &Place<'_>) -> Finding {
-        let gpus = place.gpus.as_slice();
-        let own = |gpu: &u32| evidence.topology.pcie_link_of(*gpu);
-        let rate = |link: Option<&Connection>| pcie::rate(link?.now);
-        let (above, below) = (rate(place.link), gpus.iter().filter_map(|gpu| rate(own(gpu))).reduce(f64::max));
-        let over: Vec<_> = gpus.iter().filter_map(own).flat_map(|link| links::over(evidence, link, &[])).collect();
-        let slow = links::slow(evidence, &over);
+fn finding(evidence: &Evidence<'_>, place: &Place<'_>) -> Finding {
+    let gpus = place.gpus.as_slice();
+    let own = |gpu: &u32| evidence.topology.pcie_link_of(*gpu);
+    let rate = |link: Option<&Connection>| pcie::rate(link?.now);
+    let (above, below) = (rate(place.link), gpus.iter().filter_map(|gpu| rate(own(gpu))).reduce(f64::max));
+    let over: Vec<_> = gpus.iter().filter_map(own).flat_map(|link| links::over(evidence, link, &[])).collect();
+    let slow = links::slow(evidence, &over);
 
-        let names = match gpus {
-            [index] => words::gpu(evidence.snapshot, *index),
-            many => words::gpus(many),
-        };
-        let verb = if gpus.len() == 1 { "hangs" } else { "hang" };
-        let each = if gpus.len() == 1 { "its own link" } else { "the link of each" };
-        let mut message = match (place.chipset, place.link.and_then(|link| link.now.link()), above, below) {
-            (chipset, Some(shape), Some(above), Some(below)) => {
-                let what =
-                    if chipset.is_some() { "the chipset, whose link up" } else { "a link to the processor that" };
-                format!(
-                    "{names} {verb} on {what} ({shape}) carries {above:.1} GB/s each way, while {each} could carry \
-                     {below:.1}"
-                )
-            }
-            _ => format!(
-                "{names} {verb} on the chipset, and share{} its uplink to the processor with everything else there",
-                if gpus.len() == 1 { "s" } else { "" }
-            ),
-        };
-        let shared = gpus.len() > 1 && place.link.is_some();
-        if shared {
-            message.push_str(&format!("; the {} share it", words::count(gpus.len(), "GPU")));
+    let names = match gpus {
+        [index] => words::gpu(evidence.snapshot, *index),
+        many => words::gpus(many),
+    };
+    let verb = if gpus.len() == 1 { "hangs" } else { "hang" };
+    let each = if gpus.len() == 1 { "its own link" } else { "the link of each" };
+    let mut message = match (place.chipset, place.link.and_then(|link| link.now.link()), above, below) {
+        (chipset, Some(shape), Some(above), Some(below)) => {
+            let what = if chipset.is_some() { "the chipset, whose link up" } else { "a link to the processor that" };
+            format!(
+                "{names} {verb} on {what} ({shape}) carries {above:.1} GB/s each way, while {each} could carry \
+                 {below:.1}"
+            )
         }
-        let reached = |cell: &&&PeerBandwidth| cell.achieved_gbps.map_or(f64::INFINITY, |rate| rate.0);
-        let worst = slow.iter().min_by(|one, other| reached(one).total_cmp(&reached(other)));
-        if let Some((reached, expected)) = worst.and_then(|worst| worst.achieved_gbps.zip(evidence.expected(worst))) {
-            message.push_str(&format!(
-                ". Copies reach down to {reached} of the {} GB/s expected of the links that are visible",
-                expected.gbps
-            ));
-        }
-        let [slow_pairs, lowest, highest] = links::rates(&slow);
-        let subject = match (gpus, place.link.and_then(|link| link.below), place.chipset) {
-            ([index], ..) => Subject::Gpu { index: *index },
-            (_, Some(address), _) => Subject::PcieLink { address },
-            (_, None, Some(chipset)) => Subject::PcieLink { address: chipset.address },
-            _ => Subject::Machine,
-        };
-        let next_step = if place.chipset.is_some() {
-            "Move the GPU to a slot of the processor (see the board's manual, mostly the topmost x16 slot); if there is \
-             none, expect these rates"
-        } else {
-            "If the GPU is to run at its full rate, move it to a slot with a link of its own to the processor; \
-             otherwise nothing to do"
-        };
-        let mut found = finding(
-            self,
-            subject,
-            message,
-            [
-                ("gpus_behind", json!(gpus)),
-                ("chipset_port", json!(place.chipset.map(|chipset| chipset.address))),
-                ("rate_above_gbps", json!(above.map(one_place))),
-                ("rate_of_the_gpu_gbps", json!(below.map(one_place))),
-                ("pairs", slow_pairs),
-                ("lowest_achieved_gbps", lowest),
-                ("highest_achieved_gbps", highest),
-            ],
-            next_step,
-        );
-        if !slow.is_empty() || shared {
-            found.severity = Severity::Warning;
-        }
-        if !slow.is_empty() {
-            found.suspects = suspects(place.chipset.is_some());
-        }
-        found
+        _ => format!(
+            "{names} {verb} on the chipset, and share{} its uplink to the processor with everything else there",
+            if gpus.len() == 1 { "s" } else { "" }
+        ),
+    };
+    let shared = gpus.len() > 1 && place.link.is_some();
+    if shared {
+        message.push_str(&format!("; the {} share it", words::count(gpus.len(), "GPU")));
     }
+    let reached = |cell: &&&PeerBandwidth| cell.achieved_gbps.map_or(f64::INFINITY, |rate| rate.0);
+    let worst = slow.iter().min_by(|one, other| reached(one).total_cmp(&reached(other)));
+    if let Some((reached, expected)) = worst.and_then(|worst| worst.achieved_gbps.zip(evidence.expected(worst))) {
+        message.push_str(&format!(
+            ". Copies reach down to {reached} of the {} GB/s expected of the links that are visible",
+            expected.gbps
+        ));
+    }
+    let subject = match (gpus, place.link.and_then(|link| link.below), place.chipset) {
+        ([index], ..) => Subject::Gpu { index: *index },
+        (_, Some(address), _) => Subject::PcieLink { address },
+        (_, None, Some(chipset)) => Subject::PcieLink { address: chipset.address },
+        _ => Subject::Machine,
+    };
+    let next_step = if place.chipset.is_some() {
+        "Move the GPU to a slot of the processor (see the board's manual, mostly the topmost x16 slot); if there is \
+         none, expect these rates"
+    } else {
+        "If the GPU is to run at its full rate, move it to a slot with a link of its own to the processor; \
+         otherwise nothing to do"
+    };
+    let mut found = RULE
+        .finding(subject, message, next_step)
+        .fact("gpus_behind", Fact::Gpus(gpus.to_vec()))
+        .fact("chipset_port", place.chipset.map(|chipset| chipset.address))
+        .fact("rate_above", above.map(one_place))
+        .fact("rate_of_the_gpu", below.map(one_place))
+        .about_gpus(gpus)
+        .pairs(&links::pairs(&slow));
+    found = links::with_rates(found, &slow);
+    if !slow.is_empty() || shared {
+        found.severity = Severity::Warning;
+    }
+    if !slow.is_empty() {
+        found.suspects = suspects(place.chipset.is_some());
+    }
+    found
 }
 
 fn suspects(chipset: bool) -> Vec<Suspect> {
     let first = if chipset { "the chipset's uplink" } else { "the link above" };
     vec![
-        Suspect {
-            cause: first.into(),
-            test: "move the GPU to a slot of the processor: the rate rises to that of the link".into(),
-        },
-        Suspect {
-            cause: "other traffic on the same uplink (disks, network)".into(),
-            test: "measure again with the machine idle".into(),
-        },
-        Suspect {
-            cause: "peer copies that the chipset turns around badly".into(),
-            test: "compare with the staged copies of the same pair, which do without".into(),
-        },
+        suspect(first, "move the GPU to a slot of the processor: the rate rises to that of the link"),
+        suspect("other traffic on the same uplink (disks, network)", "measure again with the machine idle"),
+        suspect(
+            "peer copies that the chipset turns around badly",
+            "compare with the staged copies of the same pair, which do without",
+        ),
     ]
 }
 
@@ -258,7 +231,7 @@ mod tests {
         let found = findings(&machine, Some(&measurements));
         let finding = only(&found, "pcie-upstream-bottleneck", Severity::Warning);
         assert!(finding.message.contains("6.5 of the 13.2 GB/s"), "{}", finding.message);
-        assert!(finding.evidence.contains_key("effects"), "the slow pairs are laid to it: {finding:#?}");
+        assert!(!finding.evidence.effects().is_empty(), "the slow pairs are laid to it: {finding:#?}");
         assert_eq!(finding.suspects.len(), 3);
         assert_eq!(exit(&found, Some(&measurements)), 0);
 

@@ -1,14 +1,9 @@
 //! What the rules on peer access share: who may reach whom, by whose word, and which pairs are alike.
 
+use super::prelude::*;
 use std::collections::HashMap;
 
-use serde_json::json;
-
-use crate::diagnose::rule::{Evidence, Rule, finding};
-use crate::diagnose::words;
-use crate::model::finding::{Finding, Subject};
 use crate::model::measurement::{PeerAccess, Status};
-use crate::model::placement::{Pair, Path};
 use crate::model::snapshot::P2pStatus;
 use crate::model::topology::{LinkClass, PairRoute};
 use crate::model::units::GbPerSecond;
@@ -59,7 +54,7 @@ pub fn cuda_word(said: &PeerAccess) -> String {
 
 /// What staged copies reach, in the reference placement or else in the first that was measured.
 pub fn staged_rates(evidence: &Evidence<'_>) -> HashMap<Pair, GbPerSecond> {
-    let cells = evidence.measurements.map_or(&[][..], |measurements| &measurements.peer);
+    let cells = evidence.peer();
     let staged = cells.iter().filter(|cell| cell.setup.path == Path::Staged && cell.status == Status::Measured);
     let mut rates = HashMap::new();
     for cell in staged {
@@ -186,7 +181,7 @@ pub fn missing<'a>(evidence: &Evidence<'a>) -> Missing<'a> {
 /// A finding on pairs without access: `message`, with NVML's word, CUDA's word and the rate of the staged
 /// copies beside it.
 pub fn found(
-    rule: &dyn Rule,
+    rule: &Rule,
     evidence: &Evidence<'_>,
     subject: Subject,
     message: String,
@@ -208,18 +203,11 @@ pub fn found(
         (Some(low), Some(high)) => format!("; staged copies reach {low} to {high} GB/s"),
         _ => String::new(),
     };
-    let pairs: Vec<_> = routes.iter().map(|route| route.pair.to_string()).collect();
-    finding(
-        rule,
-        subject,
-        format!("{message}. NVML says {nvml}, CUDA {cuda}{measured}"),
-        [
-            ("nvml_read_write", json!(nvml)),
-            ("cuda", json!(cuda)),
-            ("staged_lowest_gbps", json!(lowest)),
-            ("staged_highest_gbps", json!(highest)),
-            ("pairs", json!(pairs)),
-        ],
-        next_step,
-    )
+    let pairs: Vec<_> = routes.iter().map(|route| route.pair).collect();
+    rule.finding(subject, format!("{message}. NVML says {nvml}, CUDA {cuda}{measured}"), next_step)
+        .fact("nvml_read_write", nvml)
+        .fact("cuda", cuda)
+        .fact("staged_lowest", lowest)
+        .fact("staged_highest", highest)
+        .pairs(&pairs)
 }

@@ -37,123 +37,111 @@
 //! `nvidia-smi topo -p2p` (CNS chipset, GNS GPU, TNS topology not supported, DR disabled by
 //! registry key, NS not supported); CUDA driver API, `cuCtxEnablePeerAccess`; measured on 8 x H200.
 
+use super::prelude::*;
 use std::collections::BTreeMap;
 
 use super::peer_access;
 use crate::diagnose::cluster::{self, Common};
-use crate::diagnose::rule::{Evidence, Rule};
-use crate::diagnose::suspects::{self, suspect};
-use crate::diagnose::words;
-use crate::model::finding::{Finding, Severity, Subject, Suspect};
-use crate::model::placement::Pair;
+use crate::model::codes::CUDA_TOO_MANY_PEERS;
 use crate::model::snapshot::{Gpu, P2pStatus};
 use crate::model::topology::PairRoute;
 
-/// See the module's documentation.
-pub struct PeerAccessMissing;
+/// The rule.
+pub const RULE: Rule = Rule {
+    id: RuleId::new("peer-access-missing"),
+    severity: Severity::Error,
+    parameters: &[],
+    gap: false,
+    page: include_str!("peer_access_missing.rs"),
+    judge,
+};
 
-impl Rule for PeerAccessMissing {
-    fn code(&self) -> &'static str {
-        "peer-access-missing"
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let missing = peer_access::missing(evidence);
+    let groups = |routes: &[&PairRoute]| {
+        let bad: Vec<_> = routes.iter().map(|route| route.pair).collect();
+        cluster::groups(&bad, &missing.seen, evidence.topology)
+    };
+    let (limited, errored): (Vec<&PairRoute>, Vec<_>) =
+        missing.errored.iter().copied().partition(|route| is_peer_limit(evidence, route.pair));
+    let mut findings: Vec<_> = groups(&missing.odd).iter().map(|group| fault(evidence, group)).collect();
+    findings.extend(groups(&errored).iter().map(|group| driver_trouble(evidence, group)));
+    let mut causes: BTreeMap<Why, Vec<&PairRoute>> = BTreeMap::new();
+    for route in limited {
+        causes.entry(Why::PeerLimit).or_default().push(route);
     }
-
-    fn severity(&self) -> Severity {
-        Severity::Error
+    for route in &missing.usual {
+        causes.entry(Why::of(evidence, route)).or_default().push(route);
     }
-
-    fn source(&self) -> &'static str {
-        include_str!("peer_access_missing.rs")
-    }
-
-    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
-        let missing = peer_access::missing(evidence);
-        let groups = |routes: &[&PairRoute]| {
-            let bad: Vec<_> = routes.iter().map(|route| route.pair).collect();
-            cluster::groups(&bad, &missing.seen, evidence.topology)
-        };
-        let (limited, errored): (Vec<&PairRoute>, Vec<_>) =
-            missing.errored.iter().copied().partition(|route| is_peer_limit(route));
-        let mut findings: Vec<_> = groups(&missing.odd).iter().map(|group| self.fault(evidence, group)).collect();
-        findings.extend(groups(&errored).iter().map(|group| self.driver_trouble(evidence, group)));
-        let mut causes: BTreeMap<Why, Vec<&PairRoute>> = BTreeMap::new();
-        for route in limited {
-            causes.entry(Why::PeerLimit).or_default().push(route);
-        }
-        for route in &missing.usual {
-            causes.entry(Why::of(evidence, route)).or_default().push(route);
-        }
-        let all = missing.seen.len();
-        findings.extend(causes.iter().map(|(why, routes)| self.as_made(evidence, *why, routes, all)));
-        findings
-    }
+    let all = missing.seen.len();
+    findings.extend(causes.iter().map(|(why, routes)| as_made(evidence, *why, routes, all)));
+    findings
 }
 
-impl PeerAccessMissing {
-    fn fault(&self, evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
-        let routes: Vec<_> = group.pairs.iter().filter_map(|pair| evidence.topology.route(*pair)).collect();
-        let joined = group.pairs.iter().all(|pair| peer_access::joined_by_nvlink(evidence, *pair));
-        let place = match (&group.common, group.pairs.as_slice()) {
-            _ if joined => group.place(evidence.snapshot) + ", although active NVLinks join them",
-            (Common::OnePair, [pair]) => format!(
-                "from {} to {}, while other pairs like it, or the other direction, have it",
-                words::gpu(evidence.snapshot, pair.source),
-                words::gpu(evidence.snapshot, pair.destination)
-            ),
-            (Common::OnePair, _) => group.place(evidence.snapshot) + ", while other pairs like it have it",
-            _ => group.place(evidence.snapshot) + ", while other GPUs of this machine have it",
-        };
-        let next_step = match group.common {
-            Common::Gpu(index) => format!(
-                "Compare GPU {index} with the others: the switch or processor that it hangs on, the ACS and IOMMU \
-                 settings of the bridges above it (lspci -vvv), the size of its BAR1 window (nvidia-smi -q), and \
-                 whether a fabric manager, where there is one, knows it"
-            ),
-            _ => "Compare these GPUs with a pair that has access: the switch or processor that they hang on, the ACS \
-                 and IOMMU settings of the bridges above them (lspci -vvv), and the size of their BAR1 windows \
-                 (nvidia-smi -q)"
-                .into(),
-        };
-        peer_access::found(self, evidence, group.subject(), format!("No peer access {place}"), &routes, next_step)
-    }
+fn fault(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
+    let routes: Vec<_> = group.pairs.iter().filter_map(|pair| evidence.topology.route(*pair)).collect();
+    let joined = group.pairs.iter().all(|pair| peer_access::joined_by_nvlink(evidence, *pair));
+    let place = match (&group.common, group.pairs.as_slice()) {
+        _ if joined => group.place(evidence.snapshot) + ", although active NVLinks join them",
+        (Common::OnePair, [pair]) => format!(
+            "from {} to {}, while other pairs like it, or the other direction, have it",
+            words::gpu(evidence.snapshot, pair.source),
+            words::gpu(evidence.snapshot, pair.destination)
+        ),
+        (Common::OnePair, _) => group.place(evidence.snapshot) + ", while other pairs like it have it",
+        _ => group.place(evidence.snapshot) + ", while other GPUs of this machine have it",
+    };
+    let next_step = match group.common {
+        Common::Gpu(index) => format!(
+            "Compare GPU {index} with the others: the switch or processor that it hangs on, the ACS and IOMMU \
+             settings of the bridges above it (lspci -vvv), the size of its BAR1 window (nvidia-smi -q), and \
+             whether a fabric manager, where there is one, knows it"
+        ),
+        _ => "Compare these GPUs with a pair that has access: the switch or processor that they hang on, the ACS \
+             and IOMMU settings of the bridges above them (lspci -vvv), and the size of their BAR1 windows \
+             (nvidia-smi -q)"
+            .into(),
+    };
+    peer_access::found(&RULE, evidence, group.subject(), format!("No peer access {place}"), &routes, next_step)
+}
 
-    /// CUDA gave an error, which is neither a yes nor a no.
-    fn driver_trouble(&self, evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
-        let routes: Vec<_> = group.pairs.iter().filter_map(|pair| evidence.topology.route(*pair)).collect();
-        let message =
-            format!("Peer access {} could not be had, for an error of the driver", group.place(evidence.snapshot));
-        let next_step = "Look for the driver's messages (dmesg | grep -iE 'nvrm|xid'); reload the driver or reboot, and \
-             check again. If it stays, compare with the same driver version on another machine, and with patches to \
-             the driver that force peer access";
-        peer_access::found(self, evidence, group.subject(), message, &routes, next_step.into())
-    }
+/// CUDA gave an error, which is neither a yes nor a no.
+fn driver_trouble(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
+    let routes: Vec<_> = group.pairs.iter().filter_map(|pair| evidence.topology.route(*pair)).collect();
+    let message =
+        format!("Peer access {} could not be had, for an error of the driver", group.place(evidence.snapshot));
+    let next_step = "Look for the driver's messages (dmesg | grep -iE 'nvrm|xid'); reload the driver or reboot, and \
+         check again. If it stays, compare with the same driver version on another machine, and with patches to \
+         the driver that force peer access";
+    peer_access::found(&RULE, evidence, group.subject(), message, &routes, next_step.into())
+}
 
-    /// One finding for all pairs that no like pair shows to be out of the ordinary, by cause.
-    fn as_made(&self, evidence: &Evidence<'_>, why: Why, routes: &[&PairRoute], all: usize) -> Finding {
-        let pairs: Vec<_> = routes.iter().map(|route| route.pair).collect();
-        let which = if pairs.len() == all { "any pair of GPUs".to_owned() } else { words::pairs(&pairs) };
-        let message = format!("No peer access for {which}; {}", why.text());
-        let mut found =
-            peer_access::found(self, evidence, Subject::Machine, message, routes, why.next_step().to_owned());
-        let built_so = match why {
-            Why::Policy => true,
-            // Nearer pairs have it: the driver allows it here, and not so far.
-            Why::Distance | Why::Chipset => peer_access::nearer_pairs_have_it(evidence, routes),
-            _ => false,
-        };
-        found.severity = match why {
-            // Access is enabled for one pair at a time here, and CUDA had said yes.
-            Why::PeerLimit => Severity::Error,
-            _ if built_so => Severity::Info,
-            _ => Severity::Warning,
-        };
-        found.suspects = why.suspects(evidence, &pairs);
-        found
-    }
+/// One finding for all pairs that no like pair shows to be out of the ordinary, by cause.
+fn as_made(evidence: &Evidence<'_>, why: Why, routes: &[&PairRoute], all: usize) -> Finding {
+    let pairs: Vec<_> = routes.iter().map(|route| route.pair).collect();
+    let which = if pairs.len() == all { "any pair of GPUs".to_owned() } else { words::pairs(&pairs) };
+    let message = format!("No peer access for {which}; {}", why.text());
+    let mut found = peer_access::found(&RULE, evidence, Subject::Machine, message, routes, why.next_step().to_owned());
+    let built_so = match why {
+        Why::Policy => true,
+        // Nearer pairs have it: the driver allows it here, and not so far.
+        Why::Distance | Why::Chipset => peer_access::nearer_pairs_have_it(evidence, routes),
+        _ => false,
+    };
+    found.severity = match why {
+        // Access is enabled for one pair at a time here, and CUDA had said yes.
+        Why::PeerLimit => Severity::Error,
+        _ if built_so => Severity::Info,
+        _ => Severity::Warning,
+    };
+    found.suspects = why.suspects(evidence, &pairs);
+    found
 }
 
 /// Whether CUDA's error is its limit of peers per GPU.
-fn is_peer_limit(route: &PairRoute) -> bool {
-    route.peer_access.cuda_failure.as_deref().is_some_and(|why| why.contains("711"))
+fn is_peer_limit(evidence: &Evidence<'_>, pair: Pair) -> bool {
+    let said = evidence.measurements.and_then(|measurements| measurements.driver.said_of(pair));
+    said.is_some_and(|said| said.failure_code == Some(CUDA_TOO_MANY_PEERS))
 }
 
 /// Why pairs have no access that no pair like them has.

@@ -26,62 +26,50 @@
 //! direction).
 
 use super::peer_access;
-use crate::diagnose::cluster;
-use crate::diagnose::rule::{Evidence, Rule};
-use crate::diagnose::suspects::suspect;
-use crate::model::finding::{Finding, Severity};
+use super::prelude::*;
 
-/// See the module's documentation.
-pub struct PeerAccessOneWay;
+/// The rule.
+pub const RULE: Rule = Rule {
+    id: RuleId::new("peer-access-one-way"),
+    severity: Severity::Error,
+    parameters: &[],
+    gap: false,
+    page: include_str!("peer_access_one_way.rs"),
+    judge,
+};
 
-impl Rule for PeerAccessOneWay {
-    fn code(&self) -> &'static str {
-        "peer-access-one-way"
-    }
-
-    fn severity(&self) -> Severity {
-        Severity::Error
-    }
-
-    fn source(&self) -> &'static str {
-        include_str!("peer_access_one_way.rs")
-    }
-
-    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
-        let missing = peer_access::missing(evidence);
-        let bad: Vec<_> = missing.one_way.iter().map(|route| route.pair).collect();
-        let groups = cluster::groups(&bad, &missing.seen, evidence.topology);
-        groups.iter().map(|group| self.finding(evidence, group)).collect()
-    }
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let missing = peer_access::missing(evidence);
+    let bad: Vec<_> = missing.one_way.iter().map(|route| route.pair).collect();
+    let groups = cluster::groups(&bad, &missing.seen, evidence.topology);
+    groups.iter().map(|group| finding(evidence, group)).collect()
 }
 
-impl PeerAccessOneWay {
-    fn finding(&self, evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
-        let routes: Vec<_> = group.pairs.iter().filter_map(|pair| evidence.topology.route(*pair)).collect();
-        let place = match (&group.common, group.pairs.as_slice()) {
-            (cluster::Common::OnePair, [pair]) => format!("from GPU {} to GPU {}", pair.source, pair.destination),
-            _ => group.place(evidence.snapshot),
-        };
-        let mut found = peer_access::found(
-            self,
-            evidence,
-            group.subject(),
-            format!("No peer access {place}, while the other direction has it"),
-            &routes,
-            "Compare the BAR1 windows, MIG and compute mode of both GPUs (nvidia-smi -q); reboot and check again; if it \
-             stays, swap the GPU that cannot be reached with another"
-                .into(),
-        );
-        found.suspects = vec![
-            suspect(
-                "a BAR1 window that is too small on the GPU that is to be reached",
-                "compare BAR1 Memory Usage of both in nvidia-smi -q; look for Above 4G Decoding in BIOS",
-            ),
-            suspect(
-                "a patched driver, or options that differ between the GPUs",
-                "compare with the stock driver; look in /etc/modprobe.d",
-            ),
-        ];
-        found
-    }
+fn finding(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
+    let routes: Vec<_> = group.pairs.iter().filter_map(|pair| evidence.topology.route(*pair)).collect();
+    let place = match (&group.common, group.pairs.as_slice()) {
+        (cluster::Common::OnePair, [pair]) => format!("from GPU {} to GPU {}", pair.source, pair.destination),
+        _ => group.place(evidence.snapshot),
+    };
+    let mut found = peer_access::found(
+        &RULE,
+        evidence,
+        group.subject(),
+        format!("No peer access {place}, while the other direction has it"),
+        &routes,
+        "Compare the BAR1 windows, MIG and compute mode of both GPUs (nvidia-smi -q); reboot and check again; if it \
+         stays, swap the GPU that cannot be reached with another"
+            .into(),
+    );
+    found.suspects = vec![
+        suspect(
+            "a BAR1 window that is too small on the GPU that is to be reached",
+            "compare BAR1 Memory Usage of both in nvidia-smi -q; look for Above 4G Decoding in BIOS",
+        ),
+        suspect(
+            "a patched driver, or options that differ between the GPUs",
+            "compare with the stock driver; look in /etc/modprobe.d",
+        ),
+    ];
+    found
 }

@@ -27,62 +27,44 @@
 //! Measured on 8 x H200: both directions of every pair within 0.3% of each other. Published figures
 //! of both directions of a pair agree as well (nvbandwidth, 396.25 to 396.49 GB/s).
 
-use serde_json::json;
+use super::prelude::*;
+use std::collections::BTreeSet;
 
 use super::bandwidth::{self, Compared};
-use crate::diagnose::rule::{Evidence, Rule, finding};
-use crate::diagnose::settings::Parameter;
-use crate::diagnose::{cluster, suspects};
-use crate::model::finding::{Finding, Severity};
 
-/// Name of the parameter.
-pub const BELOW: &str = "below_other_direction_percent";
-
-const PARAMETERS: &[Parameter] = &[Parameter {
-    name: BELOW,
+const BELOW: Parameter = Parameter {
+    name: "below_other_direction_percent",
     default: 15.0,
     about: "how far below its other direction a pair may be; 0.3 was measured on H200, and repeats spread by 5 to 10 \
             elsewhere (cuda-samples issue 449)",
-}];
+};
 
-/// See the module's documentation.
-pub struct PeerBandwidthAsymmetric;
+/// The rule.
+pub const RULE: Rule = Rule {
+    id: RuleId::new("peer-bandwidth-asymmetric"),
+    severity: Severity::Warning,
+    parameters: &[BELOW],
+    gap: false,
+    page: include_str!("peer_bandwidth_asymmetric.rs"),
+    judge,
+};
 
-impl Rule for PeerBandwidthAsymmetric {
-    fn code(&self) -> &'static str {
-        "peer-bandwidth-asymmetric"
-    }
-
-    fn severity(&self) -> Severity {
-        Severity::Warning
-    }
-
-    fn parameters(&self) -> &'static [Parameter] {
-        PARAMETERS
-    }
-
-    fn source(&self) -> &'static str {
-        include_str!("peer_bandwidth_asymmetric.rs")
-    }
-
-    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
-        let (slower, seen) = bandwidth::asymmetric(evidence);
-        let bad: Vec<_> = slower.iter().map(|compared| compared.pair).collect();
-        let groups = cluster::groups(&bad, &seen, evidence.topology);
-        groups.iter().filter_map(|group| self.finding(evidence, group, &slower)).collect()
-    }
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let (slower, seen) = asymmetric(evidence);
+    let bad: Vec<_> = slower.iter().map(|compared| compared.pair).collect();
+    let groups = cluster::groups(&bad, &seen, evidence.topology);
+    groups.iter().filter_map(|group| finding(evidence, group, &slower)).collect()
 }
 
-impl PeerBandwidthAsymmetric {
-    fn finding(&self, evidence: &Evidence<'_>, group: &cluster::Group, slower: &[Compared]) -> Option<Finding> {
-        let of_group = slower.iter().filter(|compared| group.pairs.contains(&compared.pair));
-        let worst = of_group.max_by(|one, other| one.below_percent().total_cmp(&other.below_percent()))?;
-        let place = match (&group.common, group.pairs.as_slice()) {
-            (cluster::Common::OnePair, [pair]) => pair.to_string(),
-            _ => group.place(evidence.snapshot),
-        };
-        let mut found = finding(
-            self,
+fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slower: &[Compared]) -> Option<Finding> {
+    let of_group = slower.iter().filter(|compared| group.pairs.contains(&compared.pair));
+    let worst = of_group.max_by(|one, other| one.below_percent().total_cmp(&other.below_percent()))?;
+    let place = match (&group.common, group.pairs.as_slice()) {
+        (cluster::Common::OnePair, [pair]) => pair.to_string(),
+        _ => group.place(evidence.snapshot),
+    };
+    let mut found = RULE
+        .finding(
             group.subject(),
             format!(
                 "Copies {place} reach {} GB/s, the other direction {} GB/s: {:.0}% less one way than the other",
@@ -90,17 +72,35 @@ impl PeerBandwidthAsymmetric {
                 worst.normal,
                 worst.below_percent(),
             ),
-            [
-                ("lowest_achieved_gbps", json!(worst.achieved)),
-                ("other_direction_gbps", json!(worst.normal)),
-                ("below_other_direction_percent", json!((worst.below_percent() * 10.0).round() / 10.0)),
-                ("pairs", group.evidence()),
-            ],
             "Stop other work on both GPUs and check again. If the same direction stays slow: look for errors of the \
-             links on the way (nvidia-smi nvlink -e, nvidia-smi -q for PCIe), then swap the two GPUs to see whether the \
-             slow direction moves with them",
-        );
-        found.suspects = suspects::of_slow_copies(evidence, &group.pairs);
-        Some(found)
+         links on the way (nvidia-smi nvlink -e, nvidia-smi -q for PCIe), then swap the two GPUs to see whether the \
+         slow direction moves with them",
+        )
+        .fact("lowest_achieved", worst.achieved)
+        .fact("other_direction", worst.normal)
+        .fact("below_other_direction", Fact::percent(worst.below_percent()))
+        .pairs(&group.pairs);
+    found.suspects = suspects::of_slow_copies(evidence, &group.pairs);
+    Some(found)
+}
+
+/// Pairs above their floor that are clearly slower than their other direction, and the pairs of which
+/// both directions could be compared.
+pub fn asymmetric(evidence: &Evidence<'_>) -> (Vec<Compared>, Vec<Pair>) {
+    let margin = RULE.parameter(evidence, &BELOW);
+    let low: BTreeSet<_> = bandwidth::below_floor(evidence, Path::Direct).iter().map(|slow| slow.cell.pair).collect();
+    let cells = bandwidth::sound(evidence, Path::Direct);
+    let (mut slower, mut seen) = (Vec::new(), Vec::new());
+    for (pair, cell) in cells.iter().filter(|(pair, _)| !low.contains(pair)) {
+        let Some(other) = cells.get(&pair.reversed()) else { continue };
+        let rates = cell.achieved_gbps.zip(other.achieved_gbps);
+        let spreads = cell.spread_percent.zip(other.spread_percent);
+        let (Some((achieved, normal)), Some((own, others))) = (rates, spreads) else { continue };
+        seen.push(*pair);
+        let compared = Compared { pair: *pair, achieved, normal };
+        if compared.below_percent() > margin.max(own + others) {
+            slower.push(compared);
+        }
     }
+    (slower, seen)
 }

@@ -32,111 +32,91 @@
 //! 90% over PCIe on one socket and 62 to 81% across sockets. Azure's node check fails H100 pairs
 //! below 335 of 450 GB/s (74%).
 
-use serde_json::json;
-
 use super::bandwidth::{self, Slow};
+use super::prelude::*;
 use crate::diagnose::cluster::{self, Common};
-use crate::diagnose::rule::{Evidence, Rule, finding};
-use crate::diagnose::{suspects, words};
-use crate::model::finding::{Finding, Severity};
-use crate::model::placement::Path;
 use crate::model::units::GbPerSecond;
 
-/// See the module's documentation.
-pub struct PeerBandwidthLow;
+/// The rule.
+pub const RULE: Rule = Rule {
+    id: RuleId::new("peer-bandwidth-low"),
+    severity: Severity::Error,
+    parameters: &[],
+    gap: false,
+    page: include_str!("peer_bandwidth_low.rs"),
+    judge,
+};
 
-impl Rule for PeerBandwidthLow {
-    fn code(&self) -> &'static str {
-        "peer-bandwidth-low"
-    }
-
-    fn severity(&self) -> Severity {
-        Severity::Error
-    }
-
-    fn source(&self) -> &'static str {
-        include_str!("peer_bandwidth_low.rs")
-    }
-
-    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
-        let cells = bandwidth::sound(evidence, Path::Direct);
-        let slow = bandwidth::below_floor(evidence, Path::Direct);
-        let bad: Vec<_> = slow.iter().map(|slow| slow.cell.pair).collect();
-        let seen: Vec<_> = cells.keys().copied().collect();
-        let groups = cluster::groups(&bad, &seen, evidence.topology);
-        groups.iter().filter_map(|group| self.finding(evidence, group, &slow)).collect()
-    }
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let cells = bandwidth::sound(evidence, Path::Direct);
+    let slow = bandwidth::below_floor(evidence, Path::Direct);
+    let bad: Vec<_> = slow.iter().map(|slow| slow.cell.pair).collect();
+    let seen: Vec<_> = cells.keys().copied().collect();
+    let groups = cluster::groups(&bad, &seen, evidence.topology);
+    groups.iter().filter_map(|group| finding(evidence, group, &slow)).collect()
 }
 
-impl PeerBandwidthLow {
-    fn finding(&self, evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow<'_>]) -> Option<Finding> {
-        let of_group = || slow.iter().filter(|slow| group.pairs.contains(&slow.cell.pair));
-        let worst = of_group().min_by(|one, other| one.percent().total_cmp(&other.percent()))?;
-        // For a group, the narrowest hop of one of its pairs would be a false trail. Of two directions
-        // it is the first's: which is slower may turn on a digit that a saved report has not.
-        let alone = group.pairs.first().filter(|_| group.common == Common::OnePair);
-        let route = alone.and_then(|pair| evidence.topology.route(*pair));
-        let bottleneck = route.and_then(|route| route.bottleneck.clone());
-        let theoretical = GbPerSecond(worst.expected.gbps.0 / worst.expected.share.percent * 100.0);
-        let message = format!(
-            "Copies {} reach only {} GB/s, {:.0}% of the {} GB/s that healthy machines reach there ({} GB/s and more \
-             is normal) and {:.0}% of the {} GB/s of theory",
-            group.place(evidence.snapshot),
-            worst.achieved,
-            worst.percent(),
-            worst.expected.gbps,
-            worst.expected.floor_gbps(),
-            worst.achieved.percent_of(theoretical),
-            theoretical,
-        );
-        let next_step = match &group.common {
-            Common::Gpu(index) => format!(
-                "Look first at other findings on GPU {index}. If there is none: stop other work on it, measure \
-                 again, then check its links (nvidia-smi nvlink -e) and clocks (nvidia-smi -q -d PERFORMANCE), and \
-                 reseat it or swap it with another GPU to see whether the fault moves with it"
-            ),
-            Common::Links(_) => "Check the cable, riser or switch board that these pairs share, and whether other \
-                 traffic uses it; measure again with the machine idle"
-                .into(),
-            Common::Everything => "Stop other work on the machine and measure again. If it stays: check whether an \
-                 IOMMU or ACS sends peer traffic through the processor, and whether the clocks are held back \
-                 (nvidia-smi -q -d PERFORMANCE)"
-                .into(),
-            Common::OnePair => "Stop other work on the two GPUs and measure again; then check the links of both \
-                 (nvidia-smi nvlink -e) and, over PCIe, whether an IOMMU or ACS sends their traffic through the \
-                 processor, or one of the slots is the chipset's, whose uplink no link file shows"
-                .into(),
-        };
-        let busy = suspects::busy(evidence, &group.pairs);
-        let other_way = match (&group.common, group.pairs.as_slice()) {
-            (Common::OnePair, [pair]) => {
-                evidence.reference(Path::Direct).get(&pair.reversed()).and_then(|cell| cell.achieved_gbps)
-            }
-            _ => None,
-        };
-        let mut found = finding(
-            self,
-            group.subject(),
-            message,
-            [
-                ("lowest_achieved_gbps", json!(worst.achieved)),
-                ("expected_gbps", json!(worst.expected.gbps)),
-                ("theoretical_gbps", json!(worst.cell.theoretical_gbps)),
-                ("percent_of_expected", json!((worst.percent() * 10.0).round() / 10.0)),
-                ("floor_gbps", json!(worst.expected.floor_gbps())),
-                ("expected_from", json!(worst.expected.class.source)),
-                ("bottleneck", json!(bottleneck)),
-                ("other_direction_gbps", json!(other_way)),
-                ("spread_percent", json!(worst.cell.spread_percent.map(|spread| (spread * 10.0).round() / 10.0))),
-                ("pairs", group.evidence()),
-            ],
-            next_step,
-        );
-        found.suspects = suspects::of_slow_copies(evidence, &group.pairs);
-        if !busy.is_empty() {
-            found.message.push_str(&format!("; other processes hold memory on {}", words::gpus(&busy)));
-            found.evidence.insert("gpus_with_other_processes".into(), json!(busy));
+fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow<'_>]) -> Option<Finding> {
+    let of_group = || slow.iter().filter(|slow| group.pairs.contains(&slow.cell.pair));
+    let worst = of_group().min_by(|one, other| one.percent().total_cmp(&other.percent()))?;
+    // For a group, the narrowest hop of one of its pairs would be a false trail. Of two directions
+    // it is the first's: which is slower may turn on a digit that a saved report has not.
+    let alone = group.pairs.first().filter(|_| group.common == Common::OnePair);
+    let route = alone.and_then(|pair| evidence.topology.route(*pair));
+    let bottleneck = route.and_then(|route| route.bottleneck.clone());
+    let theoretical = GbPerSecond(worst.expected.gbps.0 / worst.expected.share.percent * 100.0);
+    let message = format!(
+        "Copies {} reach only {} GB/s, {:.0}% of the {} GB/s that healthy machines reach there ({} GB/s and more \
+         is normal) and {:.0}% of the {} GB/s of theory",
+        group.place(evidence.snapshot),
+        worst.achieved,
+        worst.percent(),
+        worst.expected.gbps,
+        worst.expected.floor_gbps(),
+        worst.achieved.percent_of(theoretical),
+        theoretical,
+    );
+    let next_step = match &group.common {
+        Common::Gpu(index) => format!(
+            "Look first at other findings on GPU {index}. If there is none: stop other work on it, measure \
+             again, then check its links (nvidia-smi nvlink -e) and clocks (nvidia-smi -q -d PERFORMANCE), and \
+             reseat it or swap it with another GPU to see whether the fault moves with it"
+        ),
+        Common::Links(_) => "Check the cable, riser or switch board that these pairs share, and whether other \
+             traffic uses it; measure again with the machine idle"
+            .into(),
+        Common::Everything => "Stop other work on the machine and measure again. If it stays: check whether an \
+             IOMMU or ACS sends peer traffic through the processor, and whether the clocks are held back \
+             (nvidia-smi -q -d PERFORMANCE)"
+            .into(),
+        Common::OnePair => "Stop other work on the two GPUs and measure again; then check the links of both \
+             (nvidia-smi nvlink -e) and, over PCIe, whether an IOMMU or ACS sends their traffic through the \
+             processor, or one of the slots is the chipset's, whose uplink no link file shows"
+            .into(),
+    };
+    let busy = suspects::busy(evidence, &group.pairs);
+    let other_way = match (&group.common, group.pairs.as_slice()) {
+        (Common::OnePair, [pair]) => {
+            evidence.reference(Path::Direct).get(&pair.reversed()).and_then(|cell| cell.achieved_gbps)
         }
-        Some(found)
+        _ => None,
+    };
+    let mut found = RULE
+        .finding(group.subject(), message, next_step)
+        .fact("lowest_achieved", worst.achieved)
+        .fact("expected", worst.expected.gbps)
+        .fact("theoretical", worst.cell.theoretical_gbps)
+        .fact("percent_of_expected", Fact::figure(worst.percent()))
+        .fact("floor", worst.expected.floor_gbps())
+        .fact("expected_from", worst.expected.class.source)
+        .fact("bottleneck", bottleneck)
+        .fact("other_direction", other_way)
+        .fact("spread", worst.cell.spread_percent.map(Fact::percent))
+        .pairs(&group.pairs);
+    found.suspects = suspects::of_slow_copies(evidence, &group.pairs);
+    if !busy.is_empty() {
+        found.message.push_str(&format!("; other processes hold memory on {}", words::gpus(&busy)));
+        found = found.fact("gpus_with_other_processes", Fact::Gpus(busy));
     }
+    Some(found)
 }

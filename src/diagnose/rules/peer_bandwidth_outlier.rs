@@ -30,96 +30,138 @@
 //! Measured on 8 x H200: 56 pairs within 1% of each other. Repeats elsewhere spread by 5 to 10%
 //! (cuda-samples issue 449), so less than that is no outlier.
 
-use std::collections::BTreeSet;
-
-use serde_json::json;
+use super::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::bandwidth::{self, Compared};
-use crate::diagnose::rule::{Evidence, Rule, finding};
-use crate::diagnose::settings::Parameter;
-use crate::diagnose::{cluster, suspects};
-use crate::model::finding::{Finding, Severity};
-use crate::model::placement::Path;
+use super::peer_bandwidth_asymmetric;
+use crate::model::measurement::PeerBandwidth;
+use crate::model::node::NodeId;
+use crate::model::topology::{LinkClass, PairRoute};
+use crate::model::units::GbPerSecond;
 
 /// Pairs of GPUs (both directions together) from which a median is believed.
-pub const LEAST_PAIRS: usize = 3;
+const LEAST_PAIRS: usize = 3;
 
-/// Name of the parameter.
-pub const OUTLIER: &str = "below_median_percent";
-
-const PARAMETERS: &[Parameter] = &[Parameter {
-    name: OUTLIER,
+const OUTLIER: Parameter = Parameter {
+    name: "below_median_percent",
     default: 10.0,
     about: "how far below the median of its like a pair may be; 1 was measured on H200, and repeats spread by 5 to 10 \
             elsewhere (cuda-samples issue 449)",
-}];
+};
 
-/// See the module's documentation.
-pub struct PeerBandwidthOutlier;
+/// The rule.
+pub const RULE: Rule = Rule {
+    id: RuleId::new("peer-bandwidth-outlier"),
+    severity: Severity::Warning,
+    parameters: &[OUTLIER],
+    gap: false,
+    page: include_str!("peer_bandwidth_outlier.rs"),
+    judge,
+};
 
-impl Rule for PeerBandwidthOutlier {
-    fn code(&self) -> &'static str {
-        "peer-bandwidth-outlier"
-    }
-
-    fn severity(&self) -> Severity {
-        Severity::Warning
-    }
-
-    fn parameters(&self) -> &'static [Parameter] {
-        PARAMETERS
-    }
-
-    fn source(&self) -> &'static str {
-        include_str!("peer_bandwidth_outlier.rs")
-    }
-
-    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
-        let outliers = bandwidth::outliers(evidence);
-        let bad: Vec<_> = outliers.iter().map(|(compared, _)| compared.pair).collect();
-        // A pair that is told as slow by another rule says nothing good of what it passes.
-        let low: BTreeSet<_> =
-            bandwidth::below_floor(evidence, Path::Direct).iter().map(|slow| slow.cell.pair).collect();
-        let seen: Vec<_> =
-            bandwidth::sound(evidence, Path::Direct).into_keys().filter(|pair| !low.contains(pair)).collect();
-        let groups = cluster::groups(&bad, &seen, evidence.topology);
-        groups.iter().filter_map(|group| self.finding(evidence, group, &outliers)).collect()
-    }
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let outliers = outliers(evidence);
+    let bad: Vec<_> = outliers.iter().map(|(compared, _)| compared.pair).collect();
+    // A pair that is told as slow by another rule says nothing good of what it passes.
+    let low: BTreeSet<_> = bandwidth::below_floor(evidence, Path::Direct).iter().map(|slow| slow.cell.pair).collect();
+    let seen: Vec<_> =
+        bandwidth::sound(evidence, Path::Direct).into_keys().filter(|pair| !low.contains(pair)).collect();
+    let groups = cluster::groups(&bad, &seen, evidence.topology);
+    groups.iter().filter_map(|group| finding(evidence, group, &outliers)).collect()
 }
 
-impl PeerBandwidthOutlier {
-    fn finding(
-        &self,
-        evidence: &Evidence<'_>,
-        group: &cluster::Group,
-        outliers: &[(Compared, usize)],
-    ) -> Option<Finding> {
-        let of_group = outliers.iter().filter(|(compared, _)| group.pairs.contains(&compared.pair));
-        let (worst, alike) =
-            of_group.max_by(|(one, _), (other, _)| one.below_percent().total_cmp(&other.below_percent()))?;
-        let mut found = finding(
-            self,
+fn finding(evidence: &Evidence<'_>, group: &cluster::Group, outliers: &[(Compared, usize)]) -> Option<Finding> {
+    let of_group = outliers.iter().filter(|(compared, _)| group.pairs.contains(&compared.pair));
+    let (worst, alike) =
+        of_group.max_by(|(one, _), (other, _)| one.below_percent().total_cmp(&other.below_percent()))?;
+    let mut found = RULE
+        .finding(
             group.subject(),
             format!(
                 "Copies {} reach {} GB/s, {:.0}% less than the median of the {alike} pairs that are joined alike ({} \
-                 GB/s)",
+             GB/s)",
                 group.place(evidence.snapshot),
                 worst.achieved,
                 worst.below_percent(),
                 worst.normal,
             ),
-            [
-                ("lowest_achieved_gbps", json!(worst.achieved)),
-                ("median_gbps", json!(worst.normal)),
-                ("below_median_percent", json!((worst.below_percent() * 10.0).round() / 10.0)),
-                ("alike_count", json!(alike)),
-                ("pairs", group.evidence()),
-            ],
             "Stop other work on these GPUs and check again. If the same pairs stay slow: look for link errors \
-             (nvidia-smi nvlink -e) and clocks that are held back (nvidia-smi -q -d PERFORMANCE), then swap the GPU \
-             with another to see whether it moves",
-        );
-        found.suspects = suspects::of_slow_copies(evidence, &group.pairs);
-        Some(found)
+         (nvidia-smi nvlink -e) and clocks that are held back (nvidia-smi -q -d PERFORMANCE), then swap the GPU \
+         with another to see whether it moves",
+        )
+        .fact("lowest_achieved", worst.achieved)
+        .fact("median", worst.normal)
+        .fact("below_median", Fact::percent(worst.below_percent()))
+        .fact("alike_count", *alike)
+        .pairs(&group.pairs);
+    found.suspects = suspects::of_slow_copies(evidence, &group.pairs);
+    Some(found)
+}
+
+/// Pairs above their floor that lie clearly below the median of their like, with the number of
+/// pairs alike.
+fn outliers(evidence: &Evidence<'_>) -> Vec<(Compared, usize)> {
+    let margin = RULE.parameter(evidence, &OUTLIER);
+    let mut told: BTreeSet<_> =
+        bandwidth::below_floor(evidence, Path::Direct).iter().map(|slow| slow.cell.pair).collect();
+    told.extend(peer_bandwidth_asymmetric::asymmetric(evidence).0.iter().map(|compared| compared.pair));
+    let mut alike: BTreeMap<Like, Vec<&PeerBandwidth>> = BTreeMap::new();
+    for (pair, cell) in bandwidth::sound(evidence, Path::Direct) {
+        if let Some(like) = evidence.topology.route(pair).and_then(|route| Like::of(evidence, route)) {
+            alike.entry(like).or_default().push(cell);
+        }
+    }
+    let mut outliers = Vec::new();
+    for cells in alike.values() {
+        let median_of = |figure: &dyn Fn(&PeerBandwidth) -> Option<f64>| {
+            upper_median(cells.iter().filter_map(|cell| figure(cell)).collect())
+        };
+        let normal = median_of(&|cell| cell.achieved_gbps.map(|rate| rate.0));
+        let spread = median_of(&|cell| cell.spread_percent);
+        let pairs: BTreeSet<_> = cells.iter().map(|cell| cell.pair.unordered()).collect();
+        let (Some(normal), Some(spread)) = (normal, spread) else { continue };
+        if pairs.len() < LEAST_PAIRS {
+            continue;
+        }
+        for cell in cells.iter().filter(|cell| !told.contains(&cell.pair)) {
+            let (Some(achieved), Some(own)) = (cell.achieved_gbps, cell.spread_percent) else { continue };
+            let compared = Compared { pair: cell.pair, achieved, normal: GbPerSecond(normal) };
+            // What repeated samples scatter by is no difference between pairs.
+            if compared.below_percent() > margin.max(own + spread) {
+                outliers.push((compared, cells.len()));
+            }
+        }
+    }
+    outliers
+}
+
+/// The middle figure, the upper one of two: where one of four GPUs is slow, half of all pairs are.
+fn upper_median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
+}
+
+/// What makes routes equal: class, rate, and for those that leave a host bridge the memories that
+/// they cross, since processors are not equally far from each other.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Like {
+    class: LinkClass,
+    theoretical_mbps: u64,
+    crossed: BTreeSet<NodeId>,
+}
+
+impl Like {
+    /// `None` where it cannot be told: the class or the rate is not known, or a virtual machine
+    /// hides what is crossed.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate in MB/s, rounded")]
+    fn of(evidence: &Evidence<'_>, route: &PairRoute) -> Option<Self> {
+        let nvlink = matches!(route.class, LinkClass::NvLink(_));
+        if route.class == LinkClass::Unknown || (!nvlink && evidence.virtual_machine()) {
+            return None;
+        }
+        let numa = route.hops.iter().flat_map(|hop| [&hop.from, &hop.to]).filter(|id| matches!(id, NodeId::Numa(_)));
+        let theoretical_mbps = (route.theoretical_gbps?.0 * 1000.0).round() as u64;
+        Some(Self { class: route.class, theoretical_mbps, crossed: numa.copied().collect() })
     }
 }

@@ -1,21 +1,15 @@
 //! What the rules on copies without a figure share: cells of one status, grouped by pair.
 
+use super::prelude::*;
 use std::collections::BTreeSet;
 
-use serde_json::json;
-
-use crate::diagnose::cluster;
 use crate::diagnose::coverage;
-use crate::diagnose::rule::{Evidence, Rule, finding};
-use crate::diagnose::{suspects, words};
 use crate::model::cells::Cell;
-use crate::model::finding::Finding;
 use crate::model::measurement::Status;
-use crate::model::placement::Path;
 
 /// One finding for each group of pairs that have cells of this status. `what` completes "Copies
 /// between …"; `next_step` is said of all.
-pub fn findings(rule: &dyn Rule, evidence: &Evidence<'_>, status: Status, what: &str, next_step: &str) -> Vec<Finding> {
+pub fn findings(rule: &Rule, evidence: &Evidence<'_>, status: Status, what: &str, next_step: &str) -> Vec<Finding> {
     let Some(measurements) = evidence.measurements else { return Vec::new() };
     // Wrong bytes are `peer-data-wrong`'s, whatever became of the timing.
     let is_bad = |cell: &Cell<'_>| cell.status == status && !cell.verified.is_wrong();
@@ -36,20 +30,18 @@ pub fn findings(rule: &dyn Rule, evidence: &Evidence<'_>, status: Status, what: 
             let probes: Vec<_> = bad.iter().map(|cell| cell.probe.to_string()).collect();
             let probes = words::distinct(probes.iter().map(String::as_str));
             let detail = if reasons.is_empty() { String::new() } else { format!(": {reasons}") };
-            let mut found = finding(
-                rule,
-                group.subject(),
-                format!("Copies {} {what}{detail}", group.place(evidence.snapshot)),
-                [
-                    ("measurements", json!(bad.len())),
-                    ("probes", json!(probes)),
-                    ("reasons", json!(reasons)),
-                    ("pairs", group.evidence()),
-                ],
-                next_step,
-            );
+            let mut found = rule
+                .finding(
+                    group.subject(),
+                    format!("Copies {} {what}{detail}", group.place(evidence.snapshot)),
+                    next_step,
+                )
+                .fact("measurements", bad.len())
+                .fact("probes", probes)
+                .fact("reasons", reasons)
+                .pairs(&group.pairs);
             let direct = bad.iter().any(|cell| cell.setup.path != Path::Staged);
-            if direct && group.pairs.iter().any(|pair| suspects::over_pcie(evidence, *pair)) {
+            if direct && group.pairs.iter().any(|pair| evidence.over_pcie(*pair)) {
                 found.suspects = suspects::of_pcie_settings(evidence, &group.pairs);
             }
             found

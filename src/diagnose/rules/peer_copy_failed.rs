@@ -21,29 +21,21 @@
 //! CUDA driver API, `CUresult`; NVIDIA's Xid errors page.
 
 use super::peer_copy;
-use crate::diagnose::rule::{Evidence, Rule};
-use crate::model::finding::{Finding, Severity};
+use super::prelude::*;
 use crate::model::measurement::Status;
 
-/// See the module's documentation.
-pub struct PeerCopyFailed;
+/// The rule.
+pub const RULE: Rule = Rule {
+    id: RuleId::new("peer-copy-failed"),
+    severity: Severity::Error,
+    parameters: &[],
+    gap: false,
+    page: include_str!("peer_copy_failed.rs"),
+    judge,
+};
 
-impl Rule for PeerCopyFailed {
-    fn code(&self) -> &'static str {
-        "peer-copy-failed"
-    }
-
-    fn severity(&self) -> Severity {
-        Severity::Error
-    }
-
-    fn source(&self) -> &'static str {
-        include_str!("peer_copy_failed.rs")
-    }
-
-    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
-        let next_step = "Look for Xid messages (dmesg | grep -i xid) and check these GPUs alone (--gpus). If it repeats: \
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let next_step = "Look for Xid messages (dmesg | grep -i xid) and check these GPUs alone (--gpus). If it repeats: \
              power-cycle the machine, then swap one of the GPUs with another to see whether the fault moves with it";
-        peer_copy::findings(self, evidence, Status::Failed, "fail", next_step)
-    }
+    peer_copy::findings(&RULE, evidence, Status::Failed, "fail", next_step)
 }

@@ -23,30 +23,22 @@
 //! NCCL issues 606 and 557.
 
 use super::peer_copy;
-use crate::diagnose::rule::{Evidence, Rule};
-use crate::model::finding::{Finding, Severity};
+use super::prelude::*;
 use crate::model::measurement::Status;
 
-/// See the module's documentation.
-pub struct PeerCopyHung;
+/// The rule.
+pub const RULE: Rule = Rule {
+    id: RuleId::new("peer-copy-hung"),
+    severity: Severity::Error,
+    parameters: &[],
+    gap: false,
+    page: include_str!("peer_copy_hung.rs"),
+    judge,
+};
 
-impl Rule for PeerCopyHung {
-    fn code(&self) -> &'static str {
-        "peer-copy-hung"
-    }
-
-    fn severity(&self) -> Severity {
-        Severity::Error
-    }
-
-    fn source(&self) -> &'static str {
-        include_str!("peer_copy_hung.rs")
-    }
-
-    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
-        let next_step = "Look for Xid messages (dmesg | grep -i xid). Power-cycle the machine and check these GPUs alone \
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let next_step = "Look for Xid messages (dmesg | grep -i xid). Power-cycle the machine and check these GPUs alone \
              (--gpus). If it hangs again: switch off ACS and IOMMU translation, then swap one of the GPUs with another \
              to see whether the fault moves with it";
-        peer_copy::findings(self, evidence, Status::Hung, "do not end", next_step)
-    }
+    peer_copy::findings(&RULE, evidence, Status::Hung, "do not end", next_step)
 }

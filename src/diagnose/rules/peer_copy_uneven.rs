@@ -27,36 +27,22 @@
 //! 93% of the copy engine (docs/measurement.md). No published figure of another machine lies below
 //! these floors.
 
+use super::prelude::*;
 use std::collections::BTreeMap;
 
-use serde_json::json;
-
-use crate::diagnose::rule::{Evidence, Rule, finding};
-use crate::diagnose::settings::Parameter;
-use crate::diagnose::words;
-use crate::model::finding::{Finding, Severity, Subject};
 use crate::model::measurement::{PeerBandwidth, Status, Verified};
 use crate::model::placement::{Direction, Engine, Pair, Path};
 
-/// Figures that a user may set.
-const PARAMETERS: &[Parameter] = &[
-    Parameter {
-        name: FLOOR_COPY,
-        default: 75.0,
-        about: "least share of the pair's reference figure for copy engines; 97 and more were measured on H200",
-    },
-    Parameter {
-        name: FLOOR_KERNEL,
-        default: 50.0,
-        about: "the same for kernel copies; 93 was measured on H200, and kernels depend on more than the link",
-    },
-];
-const FLOOR_COPY: &str = "floor_copy_percent";
-const FLOOR_KERNEL: &str = "floor_kernel_percent";
-
-/// See the module's documentation.
-pub struct PeerCopyUneven;
-
+const FLOOR_COPY: Parameter = Parameter {
+    name: "floor_copy_percent",
+    default: 75.0,
+    about: "least share of the pair's reference figure for copy engines; 97 and more were measured on H200",
+};
+const FLOOR_KERNEL: Parameter = Parameter {
+    name: "floor_kernel_percent",
+    default: 50.0,
+    about: "the same for kernel copies; 93 was measured on H200, and kernels depend on more than the link",
+};
 /// One way of copying, over the pairs on which it is slow.
 #[derive(Default)]
 struct Slow {
@@ -65,74 +51,65 @@ struct Slow {
     lowest_percent: f64,
 }
 
-impl Rule for PeerCopyUneven {
-    fn code(&self) -> &'static str {
-        "peer-copy-uneven"
-    }
+/// The rule.
+pub const RULE: Rule = Rule {
+    id: RuleId::new("peer-copy-uneven"),
+    severity: Severity::Warning,
+    parameters: &[FLOOR_COPY, FLOOR_KERNEL],
+    gap: false,
+    page: include_str!("peer_copy_uneven.rs"),
+    judge,
+};
 
-    fn severity(&self) -> Severity {
-        Severity::Warning
-    }
-
-    fn parameters(&self) -> &'static [Parameter] {
-        PARAMETERS
-    }
-
-    fn source(&self) -> &'static str {
-        include_str!("peer_copy_uneven.rs")
-    }
-
-    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
-        let reference = evidence.reference(Path::Direct);
-        let floor_copy = evidence.parameter(self, FLOOR_COPY);
-        let floor_kernel = evidence.parameter(self, FLOOR_KERNEL);
-        let mut ways: BTreeMap<String, Slow> = BTreeMap::new();
-        for cell in evidence.measurements.map_or(&[][..], |measurements| &measurements.peer) {
-            let is_compared = cell.status == Status::Measured
-                && cell.setup.path == Path::Direct
-                && cell.setup.direction == Direction::OneWay
-                && !matches!(cell.verified, Verified::Dropped | Verified::Corrupt);
-            let rates = reference.get(&cell.pair).and_then(|reference| reference.achieved_gbps).zip(cell.achieved_gbps);
-            let Some((normal, achieved)) = rates.filter(|_| is_compared) else { continue };
-            let floor = if cell.setup.engine == Engine::Kernel { floor_kernel } else { floor_copy };
-            let percent = achieved.percent_of(normal);
-            if percent < floor {
-                let slow = ways.entry(way(cell)).or_default();
-                if slow.pairs.is_empty() || percent < slow.lowest_percent {
-                    (slow.lowest_gbps, slow.lowest_percent) = (achieved.0, percent);
-                }
-                slow.pairs.push(cell.pair);
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let reference = evidence.reference(Path::Direct);
+    let floor_copy = RULE.parameter(evidence, &FLOOR_COPY);
+    let floor_kernel = RULE.parameter(evidence, &FLOOR_KERNEL);
+    let mut ways: BTreeMap<String, Slow> = BTreeMap::new();
+    for cell in evidence.peer() {
+        let is_compared = cell.status == Status::Measured
+            && cell.setup.path == Path::Direct
+            && cell.setup.direction == Direction::OneWay
+            && !matches!(cell.verified, Verified::Dropped | Verified::Corrupt);
+        let rates = reference.get(&cell.pair).and_then(|reference| reference.achieved_gbps).zip(cell.achieved_gbps);
+        let Some((normal, achieved)) = rates.filter(|_| is_compared) else { continue };
+        let floor = if cell.setup.engine == Engine::Kernel { floor_kernel } else { floor_copy };
+        let percent = achieved.percent_of(normal);
+        if percent < floor {
+            let slow = ways.entry(way(cell)).or_default();
+            if slow.pairs.is_empty() || percent < slow.lowest_percent {
+                (slow.lowest_gbps, slow.lowest_percent) = (achieved.0, percent);
             }
+            slow.pairs.push(cell.pair);
         }
-        if ways.is_empty() {
-            return Vec::new();
-        }
-        let all = reference.len();
-        let list: Vec<_> = ways
-            .iter()
-            .map(|(way, slow)| {
-                let Slow { pairs, lowest_gbps, lowest_percent } = slow;
-                format!("{way}: {} of {all} pairs, down to {lowest_gbps:.1} GB/s, {lowest_percent:.0}%", pairs.len())
-            })
-            .collect();
-        let pairs = words::unique(ways.values().flat_map(|slow| slow.pairs.iter().copied()).collect());
-        vec![finding(
-            self,
+    }
+    if ways.is_empty() {
+        return Vec::new();
+    }
+    let all = reference.len();
+    let list: Vec<_> = ways
+        .iter()
+        .map(|(way, slow)| {
+            let Slow { pairs, lowest_gbps, lowest_percent } = slow;
+            format!("{way}: {} of {all} pairs, down to {lowest_gbps:.1} GB/s, {lowest_percent:.0}%", pairs.len())
+        })
+        .collect();
+    let pairs = words::unique(ways.values().flat_map(|slow| slow.pairs.iter().copied()).collect());
+    vec![
+        RULE.finding(
             Subject::Machine,
             format!(
                 "Some ways to copy are far slower than the reference between the same GPUs ({}); pairs: {}",
                 list.join("; "),
                 words::pairs(&pairs)
             ),
-            [
-                ("floor_percent", json!(floor_copy)),
-                ("floor_kernel_percent", json!(floor_kernel)),
-                ("pairs", json!(pairs.iter().map(ToString::to_string).collect::<Vec<_>>())),
-            ],
             "Stop other work on the GPUs and check again. If it stays, compare with another machine of the kind and \
              driver; for kernel copies, look at what holds the clocks back (nvidia-smi -q -d PERFORMANCE)",
-        )]
-    }
+        )
+        .fact("floor", Fact::percent(floor_copy))
+        .fact("floor_kernel", Fact::percent(floor_kernel))
+        .pairs(&pairs),
+    ]
 }
 
 fn way(cell: &PeerBandwidth) -> String {

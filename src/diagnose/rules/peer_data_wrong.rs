@@ -28,126 +28,110 @@
 //! CUDA Programming Guide 3.4.2.5 (IOMMU on Linux); NCCL's troubleshooting page (ACS); PyTorch
 //! issue 84803; FIDESlib issue 28.
 
+use super::prelude::*;
 use std::collections::BTreeSet;
 
-use serde_json::json;
-
 use super::wrong_bytes;
-use crate::diagnose::rule::{Evidence, Rule, finding};
-use crate::diagnose::suspects::{self, suspect};
-use crate::diagnose::{cluster, words};
-use crate::model::finding::{Finding, Severity};
 use crate::model::measurement::{PeerBandwidth, Verified};
 use crate::model::placement::{Engine, Pair, Path};
 
-/// See the module's documentation.
-pub struct PeerDataWrong;
+/// The rule.
+pub const RULE: Rule = Rule {
+    id: RuleId::new("peer-data-wrong"),
+    severity: Severity::Error,
+    parameters: &[],
+    gap: false,
+    page: include_str!("peer_data_wrong.rs"),
+    judge,
+};
 
-impl Rule for PeerDataWrong {
-    fn code(&self) -> &'static str {
-        "peer-data-wrong"
-    }
-
-    fn severity(&self) -> Severity {
-        Severity::Error
-    }
-
-    fn source(&self) -> &'static str {
-        include_str!("peer_data_wrong.rs")
-    }
-
-    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
-        let Some(measurements) = evidence.measurements else { return Vec::new() };
-        let broken = wrong_bytes::broken_pairs(evidence);
-        let is_wrong = |cell: &&PeerBandwidth| {
-            wrong_bytes::is_wrong(cell) && !(cell.setup.path == Path::Direct && broken.contains(&cell.pair))
-        };
-        let is_judged = |cell: &&PeerBandwidth| is_wrong(cell) || cell.verified == Verified::Ok;
-        let wrong: Vec<_> = measurements.peer.iter().filter(is_wrong).collect();
-        let bad: BTreeSet<_> = wrong.iter().map(|cell| cell.pair).collect();
-        let seen: BTreeSet<_> = measurements.peer.iter().filter(is_judged).map(|cell| cell.pair).collect();
-        let (bad, seen): (Vec<_>, Vec<_>) = (bad.into_iter().collect(), seen.into_iter().collect());
-        let groups = cluster::groups(&bad, &seen, evidence.topology);
-        groups
-            .iter()
-            .map(|group| {
-                let cells: Vec<_> = wrong.iter().copied().filter(|cell| group.pairs.contains(&cell.pair)).collect();
-                self.finding(evidence, group, &cells)
-            })
-            .collect()
-    }
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let Some(measurements) = evidence.measurements else { return Vec::new() };
+    let broken = wrong_bytes::broken_pairs(evidence);
+    let is_wrong = |cell: &&PeerBandwidth| {
+        wrong_bytes::is_wrong(cell) && !(cell.setup.path == Path::Direct && broken.contains(&cell.pair))
+    };
+    let is_judged = |cell: &&PeerBandwidth| is_wrong(cell) || cell.verified == Verified::Ok;
+    let wrong: Vec<_> = measurements.peer.iter().filter(is_wrong).collect();
+    let bad: BTreeSet<_> = wrong.iter().map(|cell| cell.pair).collect();
+    let seen: BTreeSet<_> = measurements.peer.iter().filter(is_judged).map(|cell| cell.pair).collect();
+    let (bad, seen): (Vec<_>, Vec<_>) = (bad.into_iter().collect(), seen.into_iter().collect());
+    let groups = cluster::groups(&bad, &seen, evidence.topology);
+    groups
+        .iter()
+        .map(|group| {
+            let cells: Vec<_> = wrong.iter().copied().filter(|cell| group.pairs.contains(&cell.pair)).collect();
+            finding(evidence, group, &cells)
+        })
+        .collect()
 }
 
-impl PeerDataWrong {
-    fn finding(&self, evidence: &Evidence<'_>, group: &cluster::Group, cells: &[&PeerBandwidth]) -> Finding {
-        let how: BTreeSet<_> = cells.iter().map(|cell| format!("{}, {}", cell.setup.engine, cell.setup.path)).collect();
-        let how: Vec<_> = how.iter().map(String::as_str).collect();
-        let count = |verified| cells.iter().filter(|cell| cell.verified == verified).count();
-        let (dropped, corrupt) = (count(Verified::Dropped), count(Verified::Corrupt));
-        let what = match (dropped, corrupt) {
-            (_, 0) => "never arrived",
-            (0, _) => "arrived wrong",
-            _ => "never arrived or arrived wrong",
-        };
-        let seen = words::distinct(cells.iter().filter_map(|cell| cell.verification_detail.as_deref()));
-        let iommu = evidence.snapshot.host.iommu_translating.get();
-        let redirecting = suspects::redirecting_ports(evidence, &suspects::gpus_of(&group.pairs));
-        let one_engine = one_engine(evidence, cells);
-        let over_pcie = group.pairs.iter().any(|pair| suspects::over_pcie(evidence, *pair));
-        let mut suspects = if over_pcie { suspects::of_pcie_settings(evidence, &group.pairs) } else { Vec::new() };
-        suspects.push(match one_engine {
-            Some(Engine::Kernel) => suspect(
-                "the way of kernel stores: the window (BAR1) that maps the peer's memory",
-                "check again after a reboot and with the stock driver; copy engines go another way and arrive",
-            ),
-            Some(Engine::Copy) => suspect(
-                "a copy engine of the source GPU",
-                "swap the GPU with another and see whether it moves; kernel stores arrive",
-            ),
-            None if over_pcie => suspect(
-                "GPU, slot or riser",
-                "swap the GPUs' slots: a fault that moves with a GPU is the GPU's, one that stays is the slot's",
-            ),
-            None => suspect(
-                "a GPU or its NVLinks",
-                "look for Xid 74 and link errors (nvidia-smi nvlink -e); swap the GPU and see whether it moves",
-            ),
-        });
-        let detail = if seen.is_empty() { String::new() } else { format!(": {seen}") };
-        let message = format!(
-            "Data copied {} {what} ({}{}){detail}; suspects: {}",
-            group.place(evidence.snapshot),
-            how.join("; "),
-            match one_engine {
-                Some(Engine::Kernel) => " alone: what the copy engine moves arrives",
-                Some(Engine::Copy) => " alone: what kernels move arrives",
-                None => "",
-            },
-            suspects.iter().map(|suspect| suspect.cause.as_str()).collect::<Vec<_>>().join("; "),
-        );
-        let whose = if evidence.virtual_machine() { "On the host of this virtual machine, switch" } else { "Switch" };
-        let mut found = finding(
-            self,
+fn finding(evidence: &Evidence<'_>, group: &cluster::Group, cells: &[&PeerBandwidth]) -> Finding {
+    let how: BTreeSet<_> = cells.iter().map(|cell| format!("{}, {}", cell.setup.engine, cell.setup.path)).collect();
+    let how: Vec<_> = how.into_iter().collect();
+    let count = |verified| cells.iter().filter(|cell| cell.verified == verified).count();
+    let (dropped, corrupt) = (count(Verified::Dropped), count(Verified::Corrupt));
+    let what = match (dropped, corrupt) {
+        (_, 0) => "never arrived",
+        (0, _) => "arrived wrong",
+        _ => "never arrived or arrived wrong",
+    };
+    let seen = words::distinct(cells.iter().filter_map(|cell| cell.verification_detail.as_deref()));
+    let iommu = evidence.snapshot.host.iommu_translating.get();
+    let redirecting = suspects::redirecting_ports(evidence, &suspects::gpus_of(&group.pairs));
+    let one_engine = one_engine(evidence, cells);
+    let over_pcie = group.pairs.iter().any(|pair| evidence.over_pcie(*pair));
+    let mut suspects = if over_pcie { suspects::of_pcie_settings(evidence, &group.pairs) } else { Vec::new() };
+    suspects.push(match one_engine {
+        Some(Engine::Kernel) => suspect(
+            "the way of kernel stores: the window (BAR1) that maps the peer's memory",
+            "check again after a reboot and with the stock driver; copy engines go another way and arrive",
+        ),
+        Some(Engine::Copy) => suspect(
+            "a copy engine of the source GPU",
+            "swap the GPU with another and see whether it moves; kernel stores arrive",
+        ),
+        None if over_pcie => suspect(
+            "GPU, slot or riser",
+            "swap the GPUs' slots: a fault that moves with a GPU is the GPU's, one that stays is the slot's",
+        ),
+        None => suspect(
+            "a GPU or its NVLinks",
+            "look for Xid 74 and link errors (nvidia-smi nvlink -e); swap the GPU and see whether it moves",
+        ),
+    });
+    let detail = if seen.is_empty() { String::new() } else { format!(": {seen}") };
+    let message = format!(
+        "Data copied {} {what} ({}{}){detail}; suspects: {}",
+        group.place(evidence.snapshot),
+        how.join("; "),
+        match one_engine {
+            Some(Engine::Kernel) => " alone: what the copy engine moves arrives",
+            Some(Engine::Copy) => " alone: what kernels move arrives",
+            None => "",
+        },
+        suspects.iter().map(|suspect| suspect.cause.as_str()).collect::<Vec<_>>().join("; "),
+    );
+    let whose = if evidence.virtual_machine() { "On the host of this virtual machine, switch" } else { "Switch" };
+    let mut found = RULE
+        .finding(
             group.subject(),
             message,
-            [
-                ("copies_dropped", json!(dropped)),
-                ("copies_corrupt", json!(corrupt)),
-                ("copies", json!(how)),
-                ("iommu_translating", json!(iommu)),
-                ("ports_with_acs_redirect", json!(redirecting)),
-                ("pairs", group.evidence()),
-            ],
             format!(
                 "Take the machine out of service: results computed on it may be wrong. {whose} off IOMMU translation \
-             (iommu=pt on the kernel's command line, or in BIOS) and ACS (BIOS, or setpci on the bridges; lspci -vvv \
-             shows ACSCtl), reboot, and check again. If the fault stays, swap the GPUs' slots to see whether it moves \
-             with a GPU"
+         (iommu=pt on the kernel's command line, or in BIOS) and ACS (BIOS, or setpci on the bridges; lspci -vvv \
+         shows ACSCtl), reboot, and check again. If the fault stays, swap the GPUs' slots to see whether it moves \
+         with a GPU"
             ),
-        );
-        found.suspects = suspects;
-        found
-    }
+        )
+        .fact("copies_dropped", dropped)
+        .fact("copies_corrupt", corrupt)
+        .fact("copies", how)
+        .fact("iommu_translating", iommu)
+        .fact("ports_with_acs_redirect", redirecting)
+        .pairs(&group.pairs);
+    found.suspects = suspects;
+    found
 }
 
 /// The engine that alone fails: on all these pairs the other was checked as well, and its bytes

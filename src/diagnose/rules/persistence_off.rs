@@ -23,12 +23,7 @@
 //! NVIDIA driver documentation, driver persistence. Measured on 8 x H200 with persistence on: the
 //! driver's start (cuInit and contexts) takes 3.3 s.
 
-use serde_json::json;
-
-use crate::diagnose::rule::{Evidence, Rule, finding};
-use crate::diagnose::settings::Parameter;
-use crate::diagnose::words;
-use crate::model::finding::{Finding, Severity, Subject};
+use super::prelude::*;
 
 /// What counts as long.
 const LONG_START: Parameter = Parameter {
@@ -38,37 +33,27 @@ const LONG_START: Parameter = Parameter {
             x H200 with persistence on take (3.3 s, measured)",
 };
 
-/// See the module's documentation.
-pub struct PersistenceOff;
+/// The rule.
+pub const RULE: Rule = Rule {
+    id: RuleId::new("persistence-off"),
+    severity: Severity::Info,
+    parameters: &[LONG_START],
+    gap: false,
+    page: include_str!("persistence_off.rs"),
+    judge,
+};
 
-impl Rule for PersistenceOff {
-    fn code(&self) -> &'static str {
-        "persistence-off"
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let off = evidence.snapshot.gpus.iter().filter(|gpu| gpu.persistence.get() == Some(false));
+    let off: Vec<u32> = off.map(|gpu| gpu.index).collect();
+    if off.is_empty() {
+        return Vec::new();
     }
-
-    fn severity(&self) -> Severity {
-        Severity::Info
-    }
-
-    fn parameters(&self) -> &'static [Parameter] {
-        &[LONG_START]
-    }
-
-    fn source(&self) -> &'static str {
-        include_str!("persistence_off.rs")
-    }
-
-    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
-        let off = evidence.snapshot.gpus.iter().filter(|gpu| gpu.persistence.get() == Some(false));
-        let off: Vec<u32> = off.map(|gpu| gpu.index).collect();
-        if off.is_empty() {
-            return Vec::new();
-        }
-        let start = evidence.measurements.and_then(|measurements| measurements.driver.start_seconds);
-        let long = start.is_some_and(|start| start >= evidence.parameter(self, LONG_START.name));
-        let all = off.len() == evidence.snapshot.gpus.len();
-        let mut found = finding(
-            self,
+    let start = evidence.measurements.and_then(|measurements| measurements.driver.start_seconds);
+    let long = start.is_some_and(|start| start >= RULE.parameter(evidence, &LONG_START));
+    let all = off.len() == evidence.snapshot.gpus.len();
+    let mut found = RULE
+        .finding(
             Subject::Machine,
             format!(
                 "Persistence mode is off on {}{}",
@@ -78,14 +63,14 @@ impl Rule for PersistenceOff {
                     _ => ", so the first program after a pause waits for the driver to start".to_owned(),
                 }
             ),
-            [("gpus", json!(off)), ("driver_start_seconds", json!(start.map(|start| (start * 10.0).round() / 10.0)))],
             "Enable the daemon: systemctl enable --now nvidia-persistenced (or nvidia-smi -pm 1 until the next boot)",
-        );
-        if long {
-            found.severity = Severity::Warning;
-        }
-        vec![found]
+        )
+        .gpus(&off)
+        .fact("driver_start", start.map(Fact::seconds));
+    if long {
+        found.severity = Severity::Warning;
     }
+    vec![found]
 }
 
 #[cfg(test)]

@@ -32,82 +32,65 @@
 //! Measured on 8 x H200: 100% in these placements, 0 to 1% in the others (docs/measurement.md), with
 //! PyTorch 2.11 as well; CUDA Programming Guide 3.4.2.1; PyTorch, aten/src/ATen/native/cuda/Copy.cu.
 
+use super::prelude::*;
 use std::collections::BTreeMap;
 
-use serde_json::json;
-
-use crate::diagnose::rule::{Evidence, Rule, finding};
-use crate::diagnose::settings::Parameter;
-use crate::diagnose::words;
-use crate::model::finding::{Finding, Severity, Subject};
 use crate::model::measurement::Status;
-use crate::model::placement::Pair;
 
-const LEAST_OVERLAP: &str = "floor_overlap_percent";
-
-const PARAMETERS: &[Parameter] = &[Parameter {
-    name: LEAST_OVERLAP,
+const LEAST_OVERLAP: Parameter = Parameter {
+    name: "floor_overlap_percent",
     default: 50.0,
     about: "overlap below which a placement is taken not to overlap on a pair; halfway between the 100 of those that \
             should and the 0 to 1 of those that should not, measured on H200",
-}];
+};
 
-/// See the module's documentation.
-pub struct PlacementSerialises;
+/// The rule.
+pub const RULE: Rule = Rule {
+    id: RuleId::new("placement-serialises"),
+    severity: Severity::Warning,
+    parameters: &[LEAST_OVERLAP],
+    gap: false,
+    page: include_str!("placement_serialises.rs"),
+    judge,
+};
 
-impl Rule for PlacementSerialises {
-    fn code(&self) -> &'static str {
-        "placement-serialises"
-    }
-
-    fn severity(&self) -> Severity {
-        Severity::Warning
-    }
-
-    fn parameters(&self) -> &'static [Parameter] {
-        PARAMETERS
-    }
-
-    fn source(&self) -> &'static str {
-        include_str!("placement_serialises.rs")
-    }
-
-    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
-        let Some(measurements) = evidence.measurements else { return Vec::new() };
-        let mut cells: BTreeMap<String, Vec<(Pair, f64)>> = BTreeMap::new();
-        for cell in &measurements.overlap {
-            let should = cell.status == Status::Measured && cell.placement.should_overlap(cell.compute_on);
-            if let Some(share) = cell.overlap_percent.filter(|_| should) {
-                let name = format!("{}, kernel on the {}", cell.placement, cell.compute_on);
-                cells.entry(name).or_default().push((cell.pair, share));
-            }
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let Some(measurements) = evidence.measurements else { return Vec::new() };
+    let mut cells: BTreeMap<String, Vec<(Pair, f64)>> = BTreeMap::new();
+    for cell in &measurements.overlap {
+        let should = cell.status == Status::Measured && cell.placement.should_overlap(cell.compute_on);
+        if let Some(share) = cell.overlap_percent.filter(|_| should) {
+            let name = format!("{}, kernel on the {}", cell.placement, cell.compute_on);
+            cells.entry(name).or_default().push((cell.pair, share));
         }
-        let floor = evidence.parameter(self, LEAST_OVERLAP);
-        let is_low = |(_, share): &&(Pair, f64)| *share < floor;
-        let mut list = Vec::new();
-        let mut pairs = Vec::new();
-        for (name, cells) in &cells {
-            let low: Vec<_> = cells.iter().filter(is_low).collect();
-            if let Some(lowest) = low.iter().map(|(_, share)| *share).reduce(f64::min) {
-                list.push(format!("{name}: {} of {} pairs, down to {lowest:.0}%", low.len(), cells.len()));
-                pairs.extend(low.iter().map(|(pair, _)| *pair));
-            }
+    }
+    let floor = RULE.parameter(evidence, &LEAST_OVERLAP);
+    let is_low = |(_, share): &&(Pair, f64)| *share < floor;
+    let mut list = Vec::new();
+    let mut pairs = Vec::new();
+    for (name, cells) in &cells {
+        let low: Vec<_> = cells.iter().filter(is_low).collect();
+        if let Some(lowest) = low.iter().map(|(_, share)| *share).reduce(f64::min) {
+            list.push(format!("{name}: {} of {} pairs, down to {lowest:.0}%", low.len(), cells.len()));
+            pairs.extend(low.iter().map(|(pair, _)| *pair));
         }
-        if list.is_empty() {
-            return Vec::new();
-        }
-        let pairs = words::unique(pairs);
-        vec![finding(
-            self,
+    }
+    if list.is_empty() {
+        return Vec::new();
+    }
+    let pairs = words::unique(pairs);
+    vec![
+        RULE.finding(
             Subject::Machine,
             format!(
                 "Copies that should run beside a kernel wait for it or hold it up ({}); pairs: {}",
                 list.join("; "),
                 words::pairs(&pairs)
             ),
-            [("pairs", json!(pairs.len())), ("floor_percent", json!(floor))],
             "Look for CUDA_LAUNCH_BLOCKING and CUDA_DEVICE_MAX_CONNECTIONS in the environment, for an attached \
              profiler, and for other work on the GPUs; then check again",
-        )]
-    }
+        )
+        .fact("pairs", pairs.len())
+        .fact("floor", Fact::percent(floor)),
+    ]
 }

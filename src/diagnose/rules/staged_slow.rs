@@ -27,83 +27,56 @@
 //! Measured on 8 x H200 (a virtual machine): 35 to 38 of 63 GB/s. A forum user on a x4 slot reached
 //! 6.1 to 8.6 GB/s.
 
-use serde_json::json;
-
 use super::bandwidth::{self, Slow};
-use crate::diagnose::rule::{Evidence, Rule, finding};
-use crate::diagnose::{cluster, suspects};
-use crate::model::finding::{Finding, Severity};
-use crate::model::placement::Path;
+use super::prelude::*;
 
-/// See the module's documentation.
-pub struct StagedSlow;
+/// The rule.
+pub const RULE: Rule = Rule {
+    id: RuleId::new("staged-slow"),
+    severity: Severity::Warning,
+    parameters: &[],
+    gap: false,
+    page: include_str!("staged_slow.rs"),
+    judge,
+};
 
-impl Rule for StagedSlow {
-    fn code(&self) -> &'static str {
-        "staged-slow"
-    }
-
-    fn severity(&self) -> Severity {
-        Severity::Warning
-    }
-
-    fn source(&self) -> &'static str {
-        include_str!("staged_slow.rs")
-    }
-
-    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
-        let slow = bandwidth::below_floor(evidence, Path::Staged);
-        let bad: Vec<_> = slow.iter().map(|slow| slow.cell.pair).collect();
-        let seen: Vec<_> = bandwidth::sound(evidence, Path::Staged).into_keys().collect();
-        // The routes of the topology are the direct ones: only a GPU can be common here.
-        let without_links = crate::model::topology::Topology::default();
-        let groups = cluster::groups(&bad, &seen, &without_links);
-        groups.iter().filter_map(|group| self.finding(evidence, group, &slow)).collect()
-    }
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let slow = bandwidth::below_floor(evidence, Path::Staged);
+    let bad: Vec<_> = slow.iter().map(|slow| slow.cell.pair).collect();
+    let seen: Vec<_> = bandwidth::sound(evidence, Path::Staged).into_keys().collect();
+    // The routes of the topology are the direct ones: only a GPU can be common here.
+    let without_links = crate::model::topology::Topology::default();
+    let groups = cluster::groups(&bad, &seen, &without_links);
+    groups.iter().filter_map(|group| finding(evidence, group, &slow)).collect()
 }
 
-impl StagedSlow {
-    fn finding(&self, evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow<'_>]) -> Option<Finding> {
-        let of_group = slow.iter().filter(|slow| group.pairs.contains(&slow.cell.pair));
-        let worst = of_group.min_by(|one, other| one.percent().total_cmp(&other.percent()))?;
-        let mut found = finding(
-            self,
-            group.subject(),
-            format!(
-                "Copies {} through the host's memory reach only {} GB/s, {:.0}% of the {} GB/s that healthy machines \
-                 reach there ({} GB/s and more is normal)",
-                group.place(evidence.snapshot),
-                worst.achieved,
-                worst.percent(),
-                worst.expected.gbps,
-                worst.expected.floor_gbps(),
-            ),
-            [
-                ("lowest_achieved_gbps", json!(worst.achieved)),
-                ("expected_gbps", json!(worst.expected.gbps)),
-                ("percent_of_expected", json!((worst.percent() * 10.0).round() / 10.0)),
-                ("floor_gbps", json!(worst.expected.floor_gbps())),
-                ("expected_from", json!(worst.expected.class.source)),
-                ("pairs", group.evidence()),
-            ],
-            "See that every memory channel of the host is fitted (dmidecode -t memory), run on the NUMA node of the GPUs \
-             (numactl), stop other work, and check again",
-        );
-        let busy = suspects::busy(evidence, &group.pairs);
-        if !busy.is_empty() {
-            found.suspects.push(suspects::suspect("other work on these GPUs", "stop it and check again"));
-        }
-        found.suspects.push(if evidence.virtual_machine() {
-            suspects::suspect(
-                "the host spreads the virtual machine's memory over NUMA nodes, or shares it",
-                "ask whoever runs the host whether processors and memory are pinned to the nodes of the GPUs",
-            )
-        } else {
-            suspects::suspect(
-                "memory of another NUMA node, or too few memory channels",
-                "run the check under numactl --cpunodebind=N --membind=N for each node and compare",
-            )
-        });
-        Some(found)
+fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow<'_>]) -> Option<Finding> {
+    let of_group = slow.iter().filter(|slow| group.pairs.contains(&slow.cell.pair));
+    let worst = of_group.min_by(|one, other| one.percent().total_cmp(&other.percent()))?;
+    let mut found = RULE.finding(group.subject(), format!(
+            "Copies {} through the host's memory reach only {} GB/s, {:.0}% of the {} GB/s that healthy machines \
+             reach there ({} GB/s and more is normal)",
+            group.place(evidence.snapshot),
+            worst.achieved,
+            worst.percent(),
+            worst.expected.gbps,
+            worst.expected.floor_gbps(),
+        ), "See that every memory channel of the host is fitted (dmidecode -t memory), run on the NUMA node of the GPUs \
+         (numactl), stop other work, and check again").fact("lowest_achieved", worst.achieved).fact("expected", worst.expected.gbps).fact("percent_of_expected", Fact::figure(worst.percent())).fact("floor", worst.expected.floor_gbps()).fact("expected_from", worst.expected.class.source).pairs(&group.pairs);
+    let busy = suspects::busy(evidence, &group.pairs);
+    if !busy.is_empty() {
+        found.suspects.push(suspects::suspect("other work on these GPUs", "stop it and check again"));
     }
+    found.suspects.push(if evidence.virtual_machine() {
+        suspects::suspect(
+            "the host spreads the virtual machine's memory over NUMA nodes, or shares it",
+            "ask whoever runs the host whether processors and memory are pinned to the nodes of the GPUs",
+        )
+    } else {
+        suspects::suspect(
+            "memory of another NUMA node, or too few memory channels",
+            "run the check under numactl --cpunodebind=N --membind=N for each node and compare",
+        )
+    });
+    Some(found)
 }

@@ -25,102 +25,77 @@
 //! Measured on 8 x H200: up to 1.3% direct, 4.6% staged. 5 repeats spread by 5 to 10% elsewhere
 //! (cuda-samples issue 449); Azure's node check repeats because a single pass drained good nodes.
 
+use super::prelude::*;
 use std::collections::BTreeSet;
 
-use serde_json::json;
-
 use super::bandwidth;
-use crate::diagnose::rule::{Evidence, Rule, finding};
-use crate::diagnose::settings::Parameter;
-use crate::diagnose::{cluster, suspects, words};
-use crate::model::finding::{Finding, Severity, Subject};
-use crate::model::placement::Path;
 
 /// Samples from which a spread is believed.
 const LEAST_SAMPLES: u32 = 3;
 
-const DIRECT: &str = "spread_percent";
-const STAGED: &str = "spread_staged_percent";
-
-const PARAMETERS: &[Parameter] = &[
-    Parameter {
-        name: DIRECT,
-        default: 20.0,
-        about: "most that the samples of a direct figure may spread by; twice the upper end of what is usual \
+const DIRECT: Parameter = Parameter {
+    name: "spread_percent",
+    default: 20.0,
+    about: "most that the samples of a direct figure may spread by; twice the upper end of what is usual \
                 (cuda-samples issue 449: 5 to 10)",
-    },
-    Parameter {
-        name: STAGED,
-        default: 40.0,
-        about: "the same for staged copies: chosen twice as wide, since 4.6 was measured where direct copies had 1.3",
-    },
-];
+};
+const STAGED: Parameter = Parameter {
+    name: "spread_staged_percent",
+    default: 40.0,
+    about: "the same for staged copies: chosen twice as wide, since 4.6 was measured where direct copies had 1.3",
+};
 
-/// See the module's documentation.
-pub struct UnstableMeasurement;
+/// The rule.
+pub const RULE: Rule = Rule {
+    id: RuleId::new("unstable-measurement"),
+    severity: Severity::Warning,
+    parameters: &[DIRECT, STAGED],
+    gap: false,
+    page: include_str!("unstable_measurement.rs"),
+    judge,
+};
 
-impl Rule for UnstableMeasurement {
-    fn code(&self) -> &'static str {
-        "unstable-measurement"
-    }
-
-    fn severity(&self) -> Severity {
-        Severity::Warning
-    }
-
-    fn parameters(&self) -> &'static [Parameter] {
-        PARAMETERS
-    }
-
-    fn source(&self) -> &'static str {
-        include_str!("unstable_measurement.rs")
-    }
-
-    fn judge(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
-        let low: BTreeSet<_> =
-            bandwidth::below_floor(evidence, Path::Direct).iter().map(|slow| slow.cell.pair).collect();
-        let mut findings = Vec::new();
-        for (path, most) in
-            [(Path::Direct, evidence.parameter(self, DIRECT)), (Path::Staged, evidence.parameter(self, STAGED))]
-        {
-            let cells = bandwidth::sound(evidence, path);
-            let enough = |pair| path == Path::Staged || !low.contains(pair);
-            let seen: Vec<_> = cells
-                .iter()
-                .filter(|(pair, cell)| cell.samples >= LEAST_SAMPLES && cell.spread_percent.is_some() && enough(pair))
-                .collect();
-            let unstable: Vec<_> =
-                seen.iter().filter(|(_, cell)| cell.spread_percent.is_some_and(|spread| spread > most)).collect();
-            let spreads = unstable.iter().filter_map(|(_, cell)| cell.spread_percent);
-            let Some(worst) = spreads.max_by(f64::total_cmp) else { continue };
-            let bad: Vec<_> = unstable.iter().map(|(pair, _)| **pair).collect();
-            let seen: Vec<_> = seen.iter().map(|(pair, _)| **pair).collect();
-            let groups = cluster::groups(&bad, &seen, evidence.topology);
-            // Noise has no place: one finding, which names a GPU or pair only where there is one.
-            let (subject, place) = match groups.as_slice() {
-                [group] => (group.subject(), group.place(evidence.snapshot)),
-                _ => (Subject::Machine, format!("of {} of {} pairs ({})", bad.len(), seen.len(), words::pairs(&bad))),
-            };
-            let mut found = finding(
-                self,
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let low: BTreeSet<_> = bandwidth::below_floor(evidence, Path::Direct).iter().map(|slow| slow.cell.pair).collect();
+    let mut findings = Vec::new();
+    for (path, most) in
+        [(Path::Direct, RULE.parameter(evidence, &DIRECT)), (Path::Staged, RULE.parameter(evidence, &STAGED))]
+    {
+        let cells = bandwidth::sound(evidence, path);
+        let enough = |pair| path == Path::Staged || !low.contains(pair);
+        let seen: Vec<_> = cells
+            .iter()
+            .filter(|(pair, cell)| cell.samples >= LEAST_SAMPLES && cell.spread_percent.is_some() && enough(pair))
+            .collect();
+        let unstable: Vec<_> =
+            seen.iter().filter(|(_, cell)| cell.spread_percent.is_some_and(|spread| spread > most)).collect();
+        let spreads = unstable.iter().filter_map(|(_, cell)| cell.spread_percent);
+        let Some(worst) = spreads.max_by(f64::total_cmp) else { continue };
+        let bad: Vec<_> = unstable.iter().map(|(pair, _)| **pair).collect();
+        let seen: Vec<_> = seen.iter().map(|(pair, _)| **pair).collect();
+        let groups = cluster::groups(&bad, &seen, evidence.topology);
+        // Noise has no place: one finding, which names a GPU or pair only where there is one.
+        let (subject, place) = match groups.as_slice() {
+            [group] => (group.subject(), group.place(evidence.snapshot)),
+            _ => (Subject::Machine, format!("of {} of {} pairs ({})", bad.len(), seen.len(), words::pairs(&bad))),
+        };
+        let mut found = RULE
+            .finding(
                 subject,
                 format!("Samples of {path} copies {place} spread by up to {worst:.0}% of their median"),
-                [
-                    ("spread_percent", json!((worst * 10.0).round() / 10.0)),
-                    ("usual_percent", json!(most)),
-                    ("pairs", json!(bad.iter().map(ToString::to_string).collect::<Vec<_>>())),
-                ],
                 "Stop other work on the GPUs and the host and check again (--profile full takes more samples); do not \
                  judge these pairs by this run",
-            );
-            found.suspects = suspects::of_slow_copies(evidence, &bad);
-            found.suspects.truncate(found.suspects.len().saturating_sub(1));
-            found.suspects.push(suspects::suspect(
-                "other work on the host, its power saving, or neighbours of a virtual machine",
-                "check again with the host idle and its processors' governor on performance",
-            ));
-            findings.push(found);
-        }
-        findings
+            )
+            .fact("spread", Fact::percent(worst))
+            .fact("usual", Fact::percent(most))
+            .pairs(&bad);
+        found.suspects = suspects::of_slow_copies(evidence, &bad);
+        found.suspects.truncate(found.suspects.len().saturating_sub(1));
+        found.suspects.push(suspects::suspect(
+            "other work on the host, its power saving, or neighbours of a virtual machine",
+            "check again with the host idle and its processors' governor on performance",
+        ));
+        findings.push(found);
     }
+    findings
 }

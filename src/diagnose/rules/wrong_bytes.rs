@@ -1,12 +1,11 @@
 //! What the rules on wrong bytes share: whether it is the machine's setting that loses them, or
 //! single pairs.
 
+use super::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::diagnose::rule::Evidence;
-use crate::diagnose::suspects::{self, gpus_of, over_pcie};
+use crate::diagnose::suspects::{self, gpus_of};
 use crate::model::measurement::{PeerBandwidth, Verified};
-use crate::model::placement::{Pair, Path};
 
 /// Share of the PCIe pairs, per cent, from which their loss is one of the whole machine. Chosen:
 /// three of four.
@@ -33,7 +32,7 @@ pub fn broken(evidence: &Evidence<'_>) -> Option<Broken> {
     let mut pairs: BTreeMap<Pair, Vec<Verified>> = BTreeMap::new();
     for cell in &evidence.measurements?.peer {
         let is_checked = is_wrong(cell) || cell.verified == Verified::Ok;
-        if cell.setup.path == Path::Direct && is_checked && over_pcie(evidence, cell.pair) {
+        if cell.setup.path == Path::Direct && is_checked && evidence.over_pcie(cell.pair) {
             pairs.entry(cell.pair).or_default().push(cell.verified);
         }
     }

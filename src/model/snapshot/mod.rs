@@ -33,6 +33,9 @@ pub struct Snapshot {
     pub adapters: Vec<Adapter>,
     /// What could not be read at all, a sentence each.
     pub problems: Vec<String>,
+    /// NVML's return code, where it does not start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nvml_failure_code: Option<u32>,
 }
 
 /// Facts that take NVML long to read, so that a command reads them only where it needs them.

@@ -3,8 +3,6 @@
 mod nvswitch;
 mod pcie;
 
-use std::collections::BTreeMap;
-
 use serde_json::json;
 
 use crate::model::finding::{Finding, Severity, Subject};
@@ -159,8 +157,8 @@ fn report(snapshot: Snapshot, topology: Topology, mut measurements: Measurements
     let devices = snapshot.gpus.iter().map(|gpu| CudaDevice {
         index: gpu.index,
         ordinal: Some(gpu.index),
-        failure: None,
         budget_bytes: Some(Bytes(8 * GIB)),
+        ..CudaDevice::default()
     });
     measurements.driver = DriverFacts { devices: devices.collect(), ..DriverFacts::default() };
     let statuses = measurements.peer.iter().map(|peer| peer.status);
@@ -198,17 +196,8 @@ pub(super) fn finding(
     evidence: serde_json::Value,
     next_step: &str,
 ) -> Finding {
-    let evidence: BTreeMap<_, _> = serde_json::from_value(evidence).unwrap();
-    Finding {
-        code: code.into(),
-        severity,
-        subject,
-        message: message.into(),
-        evidence,
-        next_step: next_step.into(),
-        location: String::new(),
-        suspects: Vec::new(),
-    }
+    let evidence = serde_json::from_value(evidence).unwrap();
+    Finding { evidence, ..Finding::new(code.to_owned().into(), severity, subject, message, next_step) }
 }
 
 /// GPUs of which nothing is known, on a host of which nothing is known, and nothing measured.
@@ -222,6 +211,7 @@ pub(crate) fn unknown(gpus: u32) -> Report {
         numa_nodes: Vec::new(),
         adapters: Vec::new(),
         problems: vec!["/sys/bus/pci could not be read: permission denied".into()],
+        nvml_failure_code: None,
     };
     let mut report = report(snapshot, Topology::default(), Measurements::default());
     report.verdict.verdict = Conclusion::Inconclusive;

@@ -13,6 +13,7 @@ pub(crate) fn healthy(gpus: u32) -> Report {
         numa_nodes: vec![NumaNode { node: 0, cpus: "0-127".into(), memory_bytes: Bytes(1511 * GIB) }],
         adapters: vec![Adapter { name: "eth0".into(), kind: AdapterKind::Ethernet, pci: pci("0000:00:03.0") }],
         problems: Vec::new(),
+        nvml_failure_code: None,
     };
     for index in 0..gpus {
         let mut gpu = gpu(index, "NVIDIA H200", 143_771 * MIB, address(index), (5, 16), (5, 16));

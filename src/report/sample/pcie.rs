@@ -37,6 +37,7 @@ pub(crate) fn pcie_box() -> Report {
             Adapter { name: "ens1np0".into(), kind: AdapterKind::Ethernet, pci: pci("0000:c5:00.0") },
         ],
         problems: Vec::new(),
+        nvml_failure_code: None,
     };
     for (index, (address, port, bridge, numa)) in (0..).zip(slots) {
         let now = match index {
@@ -187,8 +188,8 @@ pub(crate) fn hostile() -> Report {
     }
     for finding in &mut report.findings {
         finding.message = evil.into();
-        finding.code = evil.into();
-        finding.evidence.insert(evil.into(), json!([evil]));
+        finding.code = evil.to_owned().into();
+        finding.evidence.add(evil, vec![evil.to_owned()]);
     }
     let measurements = report.measurements.as_mut().unwrap();
     measurements.profile = evil.into();

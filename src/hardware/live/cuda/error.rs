@@ -124,7 +124,7 @@ impl Table {
             message.push_str("; ");
             message.push_str(advice);
         }
-        HardwareError::new(kind, message)
+        HardwareError::new(kind, message).with_code(code)
     }
 
     fn text(

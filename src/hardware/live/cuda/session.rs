@@ -153,5 +153,5 @@ pub fn unknown(what: &str, id: u32) -> HardwareError {
 }
 
 fn no_driver(error: HardwareError) -> HardwareError {
-    HardwareError::new(ErrorKind::NoDriver, error.message)
+    HardwareError { kind: ErrorKind::NoDriver, ..error }
 }

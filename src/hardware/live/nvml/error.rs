@@ -95,7 +95,9 @@ pub fn not_opened(error: NvmlError) -> Unknown {
 
 /// Why NVML does not start, with the way out.
 pub fn not_started(error: NvmlError) -> HardwareError {
-    let message = match code_of(error) {
+    let code = code_of(error);
+    let number = code.as_ref().ok().copied();
+    let message = match code {
         Ok(NO_PERMISSION) => {
             "NVML may not talk to the driver (4): run with access to /dev/nvidiactl, or as root".into()
         }
@@ -112,7 +114,7 @@ pub fn not_started(error: NvmlError) -> HardwareError {
         }
         Err(error) => format!("NVML does not start: {error}"),
     };
-    HardwareError::new(ErrorKind::NoDriver, message)
+    HardwareError { code: number, ..HardwareError::new(ErrorKind::NoDriver, message) }
 }
 
 /// Why the library could not be loaded, from the dynamic linker's words.

@@ -30,7 +30,7 @@ pub struct SimDriver {
 
 /// An error as the driver gives it: the call, what it means, its number.
 fn failed(kind: ErrorKind, call: &str, meaning: &str, code: u32) -> HardwareError {
-    HardwareError::new(kind, format!("{call}: {meaning} (CUDA error {code})"))
+    HardwareError::new(kind, format!("{call}: {meaning} (CUDA error {code})")).with_code(code)
 }
 
 impl SimDriver {

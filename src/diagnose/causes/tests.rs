@@ -1,21 +1,18 @@
 //! What is laid to a cause, and what stays beside it.
 
-use super::testing::{cell, findings, is, measured, only, touches};
-use crate::model::finding::Severity;
+use crate::diagnose::config;
+use crate::diagnose::testing::{
+    cell, codes, fact, findings, is, measured, only, set, subjects, touches, with_settings,
+};
+use crate::model::finding::{Finding, Severity};
 use crate::model::measurement::{CudaDevice, LinkUnderLoad, Measurements, NvLinkErrorsAdded};
 use crate::model::placement::{Pair, Path};
-use crate::model::reading::Unknown;
-use crate::model::snapshot::Gpu;
+use crate::model::reading::{Reading, Unknown};
+use crate::model::snapshot::{Gpu, Snapshot};
 use crate::model::testing::{
     function_mut, generation, h200_vm, lanes, nvlink_bridge, two_sockets, two_sockets_with_narrow_gpu,
 };
-use crate::model::units::GbPerSecond;
-
-fn set(measurements: &mut Measurements, gbps: f64, which: impl Fn(&crate::model::measurement::PeerBandwidth) -> bool) {
-    for cell in measurements.peer.iter_mut().filter(|cell| which(cell)) {
-        cell.achieved_gbps = Some(GbPerSecond(gbps));
-    }
-}
+use crate::topology::{build, with_cuda};
 
 fn at_gen1(index: u32) -> LinkUnderLoad {
     LinkUnderLoad { index, readings: 40, generation: Some([1, 1]), width: Some([16, 16]), ..LinkUnderLoad::default() }
@@ -25,8 +22,8 @@ fn at_gen1(index: u32) -> LinkUnderLoad {
 fn a_narrow_slot_is_one_finding_with_its_cells_as_evidence() {
     let machine = two_sockets_with_narrow_gpu();
     let found = only(&findings(&machine, Some(&measured(&machine, 0.82))), "pcie-narrow", Severity::Error);
-    assert_eq!(found.evidence["pairs"].as_array().unwrap().len(), 6);
-    assert!(found.evidence["copies_over_it_highest_gbps"].as_f64().unwrap() < 7.9);
+    assert_eq!(found.scope.pairs.len(), 6);
+    assert!(fact(&found, "copies_over_it_highest_gbps").as_f64().unwrap() < 7.9);
 }
 
 #[test]
@@ -37,7 +34,7 @@ fn a_rate_that_the_narrow_link_leaves_is_laid_to_it() {
     measurements.links = vec![at_gen1(3)];
     set(&mut measurements, 3.3, |cell| touches(cell, 3));
     let found = only(&findings(&machine, Some(&measurements)), "pcie-narrow", Severity::Error);
-    assert!(found.evidence["effects"][0].as_str().unwrap().starts_with("peer-bandwidth-low"), "{found:#?}");
+    assert_eq!(found.evidence.effects()[0].rule, "peer-bandwidth-low", "{found:#?}");
 }
 
 #[test]
@@ -47,8 +44,7 @@ fn a_rate_far_below_what_the_narrow_link_leaves_stays_a_finding() {
     measurements.links = vec![at_gen1(3)];
     set(&mut measurements, 1.0, |cell| touches(cell, 3));
     let found = findings(&machine, Some(&measurements));
-    let codes: Vec<_> = found.iter().map(|finding| finding.code.as_str()).collect();
-    assert_eq!(codes, ["pcie-narrow", "peer-bandwidth-low"], "{found:#?}");
+    assert_eq!(codes(&found), ["pcie-narrow", "peer-bandwidth-low"], "{found:#?}");
 }
 
 #[test]
@@ -59,8 +55,7 @@ fn an_effect_with_a_pair_elsewhere_stays() {
     set(&mut measurements, 3.3, |cell| touches(cell, 3));
     set(&mut measurements, 3.3, |cell| is(cell, 0, 1));
     let found = findings(&machine, Some(&measurements));
-    let subjects: Vec<_> = found.iter().map(|finding| (finding.code.as_str(), finding.subject.to_string())).collect();
-    assert_eq!(subjects, [("pcie-narrow", "GPU 3".into()), ("peer-bandwidth-low", "GPU 0 → GPU 1".into())]);
+    assert_eq!(subjects(&found), [("pcie-narrow", "GPU 3".into()), ("peer-bandwidth-low", "GPU 0 → GPU 1".into())]);
 }
 
 #[test]
@@ -73,8 +68,7 @@ fn a_narrow_slot_does_not_explain_slow_nvlinks() {
     let mut measurements = measured(&machine, 0.9);
     set(&mut measurements, 20.0, |cell| is(cell, 0, 1) || is(cell, 1, 0));
     let found = findings(&machine, Some(&measurements));
-    let codes: Vec<_> = found.iter().map(|finding| finding.code.as_str()).collect();
-    assert!(codes.contains(&"pcie-narrow") && codes.contains(&"peer-bandwidth-low"), "{found:#?}");
+    assert!(codes(&found).contains(&"pcie-narrow") && codes(&found).contains(&"peer-bandwidth-low"), "{found:#?}");
 }
 
 #[test]
@@ -84,8 +78,7 @@ fn copies_between_two_gpus_below_a_narrow_uplink_do_not_pass_it() {
     let mut measurements = measured(&machine, 0.85);
     set(&mut measurements, 13.0, |cell| is(cell, 0, 1) || is(cell, 1, 0));
     let found = findings(&machine, Some(&measurements));
-    let codes: Vec<_> = found.iter().map(|finding| finding.code.as_str()).collect();
-    assert!(codes.contains(&"pcie-narrow") && codes.contains(&"peer-bandwidth-low"), "{found:#?}");
+    assert!(codes(&found).contains(&"pcie-narrow") && codes(&found).contains(&"peer-bandwidth-low"), "{found:#?}");
 }
 
 #[test]
@@ -102,7 +95,7 @@ fn staged_copies_over_a_narrow_link_are_laid_to_it() {
     measurements.peer.extend(staged);
     measurements.links = vec![at_gen1(3)];
     let found = only(&findings(&machine, Some(&measurements)), "pcie-narrow", Severity::Error);
-    assert_eq!(found.evidence["effects"].as_array().unwrap().len(), 2, "{found:#?}");
+    assert_eq!(found.evidence.effects().len(), 2, "{found:#?}");
 }
 
 #[test]
@@ -112,20 +105,14 @@ fn what_a_lost_gpu_leaves_untested_is_laid_to_it_and_nothing_else() {
     machine.gpus[3] = Gpu { name, ..Gpu::unread(3, &Unknown::Failed("GPU is lost".into())) };
     let mut measurements = measured(&machine, 0.88);
     measurements.peer.retain(|cell| !touches(cell, 3));
-    let lost = |index: u32, failure: &str| CudaDevice {
-        index,
-        ordinal: None,
-        failure: Some(failure.into()),
-        budget_bytes: None,
-    };
+    let lost = |index: u32, failure: &str| CudaDevice { index, failure: Some(failure.into()), ..CudaDevice::default() };
     measurements.driver.devices = vec![lost(3, "lost")];
     only(&findings(&machine, Some(&measurements)), "gpu-unreachable", Severity::Error);
     // Another GPU that could not be used has another reason.
     measurements.peer.retain(|cell| !touches(cell, 2));
     measurements.driver.devices.push(lost(2, "in exclusive mode"));
     let found = findings(&machine, Some(&measurements));
-    let codes: Vec<_> = found.iter().map(|finding| finding.code.as_str()).collect();
-    assert_eq!(codes, ["gpu-unreachable", "not-tested"]);
+    assert_eq!(codes(&found), ["gpu-unreachable", "not-tested"]);
 }
 
 fn nvlink_errors(index: u32, errors: &[NvLinkErrorsAdded]) -> LinkUnderLoad {
@@ -148,12 +135,11 @@ fn errors_of_nvlinks_are_judged_with_the_rate() {
     // With slow copies of that GPU they are one error.
     set(&mut measurements, 200.0, |cell| touches(cell, 3));
     let found = only(&findings(&machine, Some(&measurements)), "nvlink-errors-rose", Severity::Error);
-    assert!(found.evidence["effects"][0].as_str().unwrap().starts_with("peer-bandwidth-low"), "{found:#?}");
+    assert_eq!(found.evidence.effects()[0].rule, "peer-bandwidth-low", "{found:#?}");
     // A slow pair of other GPUs stays.
     set(&mut measurements, 200.0, |cell| is(cell, 0, 1));
     let found = findings(&machine, Some(&measurements));
-    let codes: Vec<_> = found.iter().map(|finding| finding.code.as_str()).collect();
-    assert_eq!(codes, ["peer-bandwidth-low", "nvlink-errors-rose"], "{found:#?}");
+    assert_eq!(codes(&found), ["peer-bandwidth-low", "nvlink-errors-rose"], "{found:#?}");
 }
 
 #[test]
@@ -169,12 +155,11 @@ fn slow_staging_is_laid_to_slow_direct_copies_of_the_same_pairs_alone() {
     // More than the Gen1 that the idle link shows could carry.
     set(&mut measurements, 9.0, |cell| touches(cell, 3) && cell.setup.path == Path::Direct);
     let found = only(&findings(&machine, Some(&measurements)), "peer-bandwidth-low", Severity::Error);
-    assert!(found.evidence["effects"][0].as_str().unwrap().starts_with("staged-slow"), "{found:#?}");
+    assert_eq!(found.evidence.effects()[0].rule, "staged-slow", "{found:#?}");
     // Staged copies of another pair are slow as well: that has another cause.
     set(&mut measurements, 1.5, |cell| is(cell, 0, 1) && cell.setup.path == Path::Staged);
     let found = findings(&machine, Some(&measurements));
-    let codes: Vec<_> = found.iter().map(|finding| finding.code.as_str()).collect();
-    assert!(codes.contains(&"peer-bandwidth-low") && codes.contains(&"staged-slow"), "{found:#?}");
+    assert!(codes(&found).contains(&"peer-bandwidth-low") && codes(&found).contains(&"staged-slow"), "{found:#?}");
 }
 
 #[test]
@@ -192,6 +177,55 @@ fn what_a_lost_copy_left_untested_is_laid_to_it_and_nothing_else() {
         (cell.status, cell.achieved_gbps) = (Status::Skipped, None);
     }
     let found = findings(&machine, Some(&measurements));
-    let codes: Vec<_> = found.iter().map(|finding| finding.code.as_str()).collect();
-    assert_eq!(codes, ["peer-copy-hung", "not-tested"]);
+    assert_eq!(codes(&found), ["peer-copy-hung", "not-tested"]);
+}
+
+/// What all rules find with this configuration.
+fn configured(machine: &Snapshot, measurements: &Measurements, config: &str) -> Vec<Finding> {
+    let topology = with_cuda(build(machine), &measurements.driver);
+    with_settings(machine, &topology, Some(measurements), &config::parse(config).unwrap())
+}
+
+#[test]
+fn a_rule_that_is_switched_off_neither_reports_nor_explains() {
+    let machine = two_sockets();
+    let mut measurements = measured(&machine, 0.85);
+    measurements.links = vec![at_gen1(3)];
+    set(&mut measurements, 3.3, |cell| touches(cell, 3));
+    only(&configured(&machine, &measurements, ""), "pcie-narrow", Severity::Error);
+    let found = configured(&machine, &measurements, "[severity]\npcie-narrow = \"off\"");
+    only(&found, "peer-bandwidth-low", Severity::Error);
+    let found = configured(&machine, &measurements, "[severity]\npeer-bandwidth-low = \"off\"");
+    assert!(only(&found, "pcie-narrow", Severity::Error).evidence.effects().is_empty());
+}
+
+#[test]
+fn a_severity_that_the_user_set_holds_before_an_effect_raises_its_cause() {
+    let machine = h200_vm(4);
+    let mut measurements = measured(&machine, 0.88);
+    measurements.links = vec![nvlink_errors(3, &[NvLinkErrorsAdded { link: 7, crc: 900, replay: 0, recovery: 0 }])];
+    set(&mut measurements, 200.0, |cell| touches(cell, 3));
+    for (config, severity) in [
+        ("", Severity::Error),
+        ("[severity]\npeer-bandwidth-low = \"info\"", Severity::Warning),
+        ("[severity]\nnvlink-errors-rose = \"info\"", Severity::Info),
+    ] {
+        let found = only(&configured(&machine, &measurements, config), "nvlink-errors-rose", severity);
+        assert_eq!(found.evidence.effects().len(), 1, "{config}: {found:#?}");
+    }
+}
+
+#[test]
+fn a_cause_on_gpu_1_does_not_explain_gpu_10() {
+    let machine = h200_vm(12);
+    let mut measurements = measured(&machine, 0.88);
+    let throttle_reasons = vec!["hw-thermal".to_owned()];
+    measurements.links = vec![LinkUnderLoad { index: 1, throttle_reasons, ..LinkUnderLoad::default() }];
+    set(&mut measurements, 200.0, |cell| touches(cell, 10));
+    let found = findings(&machine, Some(&measurements));
+    // GPU 1 has one slow pair, that with GPU 10.
+    let both = [("gpu-throttled", "GPU 1".to_owned()), ("peer-bandwidth-low", "GPU 10".to_owned())];
+    assert_eq!(subjects(&found), both, "{found:#?}");
+    measurements.links[0].index = 10;
+    assert_eq!(subjects(&findings(&machine, Some(&measurements))), [("gpu-throttled", "GPU 10".to_owned())]);
 }

@@ -1,0 +1,138 @@
+//! How a finding explains another, by their scopes.
+
+use crate::diagnose::coverage::{self, coverage};
+use crate::diagnose::evidence::Evidence;
+use crate::diagnose::rules::{acs_redirect, fabric_not_ready, iommu_translating};
+use crate::model::finding::{Finding, Setting, Subject};
+use crate::model::placement::{Pair, Path};
+
+/// How far a cause reaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// Direct copies over PCIe that pass the cause's link, at rates that it allows.
+    PcieLink,
+    /// Staged copies of the GPUs below the cause's link, at rates that it allows.
+    PcieLinkStaged,
+    /// What is reported of the very same link: what it came to means more than what it counted.
+    SameSubject,
+    /// Copies of the cause's GPUs that do not go over PCIe.
+    NvLinks,
+    /// Copies of the cause's GPUs, where several of their partners suffer.
+    SeveralPartners,
+    /// The very pairs of the cause.
+    SamePairs,
+    /// Those of them that copy over PCIe.
+    SamePairsOverPcie,
+    /// The very pairs of the cause, if the effect has no others.
+    EveryPair,
+    /// The pairs of the cause and their other directions.
+    EitherDirection,
+    /// The same, and what is left alone after a copy that hung: a whole GPU, or the whole machine.
+    LeftAlone,
+    /// Slow copies over PCIe, where all of them are slow.
+    AllOverPcie,
+    /// Pairs with a GPU of the cause.
+    AnyEnd,
+    /// A driver that does not start because the fabric is not ready.
+    NotReady,
+    /// GPUs of the cause that have no NVLink up: links of a fabric that was never started.
+    AllLinksDown,
+    /// What was not tested because the cause's GPU cannot be used.
+    LostGpu,
+    /// The setting of the machine that is among the cause's suspects. It is reported there, with the test
+    /// that would show whether it is the cause.
+    SuspectedSetting,
+}
+
+impl Reach {
+    /// Whether a cause explains an effect as a whole, whatever its pairs are.
+    pub fn explains_whole(self, cause: &Finding, effect: &Finding, evidence: &Evidence<'_>) -> bool {
+        match self {
+            Self::SameSubject => cause.subject == effect.subject,
+            Self::EveryPair => {
+                let pairs = &effect.scope.pairs;
+                !pairs.is_empty() && pairs.iter().all(|pair| cause.scope.pairs.contains(pair))
+            }
+            Self::AllOverPcie => {
+                let over = evidence.reference(Path::Direct);
+                let mut over = over.keys().filter(|pair| evidence.over_pcie(**pair)).peekable();
+                over.peek().is_some() && over.all(|pair| effect.scope.pairs.contains(pair))
+            }
+            Self::NotReady => fabric_not_ready::cuda_is_not_ready(evidence),
+            Self::AllLinksDown => {
+                let all_down = |index: &u32| {
+                    let links = evidence.snapshot.gpu(*index).and_then(|gpu| gpu.nvlinks.known());
+                    links.is_some_and(|links| links.iter().all(|link| link.active.get() == Some(false)))
+                };
+                let gpus = &effect.scope.gpus;
+                !gpus.is_empty() && gpus.iter().all(|gpu| cause.scope.gpus.contains(gpu) && all_down(gpu))
+            }
+            Self::LostGpu => nothing_else_is_untested(&cause.scope.gpus, evidence),
+            Self::SuspectedSetting => {
+                let setting = [(iommu_translating::RULE.id, Setting::Iommu), (acs_redirect::RULE.id, Setting::Acs)]
+                    .into_iter()
+                    .find(|(rule, _)| *rule == effect.code)
+                    .map(|(_, setting)| setting);
+                setting.is_some() && cause.suspects.iter().any(|suspect| suspect.setting == setting)
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether a cause explains what an effect says of one of its pairs.
+    pub fn explains_pair(self, cause: &Finding, pair: Pair, pairs: &[Pair], evidence: &Evidence<'_>) -> bool {
+        let (gpus, named) = (&cause.scope.gpus, &cause.scope.pairs);
+        let ends = [pair.source, pair.destination].into_iter().filter(|gpu| gpus.contains(gpu)).count();
+        match self {
+            // Copies between two GPUs below one uplink do not pass it, unless they go by the host.
+            Self::PcieLink => ends == 1 && evidence.over_pcie(pair) && rate_fits(cause, pair, Path::Direct, evidence),
+            Self::PcieLinkStaged => ends > 0 && rate_fits(cause, pair, Path::Staged, evidence),
+            Self::NvLinks => ends > 0 && !evidence.over_pcie(pair),
+            // A GPU that slows one of many partners only is not what slows it.
+            Self::SeveralPartners => {
+                let partner = |pair: &Pair| match gpus.as_slice() {
+                    [gpu] if pair.source == *gpu => Some(pair.destination),
+                    [gpu] if pair.destination == *gpu => Some(pair.source),
+                    _ => None,
+                };
+                let mut partners = pairs.iter().filter_map(partner);
+                let first = partners.next();
+                ends > 0 && (partners.any(|gpu| Some(gpu) != first) || evidence.topology.pairs.len() <= 2)
+            }
+            Self::SamePairs => named.contains(&pair),
+            Self::SamePairsOverPcie => named.contains(&pair) && evidence.over_pcie(pair),
+            Self::EitherDirection => named.contains(&pair) || named.contains(&pair.reversed()),
+            Self::LeftAlone => match cause.subject {
+                Subject::Machine => true,
+                Subject::Gpu { .. } if ends > 0 => true,
+                _ => Self::EitherDirection.explains_pair(cause, pair, pairs, evidence),
+            },
+            Self::AnyEnd => ends > 0,
+            _ => false,
+        }
+    }
+}
+
+/// Whether everything that was not tested is of pairs with these GPUs, no others could not be used, and
+/// all figures are verified.
+fn nothing_else_is_untested(gpus: &[u32], evidence: &Evidence<'_>) -> bool {
+    let Some(measurements) = evidence.measurements else { return false };
+    let summary = coverage(measurements);
+    summary.untested > 0
+        && summary.unverified == 0
+        && measurements.driver.failure.is_none()
+        && coverage::cells(measurements)
+            .filter(|cell| !cell.tested())
+            .all(|cell| gpus.iter().any(|gpu| cell.uses(*gpu)))
+        && coverage::unusable(measurements).all(|(gpu, _)| gpus.contains(&gpu))
+}
+
+/// Whether the rate of a pair is one that a link of the cause's rate leaves: not above it, and not
+/// below what healthy copies reach over such a link. A rate that is not known speaks against nothing.
+fn rate_fits(cause: &Finding, pair: Pair, path: Path, evidence: &Evidence<'_>) -> bool {
+    let Some(rate) = cause.scope.rate_gbps else { return true };
+    let cells = evidence.reference(path);
+    let Some(cell) = cells.get(&pair) else { return true };
+    let Some((achieved, expected)) = cell.achieved_gbps.zip(evidence.expected(cell)) else { return true };
+    achieved <= rate && achieved.0 >= rate.0 * expected.share.floor_percent() / 100.0
+}

@@ -1,0 +1,110 @@
+//! Which rules' findings explain which others, and how.
+
+use super::reach::Reach;
+use crate::diagnose::rule::Rule;
+use crate::diagnose::rules::*;
+use crate::model::finding::RuleId;
+
+/// A rule whose findings explain those of others.
+struct Cause {
+    rule: &'static Rule,
+    explains: &'static [(Reach, &'static [&'static Rule])],
+}
+
+/// Causes, the strongest first: `cause { how: effects; ... }`.
+macro_rules! causes {
+    ($($cause:ident { $($reach:ident: $($effect:ident)*;)* })*) => {
+        static CAUSES: &[Cause] = &[$(Cause {
+            rule: &$cause::RULE,
+            explains: &[$((Reach::$reach, &[$(&$effect::RULE),*])),*],
+        }),*];
+    };
+}
+
+causes! {
+    gpu_unreachable { LostGpu: not_tested nothing_measured; }
+    fabric_not_ready {
+        NotReady: not_tested nothing_measured;
+        AllLinksDown: nvlink_inactive;
+        AnyEnd: nothing_measured not_tested peer_access_missing peer_access_one_way nvlink_inactive peer_bandwidth_low
+                peer_bandwidth_outlier;
+    }
+    pcie_narrow {
+        PcieLink: peer_bandwidth_low peer_bandwidth_outlier;
+        PcieLinkStaged: staged_slow;
+        SameSubject: pcie_errors_rose;
+    }
+    pcie_link_changed {
+        PcieLink: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric unstable_measurement;
+        PcieLinkStaged: staged_slow;
+        SameSubject: pcie_errors_rose;
+    }
+    pcie_errors_rose {
+        PcieLink: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric unstable_measurement;
+        PcieLinkStaged: staged_slow;
+    }
+    // A link that repeats what it sends explains any rate; one that is down is in the theory already.
+    nvlink_errors_rose {
+        NvLinks: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric unstable_measurement;
+    }
+    nvlink_inactive { NvLinks: peer_bandwidth_outlier unstable_measurement; }
+    nvlink_fewer_than_siblings { NvLinks: peer_bandwidth_outlier unstable_measurement; }
+    gpu_throttled {
+        SeveralPartners: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric peer_copy_uneven
+                         unstable_measurement staged_slow;
+    }
+    acs_redirect {
+        SamePairs: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric unstable_measurement;
+    }
+    // The staged copies show what the links up to the host carry, so an uplink is not what limits these.
+    direct_slower_than_staged {
+        SuspectedSetting: iommu_translating acs_redirect;
+        SamePairs: peer_bandwidth_low peer_bandwidth_outlier pcie_upstream_bottleneck acs_redirect;
+    }
+    pcie_upstream_bottleneck {
+        SamePairs: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric;
+        SamePairsOverPcie: staged_slow;
+    }
+    iommu_translating { AllOverPcie: peer_bandwidth_low peer_bandwidth_outlier unstable_measurement; }
+    peer_copy_hung {
+        SuspectedSetting: iommu_translating acs_redirect;
+        LeftAlone: not_tested nothing_measured acs_redirect;
+    }
+    peer_copy_failed {
+        SuspectedSetting: iommu_translating acs_redirect;
+        EitherDirection: not_tested nothing_measured acs_redirect;
+    }
+    peer_data_wrong {
+        SuspectedSetting: iommu_translating acs_redirect;
+        EitherDirection: not_tested acs_redirect;
+    }
+    peer_access_broken {
+        SuspectedSetting: iommu_translating acs_redirect;
+        EitherDirection: not_tested acs_redirect;
+    }
+    peer_access_one_way { EitherDirection: not_tested; }
+    peer_access_missing { EitherDirection: not_tested; }
+    // What slows direct copies over PCIe slows the staged ones of the same pairs on the same links. Other
+    // programs on their GPUs are a suspect and no second fault.
+    peer_bandwidth_low { SamePairsOverPcie: staged_slow; EveryPair: gpu_busy; }
+    peer_bandwidth_outlier { EveryPair: gpu_busy; }
+    staged_slow { EveryPair: gpu_busy; }
+}
+
+/// Whether findings of this rule are how a machine is built: what they slow is as slow as it has to be,
+/// and no fault.
+pub fn is_as_built(rule: &RuleId) -> bool {
+    *rule == pcie_upstream_bottleneck::RULE.id
+}
+
+/// The place of a rule among the causes, the strongest first; after all of them where it is none.
+pub fn rank(rule: &RuleId) -> usize {
+    CAUSES.iter().position(|cause| cause.rule.id == *rule).unwrap_or(CAUSES.len())
+}
+
+/// How findings of one rule explain those of another.
+pub fn reaches(cause: &RuleId, effect: &RuleId) -> impl Iterator<Item = Reach> {
+    let entry = CAUSES.iter().find(|entry| entry.rule.id == *cause);
+    let explains = entry.map_or(&[][..], |entry| entry.explains);
+    explains.iter().filter(|(_, effects)| effects.iter().any(|rule| rule.id == *effect)).map(|(reach, _)| *reach)
+}

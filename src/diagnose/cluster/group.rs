@@ -1,0 +1,92 @@
+//! Bad pairs with one likely cause, and how that is said.
+
+use crate::diagnose::words;
+use crate::model::finding::Subject;
+use crate::model::node::NodeId;
+use crate::model::placement::Pair;
+use crate::model::snapshot::Snapshot;
+
+/// What a group of bad pairs has in common.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Common {
+    /// Every pair of at least three GPUs is bad.
+    Everything,
+    /// One GPU.
+    Gpu(u32),
+    /// Links of the routes that all of them pass and no good pair does, by the ids of their ends,
+    /// in the direction in which the bad pairs pass them. More than one where the pairs cannot tell
+    /// them apart.
+    Links(Vec<(NodeId, NodeId)>),
+    /// Nothing: one pair by itself.
+    OnePair,
+}
+
+/// Bad pairs with one likely cause.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group {
+    /// What they have in common.
+    pub common: Common,
+    /// The ordered pairs, as they were given.
+    pub pairs: Vec<Pair>,
+}
+
+impl Group {
+    /// What a finding on this group is about.
+    pub fn subject(&self) -> Subject {
+        match (&self.common, self.pairs.first()) {
+            (Common::Gpu(index), _) => Subject::Gpu { index: *index },
+            (Common::OnePair, Some(&pair)) => Subject::Pair(pair),
+            (Common::Links(links), _) => match links.as_slice() {
+                // Buses are numbered on the way down, so the higher address is the lower end.
+                [(NodeId::Pci(from), NodeId::Pci(to))] => Subject::PcieLink { address: *from.max(to) },
+                _ => Subject::Machine,
+            },
+            _ => Subject::Machine,
+        }
+    }
+
+    /// The group for people: where the copies are that something is wrong with.
+    pub fn place(&self, snapshot: &Snapshot) -> String {
+        match &self.common {
+            Common::Everything => format!("between all GPUs ({})", words::count(self.pairs.len(), "pair")),
+            Common::Gpu(index) => {
+                let gpu = words::gpu(snapshot, *index);
+                let into = self.pairs.iter().filter(|pair| pair.destination == *index).count();
+                let way = match into {
+                    0 => "out of",
+                    into if into == self.pairs.len() => "into",
+                    _ => "into and out of",
+                };
+                format!("{way} {gpu} ({})", words::count(self.pairs.len(), "pair"))
+            }
+            Common::Links(links) => {
+                let both = self.pairs.iter().any(|pair| self.pairs.contains(&pair.reversed()));
+                let arrow = if both { "–" } else { "→" };
+                let names: Vec<_> =
+                    links.iter().map(|&(from, to)| format!("{} {arrow} {}", end(from), end(to))).collect();
+                format!("over {} ({})", names.join(" or "), words::pairs(&self.pairs))
+            }
+            Common::OnePair => match self.pairs.as_slice() {
+                [pair] => format!(
+                    "from {} to {} (the other direction is fine or was not tested)",
+                    words::gpu(snapshot, pair.source),
+                    words::gpu(snapshot, pair.destination)
+                ),
+                [pair, ..] => format!(
+                    "between {} and {}",
+                    words::gpu(snapshot, pair.source),
+                    words::gpu(snapshot, pair.destination)
+                ),
+                [] => String::new(),
+            },
+        }
+    }
+}
+
+/// The end of a link for people: `NUMA node 0` for `numa0`.
+fn end(id: NodeId) -> String {
+    match id {
+        NodeId::Numa(Some(node)) => format!("NUMA node {node}"),
+        id => id.to_string(),
+    }
+}

@@ -1,0 +1,36 @@
+//! From evidence to findings.
+
+use std::cmp::Reverse;
+
+use super::evidence::Evidence;
+use super::settings::Level;
+use super::{causes, rules, words};
+use crate::model::finding::Finding;
+
+/// What all rules find: effects attributed to their causes, each with its place; the worst first,
+/// then by subject.
+///
+/// A rule that is switched off is not applied: it neither reports nor explains, and what it would have
+/// explained is reported by itself. Other severities that the user set hold before effects are
+/// attributed, so an effect raises its cause to no more than what the user made of it.
+pub fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for rule in rules::ALL {
+        match evidence.settings.level(&rule.id) {
+            Some(Level::Off) => {}
+            Some(Level::At(severity)) => {
+                found.extend((rule.judge)(evidence).into_iter().map(|finding| finding.at(severity)));
+            }
+            None => found.extend((rule.judge)(evidence)),
+        }
+    }
+    let mut findings = causes::attribute(found, evidence);
+    for finding in &mut findings {
+        finding.location = words::location(evidence.snapshot, &finding.subject);
+    }
+    findings.sort_by(|one, other| {
+        let key = |finding: &Finding| (Reverse(finding.severity), finding.subject.clone(), finding.code.clone());
+        key(one).cmp(&key(other))
+    });
+    findings
+}
