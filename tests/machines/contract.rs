@@ -107,7 +107,7 @@ fn assert_reasons(object: &Value, may_be_null: &[&str], place: &str) {
 
 fn assert_topology(report: &Value) {
     let topology = &report["topology"];
-    assert_shape(topology, "nodes:list links:list pairs:list gpu_paths:list", "topology");
+    assert_shape(topology, "nodes:list links:list pairs:list", "topology");
     for node in list(&topology["nodes"]) {
         assert_shape(node, "id:text kind:text label:text pci:text?", "node");
     }
@@ -117,6 +117,11 @@ fn assert_topology(report: &Value) {
         for end in ["upper", "lower"] {
             assert!(nodes.contains(link[end].as_str().unwrap()), "{link}: there is no such node");
         }
+    }
+    // Reports of earlier versions have none.
+    for path in topology["gpu_paths"].as_array().into_iter().flatten() {
+        assert_shape(path, "gpu:whole nodes:list", "path");
+        assert!(list(&path["nodes"]).iter().all(|id| nodes.contains(id.as_str().unwrap())), "{path}: no such node");
     }
     for pair in list(&topology["pairs"]) {
         assert_shape(

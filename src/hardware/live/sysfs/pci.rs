@@ -7,6 +7,7 @@ use std::path::Path;
 use super::Sysfs;
 use super::config::{Config, PortType};
 use super::read::{hex, names, number, odd, text};
+use crate::model::node::NodeId;
 use crate::model::reading::{Reading, Unknown};
 use crate::model::snapshot::{Adapter, PciFunction, PciKind};
 use crate::model::units::{Generation, Lanes, PciAddress};
@@ -78,12 +79,14 @@ impl Sysfs {
         let mut place =
             Place { host_bridge: format!("pci{:04x}:{:02x}", leaf.domain, leaf.bus), path: Vec::with_capacity(4) };
         for name in path.iter().filter_map(|name| name.to_str()) {
-            if name.starts_with("pci") && name.contains(':') {
+            match name.parse() {
                 // A host bridge may itself stand below a function (Intel VMD): the lowest counts.
-                name.clone_into(&mut place.host_bridge);
-                place.path.clear();
-            } else if let Ok(address) = name.parse() {
-                place.path.push(address);
+                Ok(NodeId::HostBridge(..)) => {
+                    name.clone_into(&mut place.host_bridge);
+                    place.path.clear();
+                }
+                Ok(NodeId::Pci(address)) => place.path.push(address),
+                _ => {}
             }
         }
         if place.path.last() != Some(&leaf) {
