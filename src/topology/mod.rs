@@ -3,6 +3,7 @@
 
 pub mod capacity;
 mod graph;
+mod network;
 pub mod nvlink;
 pub mod pcie;
 mod routes;

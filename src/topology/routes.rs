@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::network::Network;
 use super::nvlink::{self, Join};
 use crate::model::measurement::PeerAccess;
 use crate::model::node::NodeId;
@@ -12,6 +13,7 @@ use crate::model::units::GbPerSecond;
 
 /// The routes of all ordered pairs, row by row.
 pub fn all(snapshot: &Snapshot, graph: &Topology) -> Vec<PairRoute> {
+    let network = Network::of(graph);
     let mut indices = Vec::new();
     for gpu in &snapshot.gpus {
         if !indices.contains(&gpu.index) {
@@ -19,10 +21,10 @@ pub fn all(snapshot: &Snapshot, graph: &Topology) -> Vec<PairRoute> {
         }
     }
     let ends: BTreeMap<u32, End<'_>> =
-        indices.iter().filter_map(|&index| Some((index, End::of(graph, snapshot.gpu(index)?)))).collect();
+        indices.iter().filter_map(|&index| Some((index, End::of(&network, snapshot.gpu(index)?)))).collect();
     let pairs = Pair::ordered(&indices).into_iter();
     pairs
-        .filter_map(|pair| Some(route(snapshot, graph, ends.get(&pair.source)?, ends.get(&pair.destination)?)))
+        .filter_map(|pair| Some(route(snapshot, &network, ends.get(&pair.source)?, ends.get(&pair.destination)?)))
         .collect()
 }
 
@@ -35,27 +37,26 @@ struct End<'a> {
 }
 
 impl<'a> End<'a> {
-    fn of(graph: &Topology, gpu: &'a Gpu) -> Self {
-        let way_up = graph.way_up(NodeId::Gpu(gpu.index));
-        let hops = steps(graph, &way_up, |kind| kind != LinkKind::NvLink).unwrap_or_default();
+    fn of(network: &Network<'_>, gpu: &'a Gpu) -> Self {
+        let way_up = network.topology.way_up(NodeId::Gpu(gpu.index));
+        let hops = network.over_pcie(&way_up);
         let staged_gbps = hops.iter().filter_map(|(hop, _)| Some(hop.capacity_gbps?.0)).reduce(f64::min);
         Self { gpu, way_up, staged_gbps }
     }
 }
 
-fn route(snapshot: &Snapshot, graph: &Topology, source: &End<'_>, destination: &End<'_>) -> PairRoute {
+fn route(snapshot: &Snapshot, network: &Network<'_>, source: &End<'_>, destination: &End<'_>) -> PairRoute {
     let ends = (source.gpu, destination.gpu);
     let pair = Pair { source: ends.0.index, destination: ends.1.index };
     let said = snapshot.pairs.iter().find(|said| said.source == pair.source && said.destination == pair.destination);
     let (from, to) = (NodeId::Gpu(pair.source), NodeId::Gpu(pair.destination));
-    let nvlinks = |way: &[NodeId]| steps(graph, way, |kind| kind == LinkKind::NvLink).unwrap_or_default();
     let (class, hops) = match nvlink::join(snapshot, ends.0, ends.1) {
         Some(Join::Unclear) => (LinkClass::Unknown, Vec::new()),
-        Some(Join::Direct(links)) => (LinkClass::NvLink(links), nvlinks(&[from, to])),
-        Some(Join::Switched(links)) => (LinkClass::NvLink(links), nvlinks(&[from, NodeId::NvSwitch, to])),
+        Some(Join::Direct(links)) => (LinkClass::NvLink(links), network.over_nvlink(&[from, to])),
+        Some(Join::Switched(links)) => (LinkClass::NvLink(links), network.over_nvlink(&[from, NodeId::NvSwitch, to])),
         None => {
-            let hops = pcie_hops(graph, &source.way_up, &destination.way_up);
-            (class_by_nvml(said).unwrap_or_else(|| class_by_tree(graph, &hops)), hops)
+            let hops = pcie_hops(network, &source.way_up, &destination.way_up);
+            (class_by_nvml(said).unwrap_or_else(|| class_by_tree(network.topology, &hops)), hops)
         }
     };
     let narrowest = narrowest(&hops);
@@ -65,7 +66,7 @@ fn route(snapshot: &Snapshot, graph: &Topology, source: &End<'_>, destination: &
         class,
         theoretical_gbps: narrowest.and_then(|(hop, _)| hop.capacity_gbps),
         theoretical_source: source_of(snapshot, class, ends, &hops, narrowest),
-        bottleneck: narrowest.map(|(hop, link)| describe(graph, hop, link)),
+        bottleneck: narrowest.map(|(hop, link)| describe(network.topology, hop, link)),
         staged_theoretical_gbps: staged.map(GbPerSecond),
         peer_access: PeerAccess {
             nvml_read: said.and_then(|said| said.p2p_read.get()),
@@ -79,26 +80,16 @@ fn route(snapshot: &Snapshot, graph: &Topology, source: &End<'_>, destination: &
 
 /// The hops between two over PCIe: the way up of one to where it meets that of the other, or to the memory
 /// of its NUMA node, and the other's down. None where there is no such route.
-fn pcie_hops<'a>(graph: &'a Topology, up: &[NodeId], down: &[NodeId]) -> Vec<(Hop, &'a Link)> {
+fn pcie_hops<'a>(network: &Network<'a>, up: &[NodeId], down: &[NodeId]) -> Vec<(Hop, &'a Link)> {
     let meeting = up.iter().enumerate().find_map(|(at, id)| Some((at + 1, down.iter().position(|other| other == id)?)));
     let (above, below) = meeting.unwrap_or((up.len(), down.len()));
     let way: Vec<_> = up.iter().take(above).chain(down.iter().take(below).rev()).copied().collect();
-    steps(graph, &way, |kind| kind != LinkKind::NvLink).unwrap_or_default()
-}
-
-/// Each step of this way with the link that it takes; `None` where there is no such link.
-fn steps<'a>(graph: &'a Topology, way: &[NodeId], wanted: impl Fn(LinkKind) -> bool) -> Option<Vec<(Hop, &'a Link)>> {
-    let step = |from: NodeId, to: NodeId| {
-        let ends = [(from, to), (to, from)];
-        let link = graph.links.iter().find(|link| wanted(link.kind) && ends.contains(&(link.upper, link.lower)))?;
-        Some((Hop { from, to, label: link.label.clone(), capacity_gbps: link.capacity_gbps }, link))
-    };
-    way.windows(2).map(|ends| step(ends[0], ends[1])).collect()
+    network.over_pcie(&way)
 }
 
 /// How far two nodes of the PCI tree are apart, in nvidia-smi's words.
 pub fn class(graph: &Topology, from: NodeId, to: NodeId) -> LinkClass {
-    class_by_tree(graph, &pcie_hops(graph, &graph.way_up(from), &graph.way_up(to)))
+    class_by_tree(graph, &pcie_hops(&Network::of(graph), &graph.way_up(from), &graph.way_up(to)))
 }
 
 /// The hop of least capacity; speed and width count together, hop by hop.

@@ -7,7 +7,7 @@ use crate::diagnose::testing::{
 use crate::model::finding::{Finding, Severity};
 use crate::model::measurement::{CudaDevice, LinkUnderLoad, Measurements, NvLinkErrorsAdded};
 use crate::model::placement::{Pair, Path};
-use crate::model::reading::{Reading, Unknown};
+use crate::model::reading::Unknown;
 use crate::model::snapshot::{Gpu, Snapshot};
 use crate::model::testing::{
     function_mut, generation, h200_vm, lanes, nvlink_bridge, two_sockets, two_sockets_with_narrow_gpu,

@@ -1,0 +1,45 @@
+//! The links of a topology as a graph, in which ways are looked up by the nodes that they pass.
+
+use petgraph::graphmap::UnGraphMap;
+
+use crate::model::node::NodeId;
+use crate::model::topology::{Hop, Link, LinkKind, Topology};
+
+/// A topology with its links by their ends. NVLinks are apart: two GPUs may have them between them and
+/// a way over PCIe as well.
+pub struct Network<'a> {
+    /// The nodes and links as they are drawn.
+    pub topology: &'a Topology,
+    pcie: UnGraphMap<NodeId, &'a Link>,
+    nvlink: UnGraphMap<NodeId, &'a Link>,
+}
+
+impl<'a> Network<'a> {
+    /// The network of a topology.
+    pub fn of(topology: &'a Topology) -> Self {
+        let links = |nvlink: bool| {
+            let links = topology.links.iter().filter(move |link| (link.kind == LinkKind::NvLink) == nvlink);
+            UnGraphMap::from_edges(links.map(|link| (link.upper, link.lower, link)))
+        };
+        Self { topology, pcie: links(false), nvlink: links(true) }
+    }
+
+    /// The hops of this way over NVLinks, each with its link; empty where a step of it has none.
+    pub fn over_nvlink(&self, way: &[NodeId]) -> Vec<(Hop, &'a Link)> {
+        hops(&self.nvlink, way)
+    }
+
+    /// The hops of this way over PCIe and within the processors; empty where a step of it has no link.
+    pub fn over_pcie(&self, way: &[NodeId]) -> Vec<(Hop, &'a Link)> {
+        hops(&self.pcie, way)
+    }
+}
+
+fn hops<'a>(graph: &UnGraphMap<NodeId, &'a Link>, way: &[NodeId]) -> Vec<(Hop, &'a Link)> {
+    let step = |ends: &[NodeId]| {
+        let (from, to) = (ends[0], ends[1]);
+        let link = *graph.edge_weight(from, to)?;
+        Some((Hop { from, to, label: link.label.clone(), capacity_gbps: link.capacity_gbps }, link))
+    };
+    way.windows(2).map(step).collect::<Option<Vec<_>>>().unwrap_or_default()
+}
