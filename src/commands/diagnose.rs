@@ -13,9 +13,9 @@ use super::Judging;
 use super::output::{self, Files};
 use crate::cli::{Cli, DiagnoseArgs};
 use crate::hardware::Machine;
-use crate::model::codes;
 use crate::model::measurement::Measurements;
 use crate::model::report::{Report, SCHEMA};
+use crate::model::restore;
 
 /// Runs it.
 ///
@@ -87,7 +87,7 @@ fn parse(text: &[u8]) -> Result<Report, String> {
     }
     let mut report: Report =
         serde_json::from_slice(text).map_err(|error| format!("is not a complete report: {error}"))?;
-    codes::recover(&mut report);
+    restore::restore(&mut report);
     bounded(report)
 }
 

@@ -1,13 +1,14 @@
 //! The data that the stages hand on: plain, immutable, serialisable. Nothing here touches a
 //! machine, and every number carries its unit in its name or its type.
 
-pub mod codes;
 pub mod fact;
 pub mod finding;
 pub mod measurement;
 pub mod placement;
 pub mod reading;
 pub mod report;
+pub mod restore;
+mod rule_id;
 #[cfg(test)]
 mod schema;
 pub mod snapshot;

@@ -114,7 +114,7 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<F
         .fact("slot", link.below.and_then(|below| pcie::slot(evidence.snapshot, below)))
         .fact("gpus_behind", Fact::Gpus(gpus.to_vec()))
         .about_gpus(gpus);
-    found.scope.rate_gbps = rate_is.map(one_place);
+    found.scope.rate = rate_is.map(one_place);
     found = with_copies(found, evidence, gpus);
     if few_lanes {
         found.suspects = suspects(link, gpus);

@@ -132,7 +132,7 @@ fn finding(evidence: &Evidence<'_>, ceiling: Ceiling, gpus: &[u32]) -> Option<Fi
             "Nothing to do; a wider slot changes nothing",
         ),
     };
-    let subject = Subject::of_gpus(&gpus);
+    let subject = Subject::of_gpus(gpus);
     Some(
         RULE.finding(subject, format!("{names} {what}"), next_step)
             .gpus(gpus)
