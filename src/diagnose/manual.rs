@@ -57,7 +57,8 @@ fn index() -> String {
     }
     text.push_str(
         "\n## Setting severities and figures\n\nA TOML file given by `--config`. Keys that do not exist are refused by \
-         name.\n\n```toml\n[severity]\n# off, info, warning or error, for every finding of the rule\n\
+         name.\n\n```toml\n[severity]\n# info, warning or error: every finding of the rule has this severity, and attributed to a cause raises it to \
+         no more.\n# off: the rule is not applied; what its findings would have explained is reported by itself\n\
          placement-serialises = \"off\"\n\n[parameters.peer-copy-uneven]\nfloor_copy_percent = 60\n\n\
          [expected.nvlink-4]\npercent = 88\nmargin_percent = 5\n```\n",
     );

@@ -143,12 +143,6 @@ fn a_generation_counts_only_under_load() {
         readings,
         generation: Some(generation),
         width: Some([16, 16]),
-        replays_added: None,
-        pcie_errors_before: None,
-        pcie_errors_after: None,
-        nvlink_errors: None,
-        throttle_reasons: Vec::new(),
-        reason: None,
         ..LinkUnderLoad::default()
     };
     for quiet in [link([1, 4], 40), link([1, 1], 2), link([0, 0], 40)] {
@@ -290,12 +284,6 @@ fn a_generation_is_judged_only_where_copies_used_the_link() {
         readings: 10,
         generation: Some([1, 1]),
         width: Some([16, 16]),
-        replays_added: Some(0),
-        pcie_errors_before: None,
-        pcie_errors_after: None,
-        nvlink_errors: None,
-        throttle_reasons: Vec::new(),
-        reason: None,
         ..LinkUnderLoad::default()
     };
     measurements.links = (0..3).map(idle).collect();

@@ -10,8 +10,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-use super::finding::RuleId;
 use super::placement::Pair;
+use super::rule_id::RuleId;
 use super::units::{Bytes, GbPerSecond, Generation, Lanes, PciAddress, four_places};
 
 /// One fact.

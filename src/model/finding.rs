@@ -1,13 +1,12 @@
 //! What the rules found: a subject, evidence in numbers, and a step that a technician can take.
 
-use std::borrow::Cow;
 use std::fmt;
-use std::ops::Deref;
 
 use serde::{Deserialize, Serialize};
 
 use super::fact::{Fact, Facts, IntoFact};
 use super::placement::Pair;
+pub use super::rule_id::RuleId;
 use super::units::{GbPerSecond, PciAddress};
 
 /// How bad a finding is.
@@ -83,67 +82,15 @@ impl fmt::Display for Subject {
     }
 }
 
-/// The identifier of a rule, such as `pcie-narrow`. Codes are never used again for another rule.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(transparent)]
-pub struct RuleId(Cow<'static, str>);
-
-impl RuleId {
-    /// The identifier of one of this program's rules.
-    pub const fn new(code: &'static str) -> Self {
-        Self(Cow::Borrowed(code))
-    }
-}
-
-impl From<String> for RuleId {
-    /// A code in a report, which may be of a rule that this version does not have.
-    fn from(code: String) -> Self {
-        Self(Cow::Owned(code))
-    }
-}
-
-#[cfg(test)]
-impl PartialEq<&str> for RuleId {
-    fn eq(&self, code: &&str) -> bool {
-        **self == **code
-    }
-}
-
-impl Deref for RuleId {
-    type Target = str;
-
-    fn deref(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for RuleId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self)
-    }
-}
-
 /// What a finding is about beyond its subject. Root causes are found by it.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Scope {
     /// Ordered pairs whose copies it is about.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pairs: Vec<Pair>,
     /// GPUs whose copies it is about.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<u32>,
     /// The rate that it leaves to these copies, where it limits them.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub rate_gbps: Option<GbPerSecond>,
-}
-
-impl Scope {
-    fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
+    pub rate: Option<GbPerSecond>,
 }
 
 impl From<&Subject> for Scope {
@@ -178,8 +125,8 @@ pub struct Finding {
     /// What could be the cause, where the evidence fits several things, the likeliest first.
     #[serde(default)]
     pub suspects: Vec<Suspect>,
-    /// The pairs and GPUs that it is about.
-    #[serde(default, skip_serializing_if = "Scope::is_empty")]
+    /// The pairs and GPUs that it is about. Not written: subject and facts have it.
+    #[serde(skip)]
     pub scope: Scope,
 }
 
@@ -262,15 +209,13 @@ pub struct Suspect {
     pub cause: String,
     /// The test that would show it.
     pub test: String,
-    /// The setting of the machine, where it is one that the facts show.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The setting of the machine, where it is one that the facts show. Not written.
+    #[serde(skip)]
     pub setting: Option<Setting>,
 }
 
 /// A setting of the machine that can spoil copies over PCIe.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Setting {
     /// The IOMMU translates device addresses.
     Iommu,

@@ -2,7 +2,6 @@
 //! machine, and every number carries its unit in its name or its type.
 
 pub mod cells;
-pub mod codes;
 pub mod fact;
 pub mod finding;
 pub mod flow;
@@ -12,6 +11,8 @@ pub mod pcie;
 pub mod placement;
 pub mod reading;
 pub mod report;
+pub mod restore;
+mod rule_id;
 #[cfg(test)]
 mod schema;
 pub mod snapshot;

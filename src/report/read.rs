@@ -6,8 +6,8 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-use crate::model::codes;
 use crate::model::report::{Report, SCHEMA};
+use crate::model::restore;
 use crate::recording;
 use crate::topology;
 
@@ -58,7 +58,7 @@ pub fn parse(text: &[u8]) -> Result<Report, String> {
     }
     let mut report: Report =
         serde_json::from_slice(text).map_err(|error| format!("is not a complete report: {error}"))?;
-    codes::recover(&mut report);
+    restore::restore(&mut report);
     bounded(report)
 }
 

@@ -130,7 +130,7 @@ fn nothing_else_is_untested(gpus: &[u32], evidence: &Evidence<'_>) -> bool {
 /// Whether the rate of a pair is one that a link of the cause's rate leaves: not above it, and not
 /// below what healthy copies reach over such a link. A rate that is not known speaks against nothing.
 fn rate_fits(cause: &Finding, pair: Pair, path: Path, evidence: &Evidence<'_>) -> bool {
-    let Some(rate) = cause.scope.rate_gbps else { return true };
+    let Some(rate) = cause.scope.rate else { return true };
     let cells = evidence.reference(path);
     let Some(cell) = cells.get(&pair) else { return true };
     let Some((achieved, expected)) = cell.achieved_gbps.zip(evidence.expected(cell)) else { return true };

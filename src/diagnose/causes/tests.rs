@@ -1,29 +1,17 @@
 //! What is laid to a cause, and what stays beside it.
 
 use crate::diagnose::config;
-use crate::diagnose::testing::{
-    cell, codes, fact, findings, is, measured, only, set, subjects, touches, with_settings,
-};
+use crate::diagnose::testing::{cell, codes, findings, is, measured, only, set, subjects, touches, with_settings};
 use crate::model::finding::{Finding, Severity};
 use crate::model::measurement::{CudaDevice, LinkUnderLoad, Measurements, NvLinkErrorsAdded};
 use crate::model::placement::{Pair, Path};
 use crate::model::reading::Unknown;
 use crate::model::snapshot::{Gpu, Snapshot};
-use crate::model::testing::{
-    function_mut, generation, h200_vm, lanes, nvlink_bridge, two_sockets, two_sockets_with_narrow_gpu,
-};
+use crate::model::testing::{function_mut, generation, h200_vm, lanes, nvlink_bridge, two_sockets};
 use crate::topology::{build, with_cuda};
 
 fn at_gen1(index: u32) -> LinkUnderLoad {
     LinkUnderLoad { index, readings: 40, generation: Some([1, 1]), width: Some([16, 16]), ..LinkUnderLoad::default() }
-}
-
-#[test]
-fn a_narrow_slot_is_one_finding_with_its_cells_as_evidence() {
-    let machine = two_sockets_with_narrow_gpu();
-    let found = only(&findings(&machine, Some(&measured(&machine, 0.82))), "pcie-narrow", Severity::Error);
-    assert_eq!(found.scope.pairs.len(), 6);
-    assert!(fact(&found, "copies_over_it_highest_gbps").as_f64().unwrap() < 7.9);
 }
 
 #[test]

@@ -53,7 +53,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         let list = gpus.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
         let mut found = RULE
             .finding(
-                Subject::of_gpus(&gpus),
+                Subject::of_gpus(gpus),
                 format!("{} {what}", words::gpus(gpus)),
                 format!("Unless a scheduler set it on purpose: nvidia-smi -i {list} -c DEFAULT"),
             )

@@ -24,7 +24,7 @@
 //! NVML, NVML_ERROR_LIB_RM_VERSION_MISMATCH (18); the kernel's message "NVRM: API mismatch".
 
 use super::prelude::*;
-use crate::model::codes::NVML_VERSION_MISMATCH;
+use crate::model::restore::NVML_VERSION_MISMATCH;
 
 /// The rule.
 pub const RULE: Rule = Rule {

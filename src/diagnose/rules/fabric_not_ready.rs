@@ -32,7 +32,7 @@
 use super::prelude::*;
 use std::collections::BTreeMap;
 
-use crate::model::codes::CUDA_SYSTEM_NOT_READY;
+use crate::model::restore::CUDA_SYSTEM_NOT_READY;
 use crate::model::snapshot::{Fabric, FabricState, Gpu, NvLinkRemote};
 
 /// The rule.

@@ -25,6 +25,7 @@
 use super::not_tested;
 use super::prelude::*;
 use crate::diagnose::coverage::{self, coverage};
+use crate::model::restore::CUDA_SYSTEM_NOT_READY;
 
 /// The rule.
 pub const RULE: Rule = Rule {
@@ -45,14 +46,10 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     }
     let coverage = evidence.measurements.map(coverage).unwrap_or_default();
     vec![
-        RULE.finding(
-            Subject::Machine,
-            format!("Nothing was measured: {why}"),
-            next_step(&why, evidence.snapshot.gpus.len()),
-        )
-        .fact("gpus", evidence.snapshot.gpus.len())
-        .fact("untested", coverage.untested)
-        .about_pairs(evidence.measurements.map(not_tested::untested_pairs).unwrap_or_default()),
+        RULE.finding(Subject::Machine, format!("Nothing was measured: {why}"), next_step(evidence))
+            .fact("gpus", evidence.snapshot.gpus.len())
+            .fact("untested", coverage.untested)
+            .about_pairs(evidence.measurements.map(not_tested::untested_pairs).unwrap_or_default()),
     ]
 }
 
@@ -83,8 +80,14 @@ fn why_nothing(evidence: &Evidence<'_>) -> Option<String> {
     }))
 }
 
-fn next_step(why: &str, gpus: usize) -> &'static str {
-    if why.contains("802") {
+fn next_step(evidence: &Evidence<'_>) -> &'static str {
+    let gpus = evidence.snapshot.gpus.len();
+    let driver = evidence.measurements.map(|measurements| &measurements.driver);
+    let codes = driver.into_iter().flat_map(|driver| match driver.failure {
+        Some(_) => vec![driver.failure_code],
+        None => driver.devices.iter().map(|device| device.failure_code).collect(),
+    });
+    if codes.flatten().any(|code| code == CUDA_SYSTEM_NOT_READY) {
         "On a machine with NVSwitch, start the fabric manager (systemctl status nvidia-fabricmanager; its version must \
          be the driver's), then check again"
     } else if gpus == 1 {

@@ -108,7 +108,7 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<F
         .fact("slot", link.slot.clone())
         .fact("gpus_behind", Fact::Gpus(gpus.to_vec()))
         .about_gpus(gpus);
-    found.scope.rate_gbps = rate_is.map(one_place);
+    found.scope.rate = rate_is.map(one_place);
     found = with_copies(found, evidence, gpus);
     if few_lanes {
         found.suspects = suspects(link, gpus);

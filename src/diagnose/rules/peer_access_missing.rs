@@ -42,7 +42,7 @@ use std::collections::BTreeMap;
 
 use super::peer_access;
 use crate::diagnose::cluster::{self, Common};
-use crate::model::codes::CUDA_TOO_MANY_PEERS;
+use crate::model::restore::CUDA_TOO_MANY_PEERS;
 use crate::model::snapshot::{Gpu, P2pStatus};
 use crate::model::topology::PairRoute;
 

@@ -1,6 +1,11 @@
-//! Reports of before codes were kept beside sentences: what decides something is found in the sentences
-//! once, when such a report is read, and nowhere else.
+//! What is typed in memory and not in so many words in a saved report: put back once, when a report is
+//! read, and nowhere else.
+//!
+//! Reports of before return codes were written beside sentences have them in the sentences alone. The
+//! scope of a finding is never written: subject and facts have it.
 
+use super::fact::Fact;
+use super::finding::{Finding, Scope};
 use super::measurement::{DriverFacts, Hidden};
 use super::report::Report;
 
@@ -13,8 +18,28 @@ pub const CUDA_SYSTEM_NOT_READY: u32 = 802;
 /// The driver's code for more peers than a GPU may have at a time (`CUDA_ERROR_TOO_MANY_PEERS`).
 pub const CUDA_TOO_MANY_PEERS: u32 = 711;
 
-/// Puts the codes into their fields where a report has them in sentences alone.
-pub fn recover(report: &mut Report) {
+/// Puts it back into a report that was read.
+pub fn restore(report: &mut Report) {
+    for finding in &mut report.findings {
+        finding.scope = scope(finding);
+    }
+    codes(report);
+}
+
+/// The scope of a finding as far as its subject and facts tell.
+fn scope(finding: &Finding) -> Scope {
+    let mut scope = Scope::from(&finding.subject);
+    for (key, fact) in &finding.evidence {
+        match (key.as_str(), fact) {
+            ("pairs", Fact::Pairs(pairs)) => scope.pairs.clone_from(pairs),
+            ("gpus" | "gpus_behind", Fact::Gpus(gpus)) => scope.gpus.clone_from(gpus),
+            _ => {}
+        }
+    }
+    scope
+}
+
+fn codes(report: &mut Report) {
     let snapshot = &mut report.snapshot;
     if snapshot.problems.iter().any(|problem| problem.contains("kernel module and NVML library disagree (18)")) {
         snapshot.nvml_failure_code = Some(NVML_VERSION_MISMATCH);
@@ -42,6 +67,8 @@ fn fill(code: &mut Option<u32>, sentence: Option<&str>) {
 /// The code in `cuInit: system not yet initialized (CUDA_ERROR_SYSTEM_NOT_READY, 802); ...`, in
 /// `cuInit: CUDA error (4711)`, or in `cuInit: not ready (CUDA error 802)`.
 fn code_in(sentence: &str) -> Option<u32> {
+    // A call of CUDA's and what it returned; what follows a semicolon is advice.
+    let sentence = sentence.split(';').next().filter(|sentence| sentence.starts_with("cu"))?;
     let inside = |part: &str| Some(part.split_once(')')?.0.to_owned());
     let number = |text: String| {
         let digits = text.strip_prefix("CUDA").map_or(Some(text.as_str()), |rest| rest.rsplit([' ', ',']).next());
@@ -60,6 +87,8 @@ mod tests {
             ("cuInit: system not yet initialized (CUDA_ERROR_SYSTEM_NOT_READY, 802); see systemctl (x)", Some(802)),
             ("cuInit: CUDA error (4711)", Some(4711)),
             ("cuCtxEnablePeerAccess: too many peers (CUDA error 711)", Some(711)),
+            ("it could not be identified (failed: NVML: the GPU is lost (15))", None),
+            ("cuInit: something; this system allows a GPU few peers (8)", None),
             ("the CUDA driver did not start within 802 s", None),
             ("the worker process ended (signal 9): 802", None),
             ("", None),
