@@ -322,7 +322,7 @@ mod tests {
         facts.add_effect(Effect { rule: RuleId::new("staged-slow"), message: "slow: very".into() }, &[]);
         let written = serde_json::to_value(&facts).unwrap();
         assert_eq!(written["rate_gbps"], json!(6.4));
-        assert_eq!((&written["below_percent"], &written["width_lanes"]), (&json!(12.3), &json!(4)));
+        assert_eq!((&written["below_percent"], &written["width_lanes"]), (&json!(12.3), &json!(16)));
         assert_eq!(written["pairs"], json!(["GPU 0 → GPU 10"]));
         assert_eq!(written["effects"], json!(["staged-slow: slow: very"]));
         assert!(written.get("unknown").is_none());

@@ -13,6 +13,7 @@ mod common;
 mod builtin;
 mod cases;
 mod contract;
+mod edited;
 #[allow(dead_code, reason = "the other test crate's helpers")]
 mod fake;
 mod injected;

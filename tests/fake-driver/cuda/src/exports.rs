@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use cudarc::driver::sys::CUuuid;
 use fake_machine::Calls;
 
-use crate::state::{self, Kernel, code, code_of, current, with};
+use crate::kernel::Kernel;
+use crate::state::{self, code, code_of, current, with};
 use crate::words;
 
 static CALLS: LazyLock<Calls> = LazyLock::new(|| Calls::new("cuda", FUNCTIONS));

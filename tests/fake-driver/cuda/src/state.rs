@@ -11,6 +11,8 @@ use std::time::Duration;
 use fake_machine::code_in;
 use peerscope::hardware::{Buffer, Device, Driver, ErrorKind, Event, HardwareError, Stream, sim};
 
+use crate::kernel::Kernel;
+
 /// Codes of cuda.h that the fake gives by itself.
 pub mod code {
     pub const INVALID_VALUE: u32 = 1;
@@ -63,31 +65,6 @@ struct Shut {
     flag: u64,
     generation: u32,
     expired: u64,
-}
-
-/// A kernel of peerscope's.
-#[derive(Debug, Clone, Copy)]
-pub enum Kernel {
-    Gate,
-    Spin,
-    Copy,
-    Fill,
-    Poison,
-    Check,
-}
-
-impl Kernel {
-    fn named(name: &str) -> Option<Self> {
-        Some(match name {
-            "peerscope_gate" => Self::Gate,
-            "peerscope_spin" => Self::Spin,
-            "peerscope_copy" => Self::Copy,
-            "peerscope_fill" => Self::Fill,
-            "peerscope_poison" => Self::Poison,
-            "peerscope_check" => Self::Check,
-            _ => return None,
-        })
-    }
 }
 
 /// See the module's documentation.

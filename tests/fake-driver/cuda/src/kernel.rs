@@ -1,0 +1,27 @@
+//! The kernels that the fake driver knows.
+
+/// A kernel of peerscope's.
+#[derive(Debug, Clone, Copy)]
+pub enum Kernel {
+    Gate,
+    Spin,
+    Copy,
+    Fill,
+    Poison,
+    Check,
+}
+
+impl Kernel {
+    /// By its name in the PTX.
+    pub fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "peerscope_gate" => Self::Gate,
+            "peerscope_spin" => Self::Spin,
+            "peerscope_copy" => Self::Copy,
+            "peerscope_fill" => Self::Fill,
+            "peerscope_poison" => Self::Poison,
+            "peerscope_check" => Self::Check,
+            _ => return None,
+        })
+    }
+}
