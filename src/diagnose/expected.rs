@@ -7,6 +7,7 @@
 use super::settings::Settings;
 use crate::model::measurement::{Measurements, PeerBandwidth};
 use crate::model::placement::{Direction, Engine, Path};
+use crate::model::rounding::four_places;
 use crate::model::snapshot::Snapshot;
 use crate::model::topology::{LinkClass, PairRoute, Topology};
 use crate::model::units::GbPerSecond;
@@ -166,7 +167,7 @@ const STAGED_BOTH_WAYS_PERCENT: f64 = 68.0;
 /// A rate as a report holds it, to four decimal places: a report that is judged again must come to the
 /// same figures.
 fn as_written(rate: GbPerSecond) -> GbPerSecond {
-    GbPerSecond((rate.0 * 1e4).round() / 1e4)
+    GbPerSecond(four_places(rate.0))
 }
 
 /// Writes beside every figure what was expected of it.

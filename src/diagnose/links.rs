@@ -10,6 +10,7 @@ use super::rule::Evidence;
 pub use super::suspects::over_nvlink;
 use crate::model::measurement::{LinkUnderLoad, PeerBandwidth};
 use crate::model::placement::{Pair, Path};
+pub use crate::model::rounding::one_place;
 use crate::model::units::PciAddress;
 use crate::topology::pcie::{self, Connection};
 
@@ -83,9 +84,4 @@ pub fn watched<'a>(evidence: &Evidence<'a>, gpu: u32) -> Option<&'a LinkUnderLoa
 /// The link of this GPU.
 pub fn of_gpu(evidence: &Evidence<'_>, gpu: u32) -> Option<Connection> {
     pcie::links(evidence.snapshot).into_iter().map(|(link, _)| link).find(|link| link.gpu == Some(gpu))
-}
-
-/// A rate to one decimal place.
-pub fn one_place(rate: f64) -> f64 {
-    (rate * 10.0).round() / 10.0
 }

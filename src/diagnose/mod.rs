@@ -27,7 +27,7 @@ use std::cmp::Reverse;
 use serde_json::{Value, json};
 
 use crate::model::finding::Finding;
-use crate::model::units::four_places;
+use crate::model::rounding::four_places;
 
 /// Every rule, in the order in which they came to be.
 pub fn registry() -> &'static [&'static dyn Rule] {

@@ -8,6 +8,7 @@ pub mod measurement;
 pub mod placement;
 pub mod reading;
 pub mod report;
+pub mod rounding;
 #[cfg(test)]
 mod schema;
 pub mod snapshot;

@@ -36,6 +36,16 @@ pub struct Report {
     pub timing: Timing,
 }
 
+impl Report {
+    /// The name of [`Self::machine`] where it is a real one.
+    pub const LIVE: &'static str = "live";
+
+    /// Whether no figure of it comes from real hardware.
+    pub fn is_simulated(&self) -> bool {
+        self.machine != Self::LIVE
+    }
+}
+
 /// What wrote a report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use super::figures::short;
 use crate::model::finding::Finding;
 use crate::model::placement::Pair;
+use crate::model::rounding::short;
 use crate::model::units::Bytes;
 
 /// Key endings that are units, each glued to its number.
