@@ -4,13 +4,14 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::diagnose::{Contract, Terms};
 use crate::model::finding::Severity;
 use crate::model::units::Bytes;
 use crate::plan::{Group, profile};
-use crate::report::Format;
+use crate::report::{self, Format, Of};
 
 /// Are the paths between the GPUs of this server what they should be? If not: which one is wrong,
 /// why, and what should a technician do?
@@ -108,12 +109,11 @@ pub struct TopoArgs {
     pub verbose: bool,
 
     /// Format on stdout.
-    #[arg(long, value_enum, default_value_t = TopoFormat::Text)]
-    pub format: TopoFormat,
+    #[arg(long, value_parser = format_parser(Of::Topology), default_value = "text")]
+    pub format: &'static Format,
 
-    /// Write a file too, in the format of its extension: .json, .txt, .html, .md, .xml (JUnit), .prom
-    /// (Prometheus) or .dot. May be given again.
-    #[arg(short, long, value_name = "FILE")]
+    /// Files to write too.
+    #[arg(short, long, value_name = "FILE", help = output_help(Of::Topology))]
     pub output: Vec<PathBuf>,
 }
 
@@ -214,24 +214,16 @@ pub struct ReportArgs {
     pub verbose: bool,
 
     /// Format on stdout.
-    #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
-    pub format: ReportFormat,
+    #[arg(long, value_parser = format_parser(Of::All), default_value = "text")]
+    pub format: &'static Format,
 
-    /// Write a file too, in the format of its extension: .json, .txt, .html, .md, .xml (JUnit) or .prom
-    /// (Prometheus). May be given again.
-    #[arg(short, long, value_name = "FILE")]
+    /// Files to write too.
+    #[arg(short, long, value_name = "FILE", help = output_help(Of::All))]
     pub output: Vec<PathBuf>,
 
     /// In Prometheus format, write series of every pair too, not only of the machine.
     #[arg(long)]
     pub prometheus_pairs: bool,
-}
-
-impl ReportArgs {
-    /// The format on stdout.
-    pub fn format(&self) -> Format {
-        Format::from(self.format).with_pairs(self.prometheus_pairs)
-    }
 }
 
 /// Options of `diagnose`.
@@ -300,73 +292,16 @@ pub enum Color {
     Never,
 }
 
-/// Formats of `topo`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum TopoFormat {
-    /// For people.
-    Text,
-    /// For scripts.
-    Json,
-    /// For a browser.
-    Html,
-    /// JUnit XML, for CI systems.
-    Junit,
-    /// One line, for node health checkers.
-    Line,
-    /// For a ticket.
-    Markdown,
-    /// For node_exporter's textfile collector.
-    Prometheus,
-    /// For Graphviz.
-    Dot,
+/// Takes the name of a format that these reports can be written as.
+fn format_parser(of: Of) -> impl TypedValueParser<Value = &'static Format> {
+    let names = report::formats(of).map(|format| PossibleValue::new(format.name).help(format.purpose));
+    PossibleValuesParser::new(names).try_map(|name| report::named(&name).ok_or("there is no such format"))
 }
 
-/// Formats of a report.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum ReportFormat {
-    /// For people.
-    Text,
-    /// For scripts.
-    Json,
-    /// For a browser.
-    Html,
-    /// JUnit XML, for CI systems.
-    Junit,
-    /// One line, for node health checkers.
-    Line,
-    /// For a ticket.
-    Markdown,
-    /// For node_exporter's textfile collector.
-    Prometheus,
-}
-
-impl From<TopoFormat> for Format {
-    fn from(format: TopoFormat) -> Self {
-        match format {
-            TopoFormat::Text => Self::Topo,
-            TopoFormat::Json => Self::Json,
-            TopoFormat::Html => Self::Html,
-            TopoFormat::Junit => Self::Junit,
-            TopoFormat::Line => Self::Line,
-            TopoFormat::Markdown => Self::Markdown,
-            TopoFormat::Prometheus => Self::Prometheus { pairs: false },
-            TopoFormat::Dot => Self::Dot,
-        }
-    }
-}
-
-impl From<ReportFormat> for Format {
-    fn from(format: ReportFormat) -> Self {
-        match format {
-            ReportFormat::Text => Self::Text,
-            ReportFormat::Json => Self::Json,
-            ReportFormat::Html => Self::Html,
-            ReportFormat::Junit => Self::Junit,
-            ReportFormat::Line => Self::Line,
-            ReportFormat::Markdown => Self::Markdown,
-            ReportFormat::Prometheus => Self::Prometheus { pairs: false },
-        }
-    }
+/// The help of `--output`.
+fn output_help(of: Of) -> String {
+    let extensions = report::extensions(report::formats(of));
+    format!("Write a file too, in the format that its name ends in: {extensions}. May be given again")
 }
 
 /// Severities that can make the exit code 1.

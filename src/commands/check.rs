@@ -66,7 +66,7 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, String>
     let (machine, timing) = (machine.name().to_owned(), Timing { discover, ..recorded.timing });
     let observed = Observed::recorded(started, started_at, machine, Recorded { timing, ..recorded });
     let report = observed.conclude(&judging);
-    let code = output::publish(&report, args.out.format(), &output::style(cli.color, args.out.verbose), &files);
+    let code = output::publish(&report, args.out.format, &output::style_of(cli, &args.out), &files);
     // Nothing is lost with what could not be written.
     code.inspect(|_| journal.remove()).map_err(|sentence| match journal.path() {
         Some(path) => format!("{sentence}. What was measured is kept: peerscope recover {}", path.display()),

@@ -19,7 +19,7 @@ pub fn run(cli: &Cli, args: &DiagnoseArgs) -> Result<u8, String> {
     let judging = Judging::with(cli, &args.out)?;
     let mut report = load(&args.report)?;
     judging.judge(&mut report);
-    output::publish(&report, args.out.format(), &output::style(cli.color, args.out.verbose), &files)
+    output::publish(&report, args.out.format, &output::style_of(cli, &args.out), &files)
 }
 
 #[cfg(test)]
@@ -34,7 +34,7 @@ mod tests {
     use crate::model::finding::Severity;
     use crate::model::report::SCHEMA;
     use crate::report::read::parse;
-    use crate::report::{Format, Style, render, sample};
+    use crate::report::{FORMATS, Style, named, render, sample};
 
     /// Reports to start from: small ones, so that there are many cases.
     static BASES: LazyLock<Vec<Value>> = LazyLock::new(|| {
@@ -58,13 +58,13 @@ mod tests {
         };
         let judging = Judging::from(Terms::from(Severity::Warning));
         judging.judge(&mut report);
-        for &format in Format::ALL {
-            let style = Style { width: 80, color: true, verbose: format == Format::Text };
+        for format in FORMATS {
+            let style = Style { width: 80, color: true, verbose: format.name == "text", pairs: true };
             if render(&report, format, &style).is_empty() {
-                return Err(format!("{format:?} is empty"));
+                return Err(format!("{} is empty", format.name));
             }
         }
-        let written = render(&report, Format::Json, &Style { width: 80, color: false, verbose: false });
+        let written = render(&report, named("json").unwrap(), &Style::PLAIN);
         parse(written.as_bytes()).map(drop).map_err(|error| format!("what was written does not read back: {error}"))
     }
 

@@ -3,14 +3,17 @@
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-use crate::cli::{Color, ReportArgs};
+use crate::cli::{Cli, Color, ReportArgs};
 use crate::model::report::Report;
-use crate::report::{Format, Style, render};
+use crate::report::{self, Format, Of, Style, prometheus, render};
 
-/// Columns of text that does not go to a terminal.
-const WIDTH_ELSEWHERE: usize = 100;
 /// Nothing useful can be laid out in less.
 const NARROWEST: usize = 60;
+
+/// How a report on stdout looks.
+pub fn style_of(cli: &Cli, args: &ReportArgs) -> Style {
+    Style { pairs: args.prometheus_pairs, ..style(cli.color, args.verbose) }
+}
 
 /// How text on stdout looks.
 pub fn style(color: Color, verbose: bool) -> Style {
@@ -20,11 +23,11 @@ pub fn style(color: Color, verbose: bool) -> Style {
         Color::Never => false,
         Color::Auto => stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
     };
-    let width = terminal_size::terminal_size_of(&stdout).map_or(WIDTH_ELSEWHERE, |(width, _)| usize::from(width.0));
+    let width = terminal_size::terminal_size_of(&stdout).map_or(Style::PLAIN.width, |(width, _)| usize::from(width.0));
     // A pipe can say how wide its reader is, as ls and git let it.
     let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
     let width = if stdout.is_terminal() { width } else { columns.unwrap_or(width) };
-    Style { width: width.max(NARROWEST), color, verbose }
+    Style { width: width.max(NARROWEST), color, verbose, ..Style::PLAIN }
 }
 
 /// Prints a report and writes its files; gives its exit code.
@@ -32,26 +35,26 @@ pub fn style(color: Color, verbose: bool) -> Style {
 /// # Errors
 ///
 /// A sentence about what could not be written. What could be written is.
-pub fn publish(report: &Report, format: Format, style: &Style, files: &Files) -> Result<u8, String> {
+pub fn publish(report: &Report, format: &Format, style: &Style, files: &Files) -> Result<u8, String> {
     let printed = print(&render(report, format, style));
-    files.write(report, style.verbose).and(printed)?;
+    files.write(report, style).and(printed)?;
     Ok(report.verdict.exit_code)
 }
 
 /// Files to write beside stdout, checked before anything is measured.
-pub struct Files(Vec<(PathBuf, Format)>);
+pub struct Files(Vec<(PathBuf, &'static Format)>);
 
 impl Files {
-    /// Looks whether each file's format is known and its folder can be written.
+    /// Looks whether each file's format is known and fits these reports, and its folder can be written.
     ///
     /// # Errors
     ///
     /// A sentence that names the file.
-    pub fn prepare(paths: &[PathBuf], allowed: &[Format]) -> Result<Self, String> {
+    pub fn prepare(paths: &[PathBuf], of: Of) -> Result<Self, String> {
         let mut files = Vec::new();
         for path in paths {
-            let format = Format::for_path(path)?;
-            if !allowed.contains(&format) {
+            let format = report::for_path(path)?;
+            if report::formats(of).all(|allowed| allowed != format) {
                 return Err(format!("cannot write {}: this command has no such format", path.display()));
             }
             if path.is_dir() {
@@ -73,23 +76,22 @@ impl Files {
     ///
     /// As [`Self::prepare`]; and series of every pair are wanted where nothing would hold them.
     pub fn of_report(args: &ReportArgs) -> Result<Self, String> {
-        let Self(files) = Self::prepare(&args.output, Format::OF_REPORTS)?;
-        let pairs = args.prometheus_pairs;
-        let mut formats = files.iter().map(|(_, format)| *format).chain([args.format()]);
-        if pairs && !formats.any(|format| matches!(format, Format::Prometheus { .. })) {
+        let files = Self::prepare(&args.output, Of::All)?;
+        let mut formats = files.0.iter().map(|(_, format)| *format).chain([args.format]);
+        if args.prometheus_pairs && formats.all(|format| *format != prometheus::FORMAT) {
             return Err(
                 "--prometheus-pairs: nothing is written for Prometheus; add --format prometheus or -o FILE.prom".into(),
             );
         }
-        Ok(Self(files.into_iter().map(|(path, format)| (path, format.with_pairs(pairs))).collect()))
+        Ok(files)
     }
 
     /// Writes every file, whole or not at all. After a failure the others are written all the same.
-    fn write(&self, report: &Report, verbose: bool) -> Result<(), String> {
+    fn write(&self, report: &Report, style: &Style) -> Result<(), String> {
+        let style = Style { width: Style::PLAIN.width, color: false, ..*style };
         let mut failure = Ok(());
         for (path, format) in &self.0 {
-            let style = Style { width: WIDTH_ELSEWHERE, color: false, verbose };
-            if let Err(error) = write_whole(path, render(report, *format, &style).as_bytes()) {
+            if let Err(error) = write_whole(path, render(report, format, &style).as_bytes()) {
                 failure = failure.and(Err(cannot_write(path, &error)));
             }
         }

@@ -9,7 +9,7 @@ use crate::cli::{Cli, RecoverArgs};
 use crate::hardware::Machine;
 use crate::model::report::Report;
 use crate::recording::{self, Header, Recording, is_going_on, place};
-use crate::report::Format;
+use crate::report;
 use crate::report::read::{MOST_GPUS, bounded};
 
 /// Runs it.
@@ -28,10 +28,10 @@ pub fn run(cli: &Cli, args: &RecoverArgs) -> Result<u8, String> {
     };
     let report = report(load(&path)?, &Judging::with(cli, &args.out)?);
     let report = bounded(report).map_err(|why| format!("cannot recover {}: it {why}", path.display()))?;
-    let code = output::publish(&report, args.out.format(), &output::style(cli.color, args.out.verbose), &files)?;
+    let code = output::publish(&report, args.out.format, &output::style_of(cli, &args.out), &files)?;
     if found_by_itself {
         // Only JSON has everything that the journal had.
-        if args.out.output.iter().any(|file| Format::for_path(file) == Ok(Format::Json)) {
+        if args.out.output.iter().any(|file| report::for_path(file).is_ok_and(|format| format.name == "json")) {
             let _ = std::fs::remove_file(&path);
         } else {
             let path = path.display();
@@ -87,7 +87,7 @@ mod tests {
     use crate::model::finding::Severity;
     use crate::recording::read;
     use crate::recording::testing::cut_off;
-    use crate::report::{Style, render};
+    use crate::report::{Style, named, render};
 
     fn judging() -> Judging {
         Judging::from(Terms::from(Severity::Error))
@@ -96,9 +96,9 @@ mod tests {
     /// What every report of a run that was cut off must be, whatever its journal holds.
     fn assert_valid(report: &Report) {
         assert!([1, 3].contains(&report.verdict.exit_code), "{:?}", report.verdict);
-        let style = Style { width: 80, color: false, verbose: true };
-        assert!(render(report, Format::Text, &style).contains("RECOVERED"));
-        let json = render(report, Format::Json, &style);
+        let style = Style { verbose: true, ..Style::PLAIN };
+        assert!(render(report, named("text").unwrap(), &style).contains("RECOVERED"));
+        let json = render(report, named("json").unwrap(), &style);
         let again: Report = serde_json::from_str(&json).unwrap();
         assert_eq!(again.findings, report.findings);
         assert_eq!(again.verdict, report.verdict);

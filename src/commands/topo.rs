@@ -4,12 +4,12 @@ use std::time::Instant;
 
 use super::output::{self, Files};
 use super::{Judging, Observed, select, snapshot, timestamp};
-use crate::cli::{Cli, FailOn, TopoArgs, TopoFormat};
+use crate::cli::{Cli, FailOn, TopoArgs};
 use crate::discover;
 use crate::hardware::Machine;
 use crate::model::report::Timing;
 use crate::model::snapshot::SlowFact;
-use crate::report::Format;
+use crate::report::Of;
 use crate::topology;
 
 /// Runs it.
@@ -19,11 +19,11 @@ use crate::topology;
 /// One sentence.
 pub fn run(cli: &Cli, machine: &Machine, args: &TopoArgs) -> Result<u8, String> {
     let started = Instant::now();
-    let files = Files::prepare(&args.output, Format::OF_TOPOLOGY)?;
+    let files = Files::prepare(&args.output, Of::Topology)?;
     let judging = Judging::of(cli, FailOn::Error)?;
     let started_at = timestamp();
     // A person waits for the text; a file or JSON is for keeping, and has everything.
-    let kept = args.verbose || !matches!(args.format, TopoFormat::Text | TopoFormat::Dot) || !args.output.is_empty();
+    let kept = args.verbose || !args.format.is_looked_at || !args.output.is_empty();
     let slow = if kept { SlowFact::ALL } else { discover::JUDGED };
     let (snapshot, _) = snapshot(machine, slow, cli.driver_deadline);
     let snapshot = select::select(snapshot, &cli.gpus)?;
@@ -33,5 +33,5 @@ pub fn run(cli: &Cli, machine: &Machine, args: &TopoArgs) -> Result<u8, String> 
     let machine = machine.name().to_owned();
     let observed = Observed { started, started_at, machine, snapshot, topology, measurements: None, timing };
     let report = observed.conclude(&judging);
-    output::publish(&report, args.format.into(), &output::style(cli.color, args.verbose), &files)
+    output::publish(&report, args.format, &output::style(cli.color, args.verbose), &files)
 }

@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 
 use crate::model::measurement::{Measurements, PeerBandwidth};
 use crate::model::placement::{Direction, Engine, Path};
+use crate::model::rounding::four_places;
 use crate::model::snapshot::Snapshot;
 use crate::model::topology::{LinkClass, PairRoute, Topology};
-use crate::model::units::{GbPerSecond, four_places};
+use crate::model::units::GbPerSecond;
 
 /// Share of the theoretical rate.
 #[derive(Debug, Clone, Copy, PartialEq)]

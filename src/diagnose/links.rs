@@ -10,6 +10,7 @@ use crate::model::measurement::{LinkUnderLoad, PeerBandwidth};
 use crate::model::node::NodeId;
 use crate::model::pcie::Connection;
 use crate::model::placement::{Pair, Path};
+use crate::model::rounding;
 use crate::model::snapshot::PciFunction;
 use crate::model::units::GbPerSecond;
 
@@ -95,5 +96,5 @@ pub fn watched<'a>(evidence: &Evidence<'a>, gpu: u32) -> Option<&'a LinkUnderLoa
 
 /// A rate to one decimal place.
 pub fn one_place(rate: f64) -> GbPerSecond {
-    GbPerSecond((rate * 10.0).round() / 10.0)
+    GbPerSecond(rounding::one_place(rate))
 }

@@ -112,19 +112,35 @@ impl Measurements {
         peer.chain(overlap).chain(self.latency.iter().map(Latency::cell))
     }
 
-    /// The figures that pairs are judged by on this path: measured in [`Setup::REFERENCE`], and of
-    /// several sizes the largest.
-    pub fn reference(&self, path: Path) -> BTreeMap<Pair, &PeerBandwidth> {
-        let reference = Setup::REFERENCE.with_path(path);
-        let mut cells: BTreeMap<Pair, &PeerBandwidth> = BTreeMap::new();
-        for cell in &self.peer {
-            if cell.status == Status::Measured
-                && cell.setup.of_any_size() == reference
-                && cells.get(&cell.pair).is_none_or(|other| other.setup.bytes < cell.setup.bytes)
-            {
-                cells.insert(cell.pair, cell);
+    /// Every setup that copies were planned in, whatever their size, in the order of the report.
+    pub fn setups(&self) -> Vec<Setup> {
+        let mut setups: Vec<Setup> = Vec::new();
+        for setup in self.peer.iter().map(|peer| peer.setup.of_any_size()) {
+            if !setups.contains(&setup) {
+                setups.push(setup);
             }
         }
+        setups
+    }
+
+    /// The cell of each pair in this setup, whatever its size: of several those that were measured
+    /// come first, and of these the largest.
+    pub fn in_setup(&self, setup: Setup) -> BTreeMap<Pair, &PeerBandwidth> {
+        let weight = |cell: &PeerBandwidth| (cell.status == Status::Measured, cell.setup.bytes);
+        let mut cells: BTreeMap<Pair, &PeerBandwidth> = BTreeMap::new();
+        for cell in self.peer.iter().filter(|cell| cell.setup.of_any_size() == setup.of_any_size()) {
+            let shown = cells.entry(cell.pair).or_insert(cell);
+            if weight(shown) < weight(cell) {
+                *shown = cell;
+            }
+        }
+        cells
+    }
+
+    /// The figures that pairs are judged by on this path: measured in [`Setup::REFERENCE`].
+    pub fn reference(&self, path: Path) -> BTreeMap<Pair, &PeerBandwidth> {
+        let mut cells = self.in_setup(Setup::REFERENCE.with_path(path));
+        cells.retain(|_, cell| cell.status == Status::Measured);
         cells
     }
 }

@@ -11,8 +11,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 use super::placement::Pair;
+use super::rounding::four_places;
 use super::rule_id::RuleId;
-use super::units::{Bytes, GbPerSecond, Generation, Lanes, PciAddress, four_places};
+use super::units::{Bytes, GbPerSecond, Generation, Lanes, PciAddress};
 
 /// One fact.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -12,6 +12,7 @@ pub mod placement;
 pub mod reading;
 pub mod report;
 pub mod restore;
+pub mod rounding;
 mod rule_id;
 #[cfg(test)]
 mod schema;

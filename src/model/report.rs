@@ -55,6 +55,14 @@ impl Report {
         gpus.extend(pairs.into_iter().flat_map(|pair| [pair.source, pair.destination]));
         gpus
     }
+
+    /// The name of [`Self::machine`] where it is a real one.
+    pub const LIVE: &'static str = "live";
+
+    /// Whether no figure of it comes from real hardware.
+    pub fn is_simulated(&self) -> bool {
+        self.machine != Self::LIVE
+    }
 }
 
 /// What wrote a report.

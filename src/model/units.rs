@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use super::rounding;
+
 /// 1 KiB in bytes.
 pub const KIB: u64 = 1 << 10;
 /// 1 MiB in bytes.
@@ -84,8 +86,7 @@ impl GbPerSecond {
 
 impl fmt::Display for GbPerSecond {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let places = if self.0 >= 100.0 { 0 } else { 1 };
-        f.pad(&format!("{:.places$}", self.0))
+        f.pad(&rounding::rate(self.0))
     }
 }
 
@@ -159,13 +160,6 @@ macro_rules! held_as_text {
 pub(crate) use held_as_text;
 
 held_as_text!(PciAddress);
-
-/// Four decimal places, what a report keeps of a figure: a tenth of a megabyte per second, a tenth of
-/// a nanosecond.
-pub fn four_places(value: f64) -> f64 {
-    let scaled = (value * 1e4).round() / 1e4;
-    if scaled.is_finite() { scaled } else { value }
-}
 
 /// A PCIe generation: 1 to 6. The seventh was published in 2025; no device has it yet, and neither its
 /// kernel's word nor its payload rate is known here, so that a 7 is a broken reading today.

@@ -1,15 +1,20 @@
 //! A comparison of two reports, for people and for scripts.
 
+use super::digest::{Caveat, Digest};
 use super::figures::count;
+use super::findings;
+use super::format::Style;
 use super::page::{Page, Paint};
-use super::{Style, findings, layout};
+use super::text::lay_out;
 use crate::diagnose::compare::Comparison;
 use crate::model::report::{Conclusion, Report};
 
 /// For people: the conclusion, what is worse, what is different, and what came and went.
 pub fn text(comparison: &Comparison, new: &Report, style: &Style) -> String {
     let mut page = Page::new(style.verbose);
-    findings::simulated(&mut page, new);
+    if let Some(simulated) = Digest::of(new).caveats.get(&Caveat::Simulated) {
+        page.banner(simulated);
+    }
     let (word, paint, said) = match comparison.verdict.verdict {
         Conclusion::Healthy => ("no worse:", Paint::Good, "nothing fell by more than its noise, nothing is gone"),
         Conclusion::Faulty => ("WORSE:", Paint::Error, "something is worse than in the earlier report"),
@@ -36,7 +41,7 @@ pub fn text(comparison: &Comparison, new: &Report, style: &Style) -> String {
             }
         }
     }
-    layout::text(&page, style)
+    lay_out(&page, style)
 }
 
 /// For scripts.

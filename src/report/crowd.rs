@@ -3,14 +3,17 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::figures::{Figure, Spread, count, preferred, ranges, rate};
+use super::digest::{Digest, Figures};
+use super::figures::{Spread, count, ranges};
+use super::marks::{self, Figure};
 use super::matrix::{Align, Cell, Table};
 use super::page::{Page, Paint};
 use super::paths;
 use crate::model::flow::Setup;
-use crate::model::measurement::{Measurements, PeerBandwidth};
+use crate::model::measurement::PeerBandwidth;
 use crate::model::placement::{Pair, Path};
 use crate::model::report::Report;
+use crate::model::rounding::{percent, range, rate};
 use crate::model::snapshot::NumaNode;
 use crate::model::topology::LinkClass;
 
@@ -146,7 +149,7 @@ pub(super) fn numa_nodes(page: &mut Page, report: &Report) {
 /// Theoretical rates by class.
 pub(super) fn theoretical(page: &mut Page, report: &Report) {
     page.heading("Theoretical, by kind of link, GB/s");
-    let mut table = Table::new(1, vec![Align::Left, Align::Right, Align::Right, Align::Right]);
+    let mut table = Table::of_figures(4);
     table.captions(["", "min", "max", "pairs"]);
     let mut by_class: BTreeMap<LinkClass, Vec<Option<f64>>> = BTreeMap::new();
     for route in &report.topology.pairs {
@@ -185,69 +188,55 @@ pub(super) fn pcie_paths(page: &mut Page, report: &Report) {
 
 /// What the pairs reach in the reference configuration, by class; those that have no figure, and
 /// those that fall behind.
-pub(super) fn rates(page: &mut Page, report: &Report, measurements: &Measurements, gpus: &[u32]) {
+pub(super) fn rates(page: &mut Page, digest: &Digest<'_>, gpus: &[u32]) {
     page.heading("Achieved, by kind of link, GB/s and % of theoretical");
-    let classes = by_pair(report);
-    let setup = Setup::REFERENCE;
-    let (direct, staged) = (
-        super::figures::by_pair(measurements, setup),
-        super::figures::by_pair(measurements, setup.with_path(Path::Staged)),
-    );
-    let mut kinds: BTreeMap<(LinkClass, bool), Vec<&PeerBandwidth>> = BTreeMap::new();
+    let mut kinds: BTreeMap<(LinkClass, Path), Vec<&PeerBandwidth>> = BTreeMap::new();
     let mut words: BTreeMap<&'static str, Vec<Pair>> = BTreeMap::new();
     for pair in Pair::ordered(gpus) {
-        let cell = preferred(direct.get(&pair).copied(), staged.get(&pair).copied());
+        let cell = digest.pairs.get(&pair).copied();
         match (Figure::of(cell), cell) {
             (Figure::Word(word), _) => words.entry(word).or_default().push(pair),
-            (Figure::Number { .. }, Some(cell)) => {
-                let kind = (class(&classes, pair.source, pair.destination), cell.setup.path == Path::Staged);
-                kinds.entry(kind).or_default().push(cell);
-            }
-            (Figure::Number { .. }, None) => {}
+            (_, cell) => kinds
+                .entry((digest.class(pair), cell.map_or(Path::Direct, |cell| cell.setup.path)))
+                .or_default()
+                .extend(cell),
         }
     }
-    let mut table =
-        Table::new(1, vec![Align::Left, Align::Right, Align::Right, Align::Right, Align::Right, Align::Right]);
+    let mut table = Table::of_figures(6);
     table.captions(["", "min", "median", "max", "% of theory", "pairs"]);
     let mut behind: Vec<(f64, &PeerBandwidth)> = Vec::new();
-    for ((class, staged), cells) in &kinds {
-        let achieved = |cell: &PeerBandwidth| cell.achieved_gbps.map(|rate| rate.0);
-        let Some(spread) = Spread::of(cells.iter().filter_map(|cell| achieved(cell))) else { continue };
-        let percent = Spread::of(cells.iter().filter_map(|cell| cell.percent));
-        let name = format!("{class}{}", if *staged { ", staged" } else { "" });
-        let mut row = vec![Cell::from(name)];
+    for ((class, path), cells) in &kinds {
+        let figures = Figures::of(cells.iter().copied());
+        let Some(spread) = figures.rates else { continue };
+        let mut row = vec![Cell::from(format!("{class}{}", if *path == Path::Staged { ", staged" } else { "" }))];
         row.extend([spread.min, spread.median, spread.max].map(|value| Cell::from(rate(value))));
-        row.push(percent.map_or_else(
+        row.push(figures.percents.map_or_else(
             || Cell::new("?", Paint::Faint),
-            |percent| {
-                let (min, max) = (format!("{:.0}", percent.min), format!("{:.0}", percent.max));
-                Cell::from(if min == max { max } else { format!("{min}-{max}") })
-            },
+            |percents| Cell::from(range(percents.min, percents.max, percent, "-")),
         ));
         row.push(Cell::from(cells.len().to_string()));
         table.row(row);
-        let shares = cells.iter().filter_map(|cell| Some((achieved(cell)? / spread.median, *cell)));
+        let shares = cells.iter().filter_map(|cell| Some((cell.achieved_gbps?.0 / spread.median, *cell)));
         behind.extend(shares.filter(|(share, _)| *share < BEHIND));
     }
     page.table(table);
-    page.note(Paint::Faint, &setup.to_string());
+    page.note(Paint::Faint, &Setup::REFERENCE.to_string());
     behind.sort_by(|one, other| one.0.total_cmp(&other.0));
     for (_, cell) in behind.iter().take(SHOWN) {
-        let percent = cell.percent.map_or(String::new(), |percent| format!(", {percent:.0}% of theoretical"));
+        let share = cell.percent.map_or(String::new(), |share| format!(", {}% of theoretical", percent(share)));
         let achieved = cell.achieved_gbps.map_or(String::new(), |achieved| format!("{} GB/s", rate(achieved.0)));
-        page.item(2, 9, "slow", Paint::Warning, &format!("{}: {achieved}{percent}", cell.pair));
+        page.item(2, 9, "slow", Paint::Warning, &format!("{}: {achieved}{share}", cell.pair));
     }
     if behind.len() > SHOWN {
         page.item(2, 9, "slow", Paint::Warning, &format!("{} more", count(behind.len() - SHOWN, "pair")));
     }
     for (word, pairs) in words {
-        let paint = if matches!(word, "-" | "skip") { Paint::Faint } else { Paint::Error };
         let mut named: Vec<_> = pairs.iter().take(SHOWN).map(ToString::to_string).collect();
         if pairs.len() > SHOWN {
             named.push(format!("{} more", count(pairs.len() - SHOWN, "pair")));
         }
-        let meaning = super::figures::meaning(word);
-        page.item(2, 9, word, paint, &format!("{meaning}: {}", named.join(", ")));
+        let text = format!("{}: {}", marks::meaning(word), named.join(", "));
+        page.item(2, 9, word, marks::paint(word), &text);
     }
     page.note(Paint::Faint, "--verbose shows every pair");
 }

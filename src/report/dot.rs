@@ -2,25 +2,28 @@
 
 use std::fmt::Write;
 
+use super::digest::Digest;
 use super::escape::{dot_label, dot_quoted};
-use super::figures::rate;
+use super::format::{Format, Of, Style};
 use super::paths;
 use crate::model::node::NodeId;
 use crate::model::report::Report;
+use crate::model::rounding::rate;
 use crate::model::topology::{Link, LinkKind, Node, NodeKind};
+
+/// Graphviz.
+pub(super) const FORMAT: Format =
+    Format { is_looked_at: true, of: Of::Topology, ..Format::new("dot", &["dot", "gv"], "For Graphviz", render) };
 
 /// Below this share of the possible rate a link counts as slower than it could be; above, the two
 /// figures differ by rounding only.
 const AS_POSSIBLE: f64 = 0.99;
 
 /// The graph, narrow links in red.
-pub fn render(report: &Report) -> String {
+fn render(digest: &Digest<'_>, _: &Style) -> String {
+    let report = digest.report;
     let mut out = String::from("graph peerscope {\n");
-    let mut title = Vec::new();
-    let simulated = format!("SIMULATED machine {}", report.machine);
-    if report.machine != "live" {
-        title.push(simulated.as_str());
-    }
+    let mut title: Vec<_> = digest.caveats.values().map(String::as_str).collect();
     title.extend(report.snapshot.host.hostname.known().map(String::as_str));
     title.push(&report.started_at);
     let attributes = [
@@ -120,9 +123,13 @@ mod tests {
     use super::*;
     use crate::report::sample;
 
+    fn graph(report: &Report) -> String {
+        render(&Digest::of(report), &Style::PLAIN)
+    }
+
     #[test]
     fn a_narrow_slot_is_red_and_says_how_narrow() {
-        let text = render(&sample::pcie_box());
+        let text = graph(&sample::pcie_box());
         let line = text.lines().find(|line| line.contains("-- \"gpu3\" [label")).unwrap();
         assert!(line.contains("x4 of x16") && line.contains("color=red"), "{line}");
         let idle = text.lines().find(|line| line.contains("-- \"gpu1\" [label")).unwrap();
@@ -135,7 +142,7 @@ mod tests {
     fn names_cannot_leave_their_quotes() {
         let mut report = sample::healthy(2);
         report.topology.nodes[0].label = "x\"]; evil [label=\"\u{1b}[31m\n".into();
-        let text = render(&report);
+        let text = graph(&report);
         assert!(text.contains(r#"label="x\"]; evil [label=\"\\u{1b}[31m\\n"#), "{text}");
         assert!(!text.contains('\u{1b}'));
     }
@@ -146,7 +153,7 @@ mod tests {
     fn graphviz_accepts_it() {
         for report in [sample::pcie_box(), sample::healthy(8), sample::unknown(3), sample::hostile()] {
             let file = tempfile::Builder::new().suffix(".dot").tempfile().unwrap();
-            std::fs::write(file.path(), render(&report)).unwrap();
+            std::fs::write(file.path(), graph(&report)).unwrap();
             let Ok(output) = std::process::Command::new("dot").arg("-Tsvg").arg(file.path()).output() else {
                 eprintln!("SKIPPED: Graphviz (dot) is not installed, nothing was checked");
                 return;

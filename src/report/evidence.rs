@@ -1,9 +1,9 @@
 //! Facts of a finding, as people read them.
 
-use super::figures::short;
 use crate::model::fact::{Effect, Fact, Facts};
 use crate::model::finding::Finding;
 use crate::model::placement::Pair;
+use crate::model::rounding::short;
 
 /// Elements of a list that are shown; the rest is counted. The JSON report has them all.
 const SHOWN: usize = 12;

@@ -1,13 +1,11 @@
-//! The top of a page: what stands out, worst first, and why some of it could not be measured.
+//! What stands out, worst first.
 
 use std::collections::BTreeMap;
 
 use super::evidence;
-use super::figures::count;
 use super::highlight::paint;
 use super::page::{Page, Paint};
 use crate::model::finding::{Finding, RuleId, Severity, Subject};
-use crate::model::measurement::{Measurements, Status};
 use crate::model::placement::Pair;
 use crate::model::report::Report;
 use crate::model::snapshot::Snapshot;
@@ -16,29 +14,8 @@ use crate::topology::pcie;
 /// Findings of one rule that are shown in full; the rest is listed by subject.
 const SHOWN_PER_RULE: usize = 3;
 
-/// Reasons for missing measurements that are shown.
-const SHOWN_REASONS: usize = 6;
-
 /// Effects of a cause that are spelt out; the JSON report has them all.
 const SHOWN_EFFECTS: usize = 3;
-
-/// Says at the very top when the machine is not a real one. Every format of text begins so.
-pub(super) fn simulated(page: &mut Page, report: &Report) {
-    if report.machine != "live" {
-        let name = &report.machine;
-        page.banner(&format!("SIMULATED machine {name}: no figure below comes from real hardware"));
-    }
-}
-
-/// Says so when the run did not come to its end.
-pub(super) fn interrupted(page: &mut Page, report: &Report) {
-    if report.measurements.as_ref().is_some_and(|measurements| measurements.interrupted) {
-        page.banner("INTERRUPTED: this report is partial and holds what was measured until then");
-    }
-    if report.measurements.as_ref().is_some_and(|measurements| measurements.cut_off) {
-        page.banner("RECOVERED: the run was cut off, and this report holds what its journal has");
-    }
-}
 
 /// Every finding, the worst first.
 pub(super) fn write(page: &mut Page, report: &Report) {
@@ -70,10 +47,7 @@ pub(super) fn write(page: &mut Page, report: &Report) {
 }
 
 fn finding_in_full(page: &mut Page, finding: &Finding, snapshot: &Snapshot) {
-    let text = match subject(finding, snapshot) {
-        Some(subject) => format!("{subject}: {} [{}]", finding.message, finding.code),
-        None => format!("{} [{}]", finding.message, finding.code),
-    };
+    let text = format!("{} [{}]", sentence(finding, snapshot), finding.code);
     let mut below: Vec<(&'static str, String)> = Vec::new();
     // Where no more than the subject is known, the message has said it.
     if !finding.location.is_empty() && finding.location != finding.subject.to_string() {
@@ -93,7 +67,7 @@ fn finding_in_full(page: &mut Page, finding: &Finding, snapshot: &Snapshot) {
 }
 
 /// The subject and its place, where the message does not name it by itself.
-pub(super) fn subject(finding: &Finding, snapshot: &Snapshot) -> Option<String> {
+fn subject(finding: &Finding, snapshot: &Snapshot) -> Option<String> {
     let gpus = match finding.subject {
         Subject::Machine | Subject::PcieLink { .. } => return None,
         Subject::Gpu { index } | Subject::Link { index, .. } => vec![index],
@@ -143,78 +117,12 @@ fn place(subject: &Subject, snapshot: &Snapshot) -> Option<String> {
     }
 }
 
-/// Why CUDA or single GPUs could not be used, what else went wrong, and which measurements have no
-/// figure, by reason.
-pub(super) fn trouble(page: &mut Page, report: &Report) {
-    let mut lines: Vec<(String, String)> = Vec::new();
-    let none = Measurements::default();
-    let measurements = report.measurements.as_ref().unwrap_or(&none);
-    let driver = &measurements.driver;
-    lines.extend(driver.failure.iter().map(|why| ("CUDA".into(), format!("could not be used: {why}"))));
-    lines.extend(driver.kernels_failure.iter().map(|why| ("kernels".into(), format!("could not be loaded: {why}"))));
-    for device in &driver.devices {
-        lines.extend(device.failure.iter().map(|why| (format!("GPU {}", device.index), format!("not tested: {why}"))));
+/// A finding in one sentence, with its subject where the sentence does not name it by itself.
+pub(super) fn sentence(finding: &Finding, snapshot: &Snapshot) -> String {
+    match subject(finding, snapshot) {
+        Some(subject) => format!("{subject}: {}", finding.message),
+        None => finding.message.clone(),
     }
-    lines.extend(report.snapshot.problems.iter().map(|problem| ("facts".into(), problem.clone())));
-    lines.extend(measurements.problems.iter().map(|problem| ("run".into(), problem.clone())));
-    lines.extend(measurements.left_out.iter().map(|what| ("plan".into(), what.clone())));
-    let missing = missing(measurements);
-    let shown = if page.verbose() { missing.len() } else { SHOWN_REASONS };
-    lines.extend(missing.iter().take(shown).cloned());
-    if missing.len() > shown {
-        let rest = count(missing.len() - shown, "more reason");
-        lines.push(("...".into(), format!("{rest}, all in the JSON report")));
-    }
-    if lines.is_empty() {
-        return;
-    }
-    page.heading("Not tested, or not as planned");
-    let hang = lines.iter().map(|(label, _)| label.chars().count()).max().unwrap_or(0).min(20) + 4;
-    for (label, text) in lines {
-        page.item(2, hang, &label, Paint::Plain, &text);
-    }
-}
-
-/// Measurements without a figure, by status and reason, with the pairs they concern.
-fn missing(measurements: &Measurements) -> Vec<(String, String)> {
-    let peer = measurements.peer.iter().map(|peer| (peer.status, &peer.reason, peer.pair));
-    let overlap = measurements.overlap.iter().map(|overlap| (overlap.status, &overlap.reason, overlap.pair));
-    let latency = measurements.latency.iter().map(|latency| (latency.status, &latency.reason, latency.pair));
-    let mut groups: BTreeMap<(u8, &str), (usize, Vec<Pair>)> = BTreeMap::new();
-    let mut all: Vec<Pair> = Vec::new();
-    for (status, reason, pair) in peer.chain(overlap).chain(latency) {
-        all.push(pair);
-        let rank = match status {
-            Status::Measured => continue,
-            Status::Hung => 0,
-            Status::Failed => 1,
-            Status::Skipped => 2,
-        };
-        let (number, pairs) = groups.entry((rank, reason.as_deref().unwrap_or("no reason given"))).or_default();
-        *number += 1;
-        pairs.push(pair);
-    }
-    all.sort_unstable();
-    all.dedup();
-    let word = ["hung", "failed", "skipped"];
-    let line = |((rank, reason), (number, mut pairs)): ((u8, &str), (usize, Vec<Pair>))| {
-        pairs.sort_unstable();
-        pairs.dedup();
-        let pairs = if pairs.len() == all.len() && all.len() > 2 { "all pairs".to_owned() } else { list(&pairs) };
-        (format!("{number} {}", word[usize::from(rank)]), format!("{reason} ({pairs})"))
-    };
-    groups.into_iter().map(line).collect()
-}
-
-/// `2→5, 5→2`, and how many more.
-fn list(pairs: &[Pair]) -> String {
-    const SHOWN: usize = 8;
-    let mut shown: Vec<_> =
-        pairs.iter().take(SHOWN).map(|pair| format!("{}→{}", pair.source, pair.destination)).collect();
-    if pairs.len() > SHOWN {
-        shown.push(format!("{} more", pairs.len() - SHOWN));
-    }
-    format!("GPU {}", shown.join(", "))
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use serde_json::Value;
 
-use super::{Format, Style, escape, render, sample};
+use super::{FORMATS, Style, escape, sample};
 use crate::fuzz;
 use crate::model::report::Report;
 
@@ -100,7 +100,11 @@ fn names() -> impl Strategy<Value = Vec<Named>> {
 }
 
 fn style(color: bool) -> Style {
-    Style { width: 80, color, verbose: true }
+    Style { width: 80, color, verbose: true, pairs: true }
+}
+
+fn render(report: &Report, format: &str) -> String {
+    super::render(report, super::named(format).unwrap(), &style(false))
 }
 
 /// Nothing that acts, but line ends.
@@ -169,23 +173,24 @@ fn fuzz_names_in_every_format() {
     let strategy = (0..BASES.len(), names());
     fuzz::run("names, every format", 0.1, &strategy, |(base, names)| {
         let [hostile, tame] = named(&names).map(|names| BASES[base].with(&names));
-        for &format in Format::ALL {
-            is_inert(&render(&hostile, format, &style(false)))?;
-            is_inert(&without_colors(&render(&hostile, format, &style(true))))?;
+        for format in FORMATS {
+            is_inert(&super::render(&hostile, format, &style(false)))?;
+            is_inert(&without_colors(&super::render(&hostile, format, &style(true))))?;
         }
-        let json = render(&hostile, Format::Json, &style(false));
+        let json = render(&hostile, "json");
         is_inert(&json)?;
         let back: Value = serde_json::from_str(&json).map_err(|error| error.to_string())?;
         if texts(&back) != texts(&serde_json::to_value(&hostile).map_err(|error| error.to_string())?) {
             return Err("a name is another in the JSON".to_owned());
         }
-        let pages = [&hostile, &tame].map(|report| render(report, Format::Html, &style(false)));
+        quick_junit::Report::deserialize_from_str(&render(&hostile, "junit")).map_err(|error| error.to_string())?;
+        let pages = [&hostile, &tame].map(|report| render(report, "html"));
         is_inert(&pages[0])?;
         let [(hostile_elements, errors), (tame_elements, _)] = pages.map(|page| elements(&page));
         if hostile_elements != tame_elements || !errors.is_empty() {
             return Err(format!("{hostile_elements:?} where {tame_elements:?} should be; {errors:?}"));
         }
-        let [graph, tame_graph] = [&hostile, &tame].map(|report| render(report, Format::Dot, &style(false)));
+        let [graph, tame_graph] = [&hostile, &tame].map(|report| render(report, "dot"));
         is_inert(&graph)?;
         if syntax(&graph)? != syntax(&tame_graph)? {
             return Err(format!("a name changed the graph: {graph}"));
@@ -221,7 +226,7 @@ fn pages_are_valid() {
         sample::nothing_measured(),
     ] {
         for verbose in [false, true] {
-            let page = render(&report, Format::Html, &Style { verbose, ..style(false) });
+            let page = super::render(&report, super::named("html").unwrap(), &Style { verbose, ..style(false) });
             let (elements, errors) = elements(&page);
             assert!(errors.is_empty(), "{errors:?}");
             assert_eq!([elements["html"], elements["h1"], elements["main"]], [1; 3]);
@@ -248,10 +253,10 @@ fn no_place_of_a_report_is_shown_as_it_is() {
                 *report.pointer_mut(pointer).unwrap() = Value::String("a\u{1b}[31m\u{9b}2J\n\u{202e}<b>&".into());
             }
             let report: Report = serde_json::from_value(report).unwrap();
-            for &format in Format::ALL {
-                let text = render(&report, format, &style(false));
-                is_inert(&text).unwrap_or_else(|why| panic!("{place} as {format:?}: {why}"));
-                assert!(format != Format::Html || !text.contains("<b>"), "{place}");
+            for format in FORMATS {
+                let text = super::render(&report, format, &style(false));
+                is_inert(&text).unwrap_or_else(|why| panic!("{place} as {}: {why}", format.name));
+                assert!(format.name != "html" || !text.contains("<b>"), "{place}");
             }
         }
     }
@@ -270,7 +275,7 @@ fn graphviz_accepts_hostile_names() {
         for link in &mut report.topology.links {
             link.label = name.into();
         }
-        let graph = render(&report, Format::Dot, &style(false));
+        let graph = render(&report, "dot");
         let dot = Command::new("dot")
             .arg("-Tsvg")
             .stdin(Stdio::piped())

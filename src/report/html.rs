@@ -4,14 +4,18 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
+use super::body;
+use super::digest::{Caveat, Digest};
 use super::escape::clean;
+use super::format::{Format, Style};
 use super::matrix::{Align, Cell, Table};
-use super::page::{Block, Page, Paint};
-use super::{text, topo};
-use crate::model::report::Report;
+use super::page::{Block, Paint};
+
+/// HTML.
+pub(super) const FORMAT: Format = Format::new("html", &["html", "htm"], "For a browser", render);
 
 /// The style sheet, within the file.
-const STYLE: &str = include_str!("html.css");
+const STYLE_SHEET: &str = include_str!("html.css");
 
 /// Tables of more columns are set smaller on paper.
 const WIDE: usize = 10;
@@ -19,16 +23,11 @@ const WIDE: usize = 10;
 /// Between what stands below each other, so that the file can be read and compared.
 const NEW_LINE: PreEscaped<&str> = PreEscaped("\n");
 
-/// The whole report. A report without measurements reads as `topo` shows it.
-pub fn render(report: &Report, verbose: bool) -> String {
-    let mut page = Page::new(verbose);
-    if report.measurements.is_some() {
-        text::write(&mut page, report)
-    } else {
-        topo::write(&mut page, report)
-    }
+fn render(digest: &Digest<'_>, style: &Style) -> String {
+    let page = body::page(digest, style.verbose);
+    let report = digest.report;
     let tool = &report.tool;
-    let title = title(report);
+    let title = title(digest);
     let blocks = page.blocks();
     let first = blocks.iter().position(|block| matches!(block, Block::Heading(_))).unwrap_or(blocks.len());
     let (top, rest) = blocks.split_at(first);
@@ -43,7 +42,7 @@ pub fn render(report: &Report, verbose: bool) -> String {
                 // Nothing is fetched and nothing runs, whatever else a hostile name might try.
                 meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'";
                 title { (title) }
-                style { (PreEscaped(STYLE)) }
+                style { (PreEscaped(STYLE_SHEET)) }
             }
             body {
                 header { h1 { (title) } }
@@ -65,8 +64,9 @@ pub fn render(report: &Report, verbose: bool) -> String {
     markup.into_string() + "\n"
 }
 
-fn title(report: &Report) -> String {
-    if report.machine != "live" {
+fn title(digest: &Digest<'_>) -> String {
+    let report = digest.report;
+    if digest.is(Caveat::Simulated) {
         return format!("{}: simulated machine {}", clean(&report.tool.name), clean(&report.machine));
     }
     let host = report.snapshot.host.hostname.known().map_or("a machine without a known name", String::as_str);

@@ -4,12 +4,17 @@
 //! Nagios plugin whatever the exit contract, then the worst finding and how many more there are;
 //! behind the bar figures in Nagios' form for performance data.
 
-use super::brief::{self, count_of};
+use super::digest::{Caveat, Digest};
 use super::escape::clean;
-use super::figures::Spread;
+use super::figures::{Spread, count};
+use super::findings::sentence;
+use super::format::{Format, Style};
 use crate::diagnose::Ending;
-use crate::model::finding::{Finding, Severity};
-use crate::model::report::Report;
+use crate::model::finding::Severity;
+use crate::model::rounding::percent;
+
+/// One line.
+pub(super) const FORMAT: Format = Format::new("line", &[], "One line, for node health checkers", render);
 
 /// Longest line in bytes, its newline apart. Slurm, pagers and tables cut what is longer; chosen.
 const LONGEST: usize = 200;
@@ -18,21 +23,22 @@ const LONGEST: usize = 200;
 const SHORTEST_MESSAGE: usize = 40;
 
 /// The report in one line of ASCII, at most 200 bytes, and a newline.
-pub fn render(report: &Report) -> String {
-    let state = match Ending::of(report) {
+fn render(digest: &Digest<'_>, _: &Style) -> String {
+    let state = match Ending::of(digest.report) {
         Ending::Healthy => "OK",
         Ending::Warned => "WARNING",
         Ending::Fault => "CRITICAL",
         Ending::Incomplete | Ending::Interrupted | Ending::Usage => "UNKNOWN",
     };
-    let simulated = if report.machine == "live" {
-        String::new()
-    } else {
-        format!("SIMULATED {}: ", shortened(&plain(&report.machine), 24))
-    };
-    let start = format!("PEERSCOPE {state} - {simulated}");
-    let figures = format!(" | {}", figures(report));
-    let (said, more) = said(report);
+    let mut start = format!("PEERSCOPE {state} - ");
+    for caveat in digest.caveats.keys() {
+        start += &match caveat {
+            Caveat::Simulated => format!("SIMULATED {}: ", shortened(&plain(&digest.report.machine), 24)),
+            caveat => format!("{}; ", caveat.word()),
+        };
+    }
+    let figures = format!(" | {}", figures(digest));
+    let (said, more) = said(digest);
     let room = LONGEST.saturating_sub(start.len() + more.len());
     let with_figures = room.checked_sub(figures.len()).filter(|&left| left >= said.len().min(SHORTEST_MESSAGE));
     match with_figures {
@@ -41,55 +47,46 @@ pub fn render(report: &Report) -> String {
     }
 }
 
-/// What stands out most, and how much else does.
-fn said(report: &Report) -> (String, String) {
-    let interrupted = report.measurements.as_ref().is_some_and(|measurements| measurements.interrupted);
-    let interrupted = if interrupted { "interrupted; " } else { "" };
-    let findings: Vec<&Finding> =
-        brief::worst_first(report).into_iter().filter(|finding| finding.severity > Severity::Info).collect();
-    let Some(worst) = findings.first() else {
-        return (format!("{interrupted}{}", coverage(report)), String::new());
+/// The worst finding, and how many more there are.
+fn said(digest: &Digest<'_>) -> (String, String) {
+    let mut findings = digest.findings.iter().filter(|finding| finding.severity > Severity::Info);
+    let Some(worst) = findings.next() else { return (coverage(digest), String::new()) };
+    let more = match findings.count() {
+        0 => String::new(),
+        more => format!(" (and {more} more)"),
     };
-    let said = plain(&format!("{interrupted}{}: {}", worst.code, brief::sentence(report, worst)));
-    let more = if findings.len() > 1 { format!(" (and {} more)", findings.len() - 1) } else { String::new() };
-    (said, more)
+    (plain(&format!("{}: {}", worst.code, sentence(worst, &digest.report.snapshot))), more)
 }
 
 /// How much was tested, and what it reached.
-fn coverage(report: &Report) -> String {
-    let verdict = &report.verdict;
-    let gpus = report.snapshot.gpus.len();
-    let gpus = format!("{gpus} GPU{}", if gpus == 1 { "" } else { "s" });
-    if report.measurements.is_none() {
-        return format!("{gpus}, facts alone: nothing was to be measured");
+fn coverage(digest: &Digest<'_>) -> String {
+    let verdict = &digest.report.verdict;
+    let gpus = count(digest.report.snapshot.gpus.len(), "GPU");
+    if digest.report.measurements.is_none() {
+        return format!("{gpus}, {}", digest.tested());
     }
-    let rates: Vec<_> = brief::by_class(report)
-        .into_iter()
-        .filter_map(|figures| {
-            let rates = figures.rates?;
-            Some(format!("{} {} {:.1}-{:.1} GB/s", figures.class, figures.path, rates.min, rates.max))
-        })
-        .collect();
-    let rates = if rates.is_empty() { String::new() } else { format!(", {}", rates.join(", ")) };
-    match verdict.untested {
-        0 => format!("{gpus}, {} measurements{rates}", verdict.tested),
-        untested => format!("{gpus}, {} measurements, {untested} missing{rates}", verdict.tested),
-    }
+    let rates = digest.by_class().into_iter().filter_map(|figures| {
+        let rates = figures.copies.rates?;
+        Some(format!(", {} {} {:.1}-{:.1} GB/s", figures.class, figures.path, rates.min, rates.max))
+    });
+    let missing = if verdict.untested > 0 { format!(", {} missing", verdict.untested) } else { String::new() };
+    format!("{gpus}, {} measurements{missing}{}", verdict.tested, rates.collect::<String>())
 }
 
 /// Performance data: `'label'=value[unit]`, blanks between.
-fn figures(report: &Report) -> String {
+fn figures(digest: &Digest<'_>) -> String {
     let mut items = vec![
-        format!("errors={}", count_of(report, Severity::Error)),
-        format!("warnings={}", count_of(report, Severity::Warning)),
+        format!("errors={}", digest.count_of(Severity::Error)),
+        format!("warnings={}", digest.count_of(Severity::Warning)),
     ];
-    if report.measurements.is_some() {
-        items.push(format!("tested={}", report.verdict.tested));
-        items.push(format!("untested={}", report.verdict.untested));
+    let verdict = &digest.report.verdict;
+    if digest.report.measurements.is_some() {
+        items.push(format!("tested={}", verdict.tested));
+        items.push(format!("untested={}", verdict.untested));
     }
-    let percents = Spread::of(brief::reference_by_pair(report).into_values().filter_map(|cell| cell.percent));
-    items.extend(percents.map(|percents| format!("min_share={:.0}%", percents.min)));
-    items.push(format!("time={:.1}s", report.timing.total));
+    let shares = Spread::of(digest.figures().filter_map(|cell| cell.percent));
+    items.extend(shares.map(|shares| format!("min_share={}%", percent(shares.min))));
+    items.push(format!("time={:.1}s", digest.report.timing.total));
     items.join(" ")
 }
 
@@ -119,8 +116,12 @@ fn shortened(text: &str, longest: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::report::Conclusion;
+    use crate::model::report::{Conclusion, Report};
     use crate::report::sample;
+
+    fn written(report: &Report) -> String {
+        render(&Digest::of(report), &Style::PLAIN)
+    }
 
     #[test]
     fn it_is_one_short_line_of_ascii_whatever_the_machine_says() {
@@ -134,7 +135,7 @@ mod tests {
             sample::nothing_measured(),
             sample::hostile(),
         ] {
-            let line = render(&report);
+            let line = written(&report);
             let text = line.strip_suffix('\n').unwrap();
             assert!(text.len() <= LONGEST, "{}: {text}", text.len());
             assert!(text.chars().all(|c| (' '..='~').contains(&c)), "{text}");
@@ -146,19 +147,19 @@ mod tests {
     #[test]
     fn the_word_follows_the_verdict() {
         let mut report = sample::healthy(8);
-        assert!(render(&report).starts_with("PEERSCOPE OK - 8 GPUs, "), "{}", render(&report));
-        assert!(render(&report).contains("| errors=0 warnings=0 tested="), "{}", render(&report));
+        assert!(written(&report).starts_with("PEERSCOPE OK - 8 GPUs, "), "{}", written(&report));
+        assert!(written(&report).contains("| errors=0 warnings=0 tested="), "{}", written(&report));
         report.verdict.untested = 3;
         report.verdict.verdict = Conclusion::Inconclusive;
-        assert!(render(&report).starts_with("PEERSCOPE UNKNOWN - 8 GPUs"));
+        assert!(written(&report).starts_with("PEERSCOPE UNKNOWN - 8 GPUs"));
         report.measurements.as_mut().unwrap().interrupted = true;
-        assert!(render(&report).starts_with("PEERSCOPE UNKNOWN - interrupted; 8 GPUs"));
+        assert!(written(&report).starts_with("PEERSCOPE UNKNOWN - interrupted; 8 GPUs"));
         let mut report = sample::pcie_box();
-        let line = render(&report);
+        let line = written(&report);
         assert!(line.starts_with("PEERSCOPE CRITICAL - SIMULATED demo: "), "{line}");
-        assert!(line.contains(" (and 3 more)"), "{line}");
+        assert!(line.contains(" (and 4 more)"), "{line}");
         report.verdict.verdict = Conclusion::Healthy;
-        assert!(render(&report).starts_with("PEERSCOPE WARNING - "));
+        assert!(written(&report).starts_with("PEERSCOPE WARNING - "));
     }
 
     #[test]
@@ -167,8 +168,8 @@ mod tests {
         for finding in &mut report.findings {
             finding.message = "long | words $(rm) `x` ".repeat(30);
         }
-        let line = render(&report);
-        assert!(line.contains("... (and 3 more) | errors=3 "), "{line}");
+        let line = written(&report);
+        assert!(line.contains("... (and 4 more) | errors=4 "), "{line}");
         assert!(!line.contains(['$', '`']) && line.matches('|').count() == 1, "{line}");
     }
 }

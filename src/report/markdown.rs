@@ -6,13 +6,19 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::brief::{self, count_of};
+use super::digest::{Caveat, Digest};
 use super::escape::clean;
-use super::figures::{count, ranges, rate};
+use super::figures::{count, ranges};
+use super::findings::sentence;
+use super::format::{Format, Style};
 use super::page::GLUE;
-use super::{evidence, machine};
-use crate::model::finding::{Finding, Severity};
-use crate::model::report::{Conclusion, Report};
+use super::{evidence, gaps, machine};
+use crate::model::finding::Finding;
+use crate::model::report::Report;
+use crate::model::rounding::{percent, rate};
+
+/// Markdown.
+pub(super) const FORMAT: Format = Format::new("markdown", &["md"], "For a ticket", render);
 
 /// Findings that are shown in full; the rest is counted by code.
 const SHOWN_FINDINGS: usize = 8;
@@ -27,57 +33,35 @@ const SHOWN_LINES: usize = 16;
 const LONGEST: usize = 600;
 
 /// The report for a ticket.
-pub fn render(report: &Report) -> String {
+fn render(digest: &Digest<'_>, _: &Style) -> String {
     let mut page = String::new();
     // Writing to a String cannot fail.
-    let _ = verdict(&mut page, report)
-        .and_then(|()| every_finding(&mut page, report))
-        .and_then(|()| trouble(&mut page, report))
-        .and_then(|()| facts(&mut page, report))
-        .and_then(|()| worst_pairs(&mut page, report))
-        .and_then(|()| reproduce(&mut page, report));
+    let _ = verdict(&mut page, digest)
+        .and_then(|()| every_finding(&mut page, digest))
+        .and_then(|()| not_tested(&mut page, digest.report))
+        .and_then(|()| facts(&mut page, digest.report))
+        .and_then(|()| worst_pairs(&mut page, digest))
+        .and_then(|()| reproduce(&mut page, digest));
     page
 }
 
-fn verdict(page: &mut String, report: &Report) -> std::fmt::Result {
-    let word = match report.verdict.verdict {
-        Conclusion::Healthy => "healthy",
-        Conclusion::Faulty => "FAULTY",
-        Conclusion::Inconclusive => "inconclusive",
-    };
-    writeln!(page, "# peerscope: {word}\n")?;
-    if report.machine != "live" {
-        let name = text(&report.machine);
-        writeln!(page, "**SIMULATED machine {name}: no figure below comes from real hardware.**\n")?;
+fn verdict(page: &mut String, digest: &Digest<'_>) -> std::fmt::Result {
+    writeln!(page, "# peerscope: {}\n", digest.word())?;
+    for sentence in digest.caveats.values() {
+        writeln!(page, "**{}.**\n", text(sentence))?;
     }
-    if report.measurements.as_ref().is_some_and(|measurements| measurements.interrupted) {
-        writeln!(page, "**INTERRUPTED: this report is partial and holds what was measured until then.**\n")?;
-    }
-    let verdict = &report.verdict;
-    let parts: Vec<_> = [(Severity::Error, "error"), (Severity::Warning, "warning")]
-        .into_iter()
-        .map(|(severity, name)| (count_of(report, severity), name))
-        .filter(|&(number, _)| number > 0)
-        .map(|(number, name)| count(number, name))
-        .collect();
-    let found = if parts.is_empty() { "no errors and no warnings".to_owned() } else { parts.join(", ") };
-    let tested = match (&report.measurements, verdict.untested) {
-        (None, _) => "facts alone, nothing was to be measured".to_owned(),
-        (Some(_), 0) => format!("all {} measurements made", verdict.tested),
-        (Some(_), untested) => format!("{} measurements made, {untested} missing", verdict.tested),
-    };
-    writeln!(page, "{found}; {tested}; exit code {}.", verdict.exit_code)
+    writeln!(page, "{}; exit code {}.", digest.headline(), digest.report.verdict.exit_code)
 }
 
-fn every_finding(page: &mut String, report: &Report) -> std::fmt::Result {
-    let all = brief::worst_first(report);
+fn every_finding(page: &mut String, digest: &Digest<'_>) -> std::fmt::Result {
+    let all = &digest.findings;
     if all.is_empty() {
         return Ok(());
     }
     writeln!(page, "\n## Findings\n")?;
     let shown = if all.len() <= SHOWN_FINDINGS + 1 { all.len() } else { SHOWN_FINDINGS };
     for (number, finding) in all[..shown].iter().enumerate() {
-        one_finding(page, report, number + 1, finding)?;
+        one_finding(page, digest.report, number + 1, finding)?;
     }
     let mut rest: BTreeMap<&str, usize> = BTreeMap::new();
     for finding in &all[shown..] {
@@ -91,7 +75,7 @@ fn every_finding(page: &mut String, report: &Report) -> std::fmt::Result {
 }
 
 fn one_finding(page: &mut String, report: &Report, number: usize, finding: &Finding) -> std::fmt::Result {
-    let sentence = text(&brief::sentence(report, finding));
+    let sentence = text(&sentence(finding, &report.snapshot));
     writeln!(page, "{number}. **{} {}**: {sentence}", finding.severity, text(&finding.code))?;
     if !finding.evidence.is_empty() {
         writeln!(page, "   - seen: {}", text(&evidence::text(finding).replace(GLUE, " ")))?;
@@ -102,27 +86,15 @@ fn one_finding(page: &mut String, report: &Report, number: usize, finding: &Find
     Ok(())
 }
 
-/// What could not be used or read at all.
-fn trouble(page: &mut String, report: &Report) -> std::fmt::Result {
-    let mut lines: Vec<String> = report.snapshot.problems.clone();
-    if let Some(measurements) = &report.measurements {
-        let driver = &measurements.driver;
-        lines.extend(driver.failure.iter().map(|why| format!("CUDA could not be used: {why}")));
-        lines.extend(driver.kernels_failure.iter().map(|why| format!("GPU kernels could not be loaded: {why}")));
-        lines.extend(
-            driver
-                .devices
-                .iter()
-                .filter_map(|device| Some(format!("GPU {} not tested: {}", device.index, device.failure.as_ref()?))),
-        );
-        lines.extend(measurements.problems.iter().cloned());
-    }
+/// What could not be used, read or measured, and why.
+fn not_tested(page: &mut String, report: &Report) -> std::fmt::Result {
+    let lines = gaps::list(report, false);
     if lines.is_empty() {
         return Ok(());
     }
     writeln!(page, "\n## Not tested, or not as planned\n")?;
-    for line in lines.iter().take(SHOWN_LINES) {
-        writeln!(page, "- {}", text(line))?;
+    for (what, why) in lines.iter().take(SHOWN_LINES) {
+        writeln!(page, "- {}: {}", text(what), text(why))?;
     }
     if lines.len() > SHOWN_LINES {
         writeln!(page, "- and {} more", lines.len() - SHOWN_LINES)?;
@@ -148,34 +120,34 @@ fn facts(page: &mut String, report: &Report) -> std::fmt::Result {
     Ok(())
 }
 
-/// The pairs that reach the least of what they could, by their direct figure where there is one.
-fn worst_pairs(page: &mut String, report: &Report) -> std::fmt::Result {
-    let pairs = brief::reference_by_pair(report);
-    let mut cells: Vec<_> = pairs.into_values().filter(|figure| figure.percent.is_some()).collect();
-    cells.sort_by(|one, other| one.percent.partial_cmp(&other.percent).unwrap_or(std::cmp::Ordering::Equal));
+/// The pairs that reach the least of what they could.
+fn worst_pairs(page: &mut String, digest: &Digest<'_>) -> std::fmt::Result {
+    let cells = digest.figures().filter_map(|cell| Some((cell, cell.percent?, cell.achieved_gbps?.0)));
+    let mut cells: Vec<_> = cells.collect();
+    cells.sort_by(|(_, one, _), (_, other, _)| one.total_cmp(other));
     if cells.is_empty() {
         return Ok(());
     }
     let number = cells.len();
     writeln!(page, "\n## Pairs with the least of their theoretical bandwidth, of {}\n", count(number, "pair"))?;
     writeln!(page, "| pair | class | path | GB/s | % of theoretical | narrowest hop |\n|---|---|---|---|---|---|")?;
-    for figure in cells.iter().take(SHOWN_PAIRS) {
-        let achieved = figure.achieved_gbps.map_or_else(|| "-".to_owned(), |achieved| rate(achieved.0));
-        let percent = figure.percent.map_or_else(|| "-".to_owned(), |percent| format!("{percent:.0}"));
-        let hop = report.topology.route(figure.pair).and_then(|route| route.bottleneck.as_deref()).unwrap_or("-");
-        let (pair, class) = (figure.pair, brief::class(report, figure.pair));
-        writeln!(page, "| {pair} | {class} | {} | {achieved} | {percent} | {} |", figure.setup.path, cell(hop))?;
+    for (figure, share, achieved) in cells.iter().take(SHOWN_PAIRS) {
+        let pair = figure.pair;
+        let hop = digest.report.topology.route(pair).and_then(|route| route.bottleneck.as_deref()).unwrap_or("-");
+        let (class, path, hop) = (digest.class(pair), figure.setup.path, cell(hop));
+        writeln!(page, "| {pair} | {class} | {path} | {} | {} | {hop} |", rate(*achieved), percent(*share))?;
     }
     Ok(())
 }
 
 /// The options that a report tells; it does not keep its command line.
-fn reproduce(page: &mut String, report: &Report) -> std::fmt::Result {
+fn reproduce(page: &mut String, digest: &Digest<'_>) -> std::fmt::Result {
+    let report = digest.report;
     let mut command = match &report.measurements {
         Some(measurements) => format!("peerscope check --profile {}", measurements.profile),
         None => "peerscope topo".to_owned(),
     };
-    if report.machine != "live" {
+    if digest.is(Caveat::Simulated) {
         let _ = write!(command, " --machine {}", report.machine);
     }
     let indices: Vec<u32> = report.snapshot.gpus.iter().map(|gpu| gpu.index).collect();
@@ -239,6 +211,10 @@ mod tests {
     use super::*;
     use crate::report::sample;
 
+    fn written(report: &Report) -> String {
+        render(&Digest::of(report), &Style::PLAIN)
+    }
+
     fn samples() -> Vec<Report> {
         vec![
             sample::healthy(2),
@@ -286,7 +262,7 @@ mod tests {
     #[test]
     fn it_is_markdown_and_short() {
         for report in samples() {
-            let page = render(&report);
+            let page = written(&report);
             let rows = assert_inert(&page);
             assert!(rows.len() >= 3, "{page}");
             assert!(page.starts_with("# peerscope: ") && page.ends_with('\n'), "{page}");
@@ -327,7 +303,7 @@ mod tests {
                 finding.next_step = evil.into();
                 finding.evidence.add(evil, vec![evil.to_owned()]);
             }
-            let page = render(&report);
+            let page = written(&report);
             let rows = assert_inert(&page);
             // What a bar cut off would be dropped from its row without a word.
             let shown = clean(evil).into_owned();
@@ -339,14 +315,14 @@ mod tests {
 
     #[test]
     fn it_says_what_is_wrong_where_and_how_to_see_it_again() {
-        let page = render(&sample::pcie_box());
+        let page = written(&sample::pcie_box());
         for part in [
             "# peerscope: FAULTY\n\n**SIMULATED machine demo: ",
-            "3 errors, 1 warning; ",
+            "4 errors, 1 warning; ",
             "   - seen: ",
             "   - do: ",
             "(0000:44:00.0, slot 7)",
-            "| host | gpu-node-17, ",
+            "| host | simulated, ",
             "| GPU ",
             "% of theoretical",
             "--machine demo`",
@@ -356,7 +332,7 @@ mod tests {
         }
         let mut some = sample::healthy(8);
         some.snapshot.gpus.retain(|gpu| gpu.index % 2 == 1);
-        assert!(render(&some).contains(" --gpus 1,3,5,7`"), "{}", render(&some));
+        assert!(written(&some).contains(" --gpus 1,3,5,7`"), "{}", written(&some));
     }
 
     #[test]
@@ -364,7 +340,7 @@ mod tests {
         let mut report = sample::pcie_box();
         let one = report.findings[0].clone();
         report.findings = vec![one; 40];
-        let page = render(&report);
+        let page = written(&report);
         assert!(page.contains(&format!("And {} more: {} x ", 40 - SHOWN_FINDINGS, 40 - SHOWN_FINDINGS)), "{page}");
     }
 }

@@ -5,7 +5,7 @@ use comfy_table::{CellAlignment, ContentArrangement, presets};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::escape::clean;
-use super::page::Paint;
+use super::paint::Paint;
 use crate::model::placement::Pair;
 
 /// One cell.
@@ -61,6 +61,13 @@ const GAP: usize = 2;
 impl Table {
     pub(super) fn new(labels: usize, align: Vec<Align>) -> Self {
         Self { labels, head: 0, align, rows: Vec::new() }
+    }
+
+    /// A table of a column of words and columns of figures, so many together.
+    pub(super) fn of_figures(columns: usize) -> Self {
+        let mut align = vec![Align::Right; columns];
+        align[..1].fill(Align::Left);
+        Self::new(1, align)
     }
 
     /// The same table with every column on this side.
@@ -185,8 +192,7 @@ fn split_columns(text: &str, columns: usize) -> (&str, &str) {
 /// A matrix of GPUs: sources in rows, destinations in columns, `X` on the diagonal as nvidia-smi
 /// has it. Labels come from `label`, cells from `cell`.
 pub(super) fn pair_matrix(gpus: &[u32], label: impl Fn(u32) -> Cell, cell: impl Fn(Pair) -> Cell) -> Table {
-    let align = std::iter::once(Align::Left).chain(gpus.iter().map(|_| Align::Right)).collect();
-    let mut table = Table::new(1, align);
+    let mut table = Table::of_figures(gpus.len() + 1);
     table.head_row(std::iter::once(Cell::default()).chain(gpus.iter().map(|&gpu| label(gpu))));
     for &source in gpus {
         let cells = gpus.iter().map(|&destination| {

@@ -1,4 +1,5 @@
-//! A report as text, JSON, HTML or a graph: one file per format, each a pure function of the report.
+//! A report as text, JSON, HTML or a graph: one file per format, each a pure function of the digest
+//! of a report.
 //!
 //! Nothing here prints or judges. Every string that came from a machine passes through [`escape`]
 //! on its way into text or dot, so that a device name cannot steer the terminal.
@@ -7,27 +8,31 @@ use std::path::Path;
 
 use crate::model::report::Report;
 
-mod brief;
+mod body;
 pub mod comparison;
 mod crowd;
-pub mod dot;
+mod digest;
+mod dot;
 pub mod escape;
 mod evidence;
 mod figures;
 mod findings;
+mod format;
+mod gaps;
 mod highlight;
 #[cfg(test)]
 mod hostile;
-pub mod html;
-pub mod json;
-pub mod junit;
-mod layout;
-pub mod line;
+mod html;
+mod json;
+mod junit;
+mod line;
 mod machine;
-pub mod markdown;
+mod markdown;
+mod marks;
 mod matrices;
 mod matrix;
 mod page;
+mod paint;
 mod paths;
 pub mod prometheus;
 pub mod read;
@@ -37,130 +42,58 @@ pub(crate) mod sample;
 mod tables;
 #[cfg(test)]
 mod tests;
-pub mod text;
-pub mod topo;
+mod text;
+mod topo;
 
-/// How text is to look.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Style {
-    /// Columns of the terminal; no line is longer. Fewer than 60 are taken as 60.
-    pub width: usize,
-    /// Whether ANSI colours may be used. Nothing is ever said by colour alone.
-    pub color: bool,
-    /// Whether every matrix is shown, not only those most people need.
-    pub verbose: bool,
-}
+pub use format::{Format, Of, Style};
 
-/// What a report can be written as.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Format {
-    /// `check` for people.
-    Text,
-    /// `topo` for people.
-    Topo,
-    /// For scripts.
-    Json,
-    /// For a browser: one file by itself.
-    Html,
-    /// JUnit XML, for CI systems.
-    Junit,
-    /// One line, for node health checkers.
-    Line,
-    /// For a ticket.
-    Markdown,
-    /// Prometheus text format, for node_exporter's textfile collector.
-    Prometheus {
-        /// Whether there are series of every pair, beside those of the machine.
-        pairs: bool,
-    },
-    /// The topology as a Graphviz graph.
-    Dot,
-}
-
-/// The extensions that `-o FILE` knows, and what they stand for.
-const EXTENSIONS: &[(&str, Format)] = &[
-    ("json", Format::Json),
-    ("txt", Format::Text),
-    ("html", Format::Html),
-    ("htm", Format::Html),
-    ("md", Format::Markdown),
-    ("xml", Format::Junit),
-    ("prom", Format::Prometheus { pairs: false }),
-    ("dot", Format::Dot),
-    ("gv", Format::Dot),
+/// Every format. Flags, extensions, help, the table of docs/formats.md and the tests that hold for
+/// all formats follow from this list.
+pub const FORMATS: &[&Format] = &[
+    &text::FORMAT,
+    &json::FORMAT,
+    &html::FORMAT,
+    &markdown::FORMAT,
+    &junit::FORMAT,
+    &prometheus::FORMAT,
+    &line::FORMAT,
+    &dot::FORMAT,
 ];
 
-impl Format {
-    /// Every format, with all that it can hold.
-    #[cfg(test)]
-    pub const ALL: &[Self] = &[
-        Self::Text,
-        Self::Topo,
-        Self::Json,
-        Self::Html,
-        Self::Dot,
-        Self::Markdown,
-        Self::Junit,
-        Self::Line,
-        Self::Prometheus { pairs: true },
-    ];
+/// The formats that these reports can be written as.
+pub fn formats(of: Of) -> impl Iterator<Item = &'static Format> {
+    FORMATS.iter().copied().filter(move |format| format.of == Of::All || format.of == of)
+}
 
-    /// What every report can be written to a file as.
-    pub const OF_REPORTS: &[Self] =
-        &[Self::Text, Self::Json, Self::Html, Self::Markdown, Self::Junit, Self::Prometheus { pairs: false }];
+/// The format of this name.
+pub fn named(name: &str) -> Option<&'static Format> {
+    FORMATS.iter().copied().find(|format| format.name == name)
+}
 
-    /// What a report of `topo` can be written to a file as.
-    pub const OF_TOPOLOGY: &[Self] = &[
-        Self::Text,
-        Self::Json,
-        Self::Html,
-        Self::Markdown,
-        Self::Junit,
-        Self::Prometheus { pairs: false },
-        Self::Dot,
-    ];
+/// What file names may end in: `.txt`, `.json`, ....
+pub fn extensions(formats: impl Iterator<Item = &'static Format>) -> String {
+    let all: Vec<_> = formats.flat_map(|format| format.extensions).map(|extension| format!(".{extension}")).collect();
+    all.join(", ")
+}
 
-    /// The same format, with or without series of every pair where it has such.
-    #[must_use]
-    pub const fn with_pairs(self, pairs: bool) -> Self {
-        match self {
-            Self::Prometheus { .. } => Self::Prometheus { pairs },
-            other => other,
-        }
-    }
-
-    /// The format that a file's extension stands for.
-    ///
-    /// # Errors
-    ///
-    /// A sentence that names the file and lists the extensions there are.
-    pub fn for_path(path: &Path) -> Result<Self, String> {
-        let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
-        let found = EXTENSIONS.iter().find(|(known, _)| known.eq_ignore_ascii_case(extension));
-        found.map(|&(_, format)| format).ok_or_else(|| {
-            let known: Vec<_> = EXTENSIONS.iter().map(|(extension, _)| format!(".{extension}")).collect();
-            let name = path.to_string_lossy();
-            format!(
-                "'{}' does not say which format to write: let its name end in {}",
-                escape::clean(&name),
-                known.join(", ")
-            )
-        })
-    }
+/// The format that a file's extension stands for.
+///
+/// # Errors
+///
+/// A sentence that names the file and lists the extensions there are.
+pub fn for_path(path: &Path) -> Result<&'static Format, String> {
+    let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+    let is_of = |format: &&Format| format.extensions.iter().any(|known| known.eq_ignore_ascii_case(extension));
+    FORMATS.iter().copied().find(is_of).ok_or_else(|| {
+        format!(
+            "'{}' does not say which format to write: let its name end in {}",
+            escape::clean(&path.to_string_lossy()),
+            extensions(FORMATS.iter().copied())
+        )
+    })
 }
 
 /// The report in this format. A report without measurements reads as `topo` shows it.
-pub fn render(report: &Report, format: Format, style: &Style) -> String {
-    match format {
-        Format::Topo => topo::render(report, style),
-        Format::Text if report.measurements.is_none() => topo::render(report, style),
-        Format::Text => text::render(report, style),
-        Format::Json => json::render(report),
-        Format::Html => html::render(report, style.verbose),
-        Format::Junit => junit::render(report),
-        Format::Line => line::render(report),
-        Format::Markdown => markdown::render(report),
-        Format::Prometheus { pairs } => prometheus::render(report, pairs),
-        Format::Dot => dot::render(report),
-    }
+pub fn render(report: &Report, format: &Format, style: &Style) -> String {
+    (format.render)(&digest::Digest::of(report), style)
 }

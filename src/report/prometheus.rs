@@ -10,29 +10,34 @@ use std::fmt::Write;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::brief::{self, SEVERITIES};
+use super::digest::{Caveat, ClassFigures, Digest, SEVERITIES};
 use super::escape::clean;
-use super::figures::Spread;
+use super::format::{Format, Style};
 use crate::diagnose;
+use crate::model::measurement::Status;
 use crate::model::placement::Pair;
-use crate::model::report::{Conclusion, Report};
+use crate::model::report::Conclusion;
+
+/// Prometheus' text format.
+pub const FORMAT: Format = Format::new("prometheus", &["prom"], "For node_exporter's textfile collector", render);
 
 /// Names and values of labels.
 type Labels<'a> = Vec<(&'static str, std::borrow::Cow<'a, str>)>;
 
 /// The report as metrics, those of every pair too where they are wanted.
-pub fn render(report: &Report, pairs: bool) -> String {
+fn render(digest: &Digest<'_>, style: &Style) -> String {
     let mut metrics = Metrics(String::new());
-    run(&mut metrics, report);
-    verdict(&mut metrics, report);
-    classes(&mut metrics, report);
-    if pairs {
-        every_pair(&mut metrics, report);
+    run(&mut metrics, digest);
+    verdict(&mut metrics, digest);
+    classes(&mut metrics, digest);
+    if style.pairs {
+        every_pair(&mut metrics, digest);
     }
     metrics.0
 }
 
-fn run(metrics: &mut Metrics, report: &Report) {
+fn run(metrics: &mut Metrics, digest: &Digest<'_>) {
+    let report = digest.report;
     let profile = report.measurements.as_ref().map_or("", |measurements| &measurements.profile);
     let labels = vec![
         ("machine", report.machine.as_str().into()),
@@ -41,8 +46,15 @@ fn run(metrics: &mut Metrics, report: &Report) {
         ("version", report.tool.version.as_str().into()),
     ];
     metrics.gauge("info", "What wrote this, and about which machine: live, or a simulated one.", [(labels, 1.0)]);
-    let simulated = report.machine != "live";
-    metrics.plain("simulated", "1 if the machine is a simulated one and no figure comes from hardware.", simulated);
+    for caveat in Caveat::ALL {
+        let help = match caveat {
+            Caveat::Simulated => "1 if the machine is a simulated one and no figure comes from hardware.",
+            Caveat::Interrupted => "1 if the run was interrupted.",
+            Caveat::Recovered => "1 if the run was cut off and this was made of its journal.",
+            Caveat::Partial => "1 if some of the profile was left out, as with many GPUs.",
+        };
+        metrics.plain(caveat.word(), help, digest.is(caveat));
+    }
     let started = OffsetDateTime::parse(&report.started_at, &Rfc3339).ok();
     #[allow(clippy::cast_precision_loss, reason = "seconds since 1970 stay far below 2^53")]
     let started = started.map(|started| (Labels::new(), started.unix_timestamp() as f64));
@@ -64,7 +76,8 @@ fn run(metrics: &mut Metrics, report: &Report) {
     metrics.plain("gpus", "GPUs that were looked at.", count(report.snapshot.gpus.len()));
 }
 
-fn verdict(metrics: &mut Metrics, report: &Report) {
+fn verdict(metrics: &mut Metrics, digest: &Digest<'_>) {
+    let report = digest.report;
     let verdicts =
         [("healthy", Conclusion::Healthy), ("faulty", Conclusion::Faulty), ("inconclusive", Conclusion::Inconclusive)];
     metrics.gauge(
@@ -73,16 +86,14 @@ fn verdict(metrics: &mut Metrics, report: &Report) {
         verdicts.map(|(name, verdict)| (vec![("verdict", name.into())], (report.verdict.verdict == verdict).into())),
     );
     metrics.plain("exit_code", "Exit code of the run, by the contract that was chosen.", report.verdict.exit_code);
-    let interrupted = report.measurements.as_ref().is_some_and(|measurements| measurements.interrupted);
-    metrics.plain("interrupted", "1 if the run was interrupted.", interrupted);
     let measurements = [("tested", report.verdict.tested), ("untested", report.verdict.untested)];
     metrics.gauge(
         "measurements",
         "Measurements that were asked for, with an answer and without.",
         measurements.map(|(state, number)| (vec![("state", state.into())], number.into())),
     );
-    let severities = SEVERITIES
-        .map(|severity| (vec![("severity", severity.to_string().into())], count(brief::count_of(report, severity))));
+    let severities =
+        SEVERITIES.map(|severity| (vec![("severity", severity.to_string().into())], count(digest.count_of(severity))));
     metrics.gauge("findings", "Findings by severity.", severities);
     // Every rule has its series, so that an alert needs no guess about a series that is not there.
     let mut rules: BTreeMap<&str, usize> = diagnose::RULES.iter().map(|rule| (&*rule.id, 0)).collect();
@@ -96,9 +107,12 @@ fn verdict(metrics: &mut Metrics, report: &Report) {
     );
 }
 
-fn classes(metrics: &mut Metrics, report: &Report) {
+/// Name and help of a metric by class, and its value.
+type ClassSeries = (&'static str, &'static str, fn(&ClassFigures) -> Option<f64>);
+
+fn classes(metrics: &mut Metrics, digest: &Digest<'_>) {
     let mut pairs: BTreeMap<_, usize> = BTreeMap::new();
-    for route in &report.topology.pairs {
+    for route in &digest.report.topology.pairs {
         *pairs.entry(route.class).or_default() += 1;
     }
     metrics.gauge(
@@ -106,56 +120,54 @@ fn classes(metrics: &mut Metrics, report: &Report) {
         "Ordered pairs of GPUs by the class of their link, in nvidia-smi's words.",
         pairs.into_iter().map(|(class, number)| (vec![("class", class.to_string().into())], count(number))),
     );
-    let figures = brief::by_class(report);
-    let mut series = |name: &str, help: &str, value: &dyn Fn(&brief::ClassFigures) -> Option<f64>| {
-        let samples = figures.iter().filter_map(|figures| {
-            let labels = vec![("class", figures.class.to_string().into()), ("path", figures.path.to_string().into())];
-            Some((labels, value(figures)?))
+    let figures = digest.by_class();
+    let series: [ClassSeries; 6] = [
+        ("class_bandwidth_min_bytes_per_second", "Bandwidth of the slowest pair of a class, one direction.", |class| {
+            Some(bytes_per_second(class.copies.rates?.min))
+        }),
+        (
+            "class_bandwidth_median_bytes_per_second",
+            "Median bandwidth of the pairs of a class, one direction.",
+            |class| Some(bytes_per_second(class.copies.rates?.median)),
+        ),
+        (
+            "class_bandwidth_min_ratio",
+            "Least share of the theoretical bandwidth that a pair of a class reaches.",
+            |class| Some(ratio(class.copies.percents?.min)),
+        ),
+        (
+            "class_bandwidth_median_ratio",
+            "Median share of the theoretical bandwidth that the pairs of a class reach.",
+            |class| Some(ratio(class.copies.percents?.median)),
+        ),
+        ("class_latency_median_seconds", "Median time of a small copy, of the pairs of a class.", |class| {
+            Some(seconds(class.latencies?.median))
+        }),
+        ("class_latency_max_seconds", "Longest time of a small copy, of the pairs of a class.", |class| {
+            Some(seconds(class.latencies?.max))
+        }),
+    ];
+    for (name, help, value) in series {
+        let samples = figures.iter().filter_map(|class| {
+            let labels = vec![("class", class.class.to_string().into()), ("path", class.path.to_string().into())];
+            Some((labels, value(class)?))
         });
         metrics.gauge(name, help, samples);
-    };
-    let min = |spread: Option<Spread>| spread.map(|spread| spread.min);
-    let median = |spread: Option<Spread>| spread.map(|spread| spread.median);
-    let max = |spread: Option<Spread>| spread.map(|spread| spread.max);
-    series(
-        "class_bandwidth_min_bytes_per_second",
-        "Bandwidth of the slowest pair of a class, one direction.",
-        &|figures| min(figures.rates).map(bytes_per_second),
-    );
-    series(
-        "class_bandwidth_median_bytes_per_second",
-        "Median bandwidth of the pairs of a class, one direction.",
-        &|figures| median(figures.rates).map(bytes_per_second),
-    );
-    series(
-        "class_bandwidth_min_ratio",
-        "Least share of the theoretical bandwidth that a pair of a class reaches.",
-        &|figures| min(figures.percents).map(ratio),
-    );
-    series(
-        "class_bandwidth_median_ratio",
-        "Median share of the theoretical bandwidth that the pairs of a class reach.",
-        &|figures| median(figures.percents).map(ratio),
-    );
-    series("class_latency_median_seconds", "Median time of a small copy, of the pairs of a class.", &|figures| {
-        median(figures.latencies).map(seconds)
-    });
-    series("class_latency_max_seconds", "Longest time of a small copy, of the pairs of a class.", &|figures| {
-        max(figures.latencies).map(seconds)
-    });
+    }
 }
 
-fn every_pair(metrics: &mut Metrics, report: &Report) {
+fn every_pair(metrics: &mut Metrics, digest: &Digest<'_>) {
+    let report = digest.report;
     let labels = |pair: Pair, path: Option<&dyn std::fmt::Display>| {
         let mut labels: Labels<'_> = vec![
             ("source", pair.source.to_string().into()),
             ("destination", pair.destination.to_string().into()),
-            ("class", brief::class(report, pair).to_string().into()),
+            ("class", digest.class(pair).to_string().into()),
         ];
         labels.extend(path.map(|path| ("path", path.to_string().into())));
         labels
     };
-    let cells = brief::reference(report);
+    let cells = digest.reference();
     metrics.gauge(
         "pair_bandwidth_bytes_per_second",
         "Bandwidth from the source to the destination GPU.",
@@ -180,7 +192,11 @@ fn every_pair(metrics: &mut Metrics, report: &Report) {
     metrics.gauge(
         "pair_latency_seconds",
         "Time of a small copy.",
-        brief::latencies(report)
+        report
+            .measurements
+            .iter()
+            .flat_map(|measurements| &measurements.latency)
+            .filter(|cell| cell.status == Status::Measured)
             .filter_map(|cell| Some((labels(cell.pair, Some(&cell.path)), seconds(cell.latency_us?)))),
     );
     let mut states: BTreeMap<Pair, [usize; 2]> = BTreeMap::new();
@@ -260,7 +276,12 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::model::report::Report;
     use crate::report::sample;
+
+    fn metrics(report: &Report, pairs: bool) -> String {
+        render(&Digest::of(report), &Style { pairs, ..Style::PLAIN })
+    }
 
     /// The value of a sample, labels and all.
     fn value<'a>(text: &'a str, sample: &str) -> Option<&'a str> {
@@ -270,8 +291,8 @@ mod tests {
     #[test]
     fn figures_are_in_base_units() {
         let report = sample::healthy(8);
-        let text = render(&report, true);
-        let cell = brief::reference(&report)[0];
+        let text = metrics(&report, true);
+        let cell = Digest::of(&report).reference()[0];
         let pair = "source=\"0\",destination=\"1\",class=\"NV18\",path=\"direct\"";
         let rate: f64 =
             value(&text, &format!("peerscope_pair_bandwidth_bytes_per_second{{{pair}}}")).unwrap().parse().unwrap();
@@ -293,16 +314,16 @@ mod tests {
     #[test]
     fn every_pair_only_on_request() {
         for gpus in [2, 16] {
-            assert!(!render(&sample::healthy(gpus), false).contains("peerscope_pair_"));
+            assert!(!metrics(&sample::healthy(gpus), false).contains("peerscope_pair_"));
         }
-        let lines = |gpus| render(&sample::healthy(gpus), false).lines().count();
+        let lines = |gpus| metrics(&sample::healthy(gpus), false).lines().count();
         assert_eq!(lines(2), lines(16), "the number of GPUs adds no series");
-        assert_eq!(render(&sample::healthy(8), true).matches("\npeerscope_pair_latency_seconds{").count(), 112);
+        assert_eq!(metrics(&sample::healthy(8), true).matches("\npeerscope_pair_latency_seconds{").count(), 112);
     }
 
     #[test]
     fn what_was_not_measured_has_no_series_and_no_zero() {
-        let text = render(&sample::nothing_measured(), true);
+        let text = metrics(&sample::nothing_measured(), true);
         for absent in ["_bandwidth_", "_latency_"] {
             assert!(!text.contains(absent), "{text}");
         }
@@ -314,7 +335,7 @@ mod tests {
     #[test]
     fn the_text_is_well_formed_whatever_the_machine_is_called() {
         for report in [sample::healthy(1), sample::pcie_box(), sample::nothing_measured(), sample::hostile()] {
-            let text = render(&report, true);
+            let text = metrics(&report, true);
             let mut described = BTreeSet::new();
             let mut samples = BTreeSet::new();
             let mut current = String::new();

@@ -1,7 +1,8 @@
 //! The rules in a sentence each, for people.
 
+use super::format::Style;
 use super::page::{Page, Paint};
-use super::{Style, layout};
+use super::text::lay_out;
 use crate::model::finding::Severity;
 
 /// Column at which the sentences start: the longest code, the longest severity, and room between.
@@ -13,5 +14,5 @@ pub fn list<'a>(rules: impl IntoIterator<Item = (&'a str, Severity, String)>, st
     for (code, severity, summary) in rules {
         page.item(0, SENTENCE, &format!("{code:<26} {severity}"), Paint::Plain, &summary);
     }
-    layout::text(&page, style)
+    lay_out(&page, style)
 }

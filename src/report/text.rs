@@ -1,133 +1,164 @@
-//! `check` for people: the verdict, what is wrong and what to do, then the figures behind it.
+//! For people: a page as text, wrapped to the width, coloured if it may be.
 
-use super::figures::{Spread, count, gpus, rate, short};
-use super::matrices::Matrices;
-use super::page::{Page, Paint};
-use super::{Style, findings, layout, machine, tables, topo};
-use crate::model::finding::Severity;
-use crate::model::measurement::{Measurements, Status};
-use crate::model::placement::Pair;
-use crate::model::report::{Conclusion, Report};
+use textwrap::{Options, WordSeparator, WordSplitter, WrapAlgorithm};
+use unicode_width::UnicodeWidthStr;
 
-/// The whole report for people.
-pub fn render(report: &Report, style: &Style) -> String {
-    let mut page = Page::new(style.verbose);
-    write(&mut page, report);
-    layout::text(&page, style)
+use super::body;
+use super::digest::Digest;
+use super::format::{Format, Style};
+use super::matrix::Table;
+use super::page::{Block, GLUE, Page, Paint};
+
+/// Text.
+pub(super) const FORMAT: Format = Format { is_looked_at: true, ..Format::new("text", &["txt"], "For people", render) };
+
+fn render(digest: &Digest<'_>, style: &Style) -> String {
+    lay_out(&body::page(digest, style.verbose), style)
 }
 
-/// The same, not laid out yet.
-pub(super) fn write(page: &mut Page, report: &Report) {
-    findings::simulated(page, report);
-    findings::interrupted(page, report);
-    verdict(page, report);
-    findings::write(page, report);
-    findings::trouble(page, report);
-    machine::write(page, report);
-    let gpus = gpus(report);
-    if gpus.len() > 1 {
-        page.heading("Topology, as nvidia-smi topo -m has it");
-        topo::class_matrix(page, report, &gpus);
-        topo::theoretical(page, report, &gpus);
-    }
-    if let Some(measurements) = &report.measurements {
-        figures(page, report, measurements, &gpus);
-    }
-    timing(page, report);
-}
+/// Narrower terminals get lines of this width: below it neither hanging indents nor the first
+/// columns of tables leave room for the rest.
+pub(super) const MINIMUM_WIDTH: usize = 60;
 
-/// What was measured; nothing where all of it was skipped, which stands at the top with the reason.
-fn figures(page: &mut Page, report: &Report, measurements: &Measurements, gpus: &[u32]) {
-    let peer = measurements.peer.iter().map(|peer| peer.status);
-    let overlap = measurements.overlap.iter().map(|overlap| overlap.status);
-    let latency = measurements.latency.iter().map(|latency| latency.status);
-    if peer.chain(overlap).chain(latency).all(|status| status == Status::Skipped) {
-        return;
-    }
-    let matrices = Matrices::new(report, measurements, gpus);
-    if !measurements.peer.is_empty() && gpus.len() > 1 {
-        matrices.reference(page);
-    }
-    tables::placements(page, measurements);
-    tables::latency(page, measurements);
-    tables::others(page, measurements);
-    if page.verbose() {
-        tables::links(page, measurements);
-        if gpus.len() > 1 {
-            matrices.all(page);
+/// Column at which the text of a finding starts.
+const FINDING: usize = 9;
+
+/// Column at which its place, evidence, suspects and next step start.
+const BELOW_FINDING: usize = 18;
+
+/// The page as text.
+pub(super) fn lay_out(page: &Page, style: &Style) -> String {
+    let mut out = Text { width: style.width.max(MINIMUM_WIDTH), color: style.color, text: String::new() };
+    for block in page.blocks() {
+        match block {
+            Block::Blank => out.blank(),
+            Block::Heading(text) => {
+                out.blank();
+                out.line(Paint::Strong, text);
+            }
+            Block::Banner(text) => {
+                out.line(Paint::Warning, text);
+                out.blank();
+            }
+            Block::Verdict { word, paint, text } => out.item((0, 2), &format!("{word}:"), *paint, text),
+            Block::Finding { word, paint, text, below } => {
+                out.blank();
+                out.item((0, FINDING), word, *paint, text);
+                for (label, text) in below {
+                    out.item((FINDING, BELOW_FINDING), label, Paint::Faint, text);
+                }
+            }
+            Block::Line(paint, text) => out.line(*paint, text),
+            Block::Note(paint, text) => out.note(*paint, text),
+            Block::Item { at, label, paint, text } => out.item(*at, label, *paint, text),
+            Block::Table(table) => out.table(table),
         }
     }
+    out.text
 }
 
-/// The conclusion and what it rests on, in one line; then, in one more, what the pairs reach.
-fn verdict(page: &mut Page, report: &Report) {
-    let verdict = &report.verdict;
-    let (word, paint) = match verdict.verdict {
-        Conclusion::Healthy => ("healthy", Paint::Good),
-        Conclusion::Faulty => ("FAULTY", Paint::Error),
-        Conclusion::Inconclusive => ("inconclusive", Paint::Warning),
-    };
-    let mut parts = Vec::new();
-    for (severity, name) in [(Severity::Error, "error"), (Severity::Warning, "warning")] {
-        let number = report.findings.iter().filter(|finding| finding.severity == severity).count();
-        if number > 0 {
-            parts.push(count(number, name));
+/// Text in the making.
+struct Text {
+    width: usize,
+    color: bool,
+    text: String,
+}
+
+impl Text {
+    /// One empty line, and none at the top or after another.
+    fn blank(&mut self) {
+        if !self.text.is_empty() && !self.text.ends_with("\n\n") {
+            self.text.push('\n');
         }
     }
-    if parts.is_empty() {
-        parts.extend(match (verdict.verdict, verdict.tested) {
-            (Conclusion::Healthy, 1..) => Some("nothing is at fault".to_owned()),
-            (Conclusion::Inconclusive, 1..) => Some("no fault was seen, but not everything was tested".to_owned()),
-            _ => None,
-        });
-    }
-    let tested = match (verdict.tested, verdict.untested) {
-        (0, 0) => "nothing was measured".to_owned(),
-        (0, missing) => format!("nothing was measured, {} missing", count(missing as usize, "measurement")),
-        (tested, 0) => format!("all {tested} measurements made"),
-        (tested, missing) => format!("{tested} measurements made, {missing} missing"),
-    };
-    let said = if parts.is_empty() { tested } else { format!("{}; {tested}", parts.join(", ")) };
-    page.verdict(word, paint, &said);
-    let summary = report.measurements.as_ref().and_then(|measurements| summary(report, measurements));
-    if let Some(summary) = summary {
-        page.line(Paint::Plain, &summary);
-    }
-}
 
-/// `56 of 56 pairs copy directly at 395 to 396 GB/s, 88% of theoretical, 102% of expected`
-fn summary(report: &Report, measurements: &Measurements) -> Option<String> {
-    let (rates, percents) = tables::reference(measurements)?;
-    let pairs = Pair::ordered(&gpus(report)).len();
-    let range = |spread: Spread, text: fn(f64) -> String| {
-        let (min, max) = (text(spread.min), text(spread.max));
-        if min == max { max } else { format!("{min} to {max}") }
-    };
-    let mut text = format!("{} of {pairs} pairs copy directly at {} GB/s", rates.count, range(rates, rate));
-    for (percent, of) in percents.into_iter().zip(["theoretical", "expected"]) {
-        if let Some(percent) = percent {
-            text += &format!(", {}% of {of}", range(percent, |value| format!("{value:.0}")));
+    /// Text from the left margin, in one paint.
+    fn line(&mut self, paint: Paint, text: &str) {
+        for line in wrap(text, self.width, 0, 0) {
+            self.push(&paint.apply(&line, self.color));
         }
     }
-    Some(text)
+
+    /// Text below a heading, indented by two.
+    fn note(&mut self, paint: Paint, text: &str) {
+        for line in wrap(text, self.width - 2, 0, 0) {
+            self.push(&format!("  {}", paint.apply(&line, self.color)));
+        }
+    }
+
+    /// A label at a column, then text that wraps at the column `hang`.
+    fn item(&mut self, (indent, hang): (usize, usize), label: &str, paint: Paint, text: &str) {
+        // A label that reaches into the text pushes it on; the lines below still start at `hang`.
+        let start = (indent + label.width() + 1).max(hang);
+        if start + 8 > self.width {
+            self.note(paint, label);
+            return self.note(Paint::Plain, text);
+        }
+        let gap = start - indent - label.width();
+        let label = format!("{:indent$}{}{:gap$}", "", paint.apply(label, self.color), "");
+        for (number, line) in wrap(text, self.width, start, hang).iter().enumerate() {
+            match line.get(start..) {
+                Some(line) if number == 0 => self.push(&format!("{label}{line}")),
+                None if number == 0 => self.push(&label),
+                _ => self.push(line),
+            }
+        }
+    }
+
+    /// A table indented by two, in as many column blocks as the width needs.
+    fn table(&mut self, table: &Table) {
+        for (number, block) in table.render(self.width - 2, self.color).iter().enumerate() {
+            if number > 0 {
+                self.blank();
+            }
+            for line in block {
+                self.push(&format!("  {line}"));
+            }
+        }
+    }
+
+    fn push(&mut self, line: &str) {
+        self.text.push_str(line.trim_end());
+        self.text.push('\n');
+    }
 }
 
-/// Where the time went, and what wrote the report.
-fn timing(page: &mut Page, report: &Report) {
-    let timing = &report.timing;
-    page.blank();
-    let text = format!(
-        "{} s: discovery {}, driver start {} (the driver alone {}), measuring {}, diagnosis {}",
-        short(timing.total),
-        short(timing.discover),
-        short(timing.driver_start),
-        short(timing.driver_floor),
-        short(timing.measure),
-        short(timing.diagnose),
-    );
-    page.item(0, 8, "Time", Paint::Strong, &text);
-    let profile = report.measurements.as_ref().map(|measurements| format!(", profile {}", measurements.profile));
-    let tool = &report.tool;
-    let text = format!("{} {}{}, started {}", tool.name, tool.version, profile.unwrap_or_default(), report.started_at);
-    page.item(0, 8, "Run", Paint::Strong, &text);
+/// The text in lines of at most `width` columns, the first indented by `first`, the others by `rest`;
+/// at least one line. Words longer than a line are cut, since a terminal would do worse.
+fn wrap(text: &str, width: usize, first: usize, rest: usize) -> Vec<String> {
+    let (first, rest) = (" ".repeat(first), " ".repeat(rest));
+    let options = Options::new(width)
+        .initial_indent(&first)
+        .subsequent_indent(&rest)
+        .word_separator(WordSeparator::AsciiSpace)
+        .word_splitter(WordSplitter::NoHyphenation)
+        .wrap_algorithm(WrapAlgorithm::FirstFit);
+    textwrap::wrap(text, options).iter().map(|line| line.replace(GLUE, " ")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_wrap_and_overlong_ones_are_cut() {
+        assert_eq!(wrap("", 10, 0, 0), [""]);
+        assert_eq!(wrap("one two three", 7, 0, 2), ["one two", "  three"]);
+        assert_eq!(wrap("abcdefghij", 4, 0, 1), ["abc", " def", " ghi", " j"]);
+        assert_eq!(wrap("rate 7.88\u{a0}GB/s", 10, 0, 0), ["rate", "7.88 GB/s"]);
+        assert_eq!(wrap("a →→→→ b", 4, 0, 0), ["a", "→→→→", "b"]);
+        assert_eq!(wrap("日本語日本語", 5, 0, 0), ["日本", "語日", "本語"]);
+    }
+
+    #[test]
+    fn an_item_hangs_below_its_label() {
+        let style = Style { width: 60, ..Style::PLAIN };
+        let mut page = Page::new(false);
+        page.item(2, 10, "next", Paint::Plain, "reseat the card and clean the contacts of the slot, then start again");
+        page.item(0, 4, "long label", Paint::Plain, "text");
+        assert_eq!(
+            lay_out(&page, &style),
+            "  next    reseat the card and clean the contacts of the\n          slot, then start again\nlong label text\n"
+        );
+    }
 }

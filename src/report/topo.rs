@@ -1,32 +1,22 @@
 //! `topo`: what is joined to what, and at which rate, without a single copy.
 
-use super::figures::{ranges, rate};
+use super::figures::ranges;
 use super::highlight::Highlights;
 use super::matrix::{Align, Cell, Table, pair_matrix};
 use super::page::{Page, Paint};
-use super::{Style, crowd, findings, layout, machine, paths};
+use super::{crowd, paths};
 use crate::model::node::NodeId;
 use crate::model::placement::Pair;
 use crate::model::reading::{Reading, Unknown};
 use crate::model::report::Report;
+use crate::model::rounding::rate;
 use crate::model::snapshot::{Gpu, NvLink, NvLinkRemote, Snapshot};
 use crate::model::topology::{LinkClass, LinkKind};
 use crate::model::units::{GbPerSecond, PciAddress};
 use crate::topology;
 
-/// The facts of the machine and its graph.
-pub fn render(report: &Report, style: &Style) -> String {
-    let mut page = Page::new(style.verbose);
-    write(&mut page, report);
-    layout::text(&page, style)
-}
-
-/// The same, not laid out yet.
+/// The graph and what it is made of.
 pub(super) fn write(page: &mut Page, report: &Report) {
-    findings::simulated(page, report);
-    findings::write(page, report);
-    findings::trouble(page, report);
-    machine::write(page, report);
     let gpus: Vec<_> = report.snapshot.gpus.iter().map(|gpu| gpu.index).collect();
     if !gpus.is_empty() {
         page.heading("Topology, as nvidia-smi topo -m has it");

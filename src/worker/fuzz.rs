@@ -15,7 +15,7 @@ use crate::model::placement::{Pair, StreamKind};
 use crate::model::report::Report;
 use crate::plan::profile::{Name, Profile};
 use crate::plan::{self, Group, Round};
-use crate::report::{Format, Style, render, sample};
+use crate::report::{Style, named, render, sample};
 use crate::topology::with_cuda;
 
 static REPORT: LazyLock<Report> = LazyLock::new(|| sample::healthy(2));
@@ -89,7 +89,7 @@ fn receive(line: &[u8]) -> Result<(), String> {
                 ..Measurements::default()
             };
             let report = Report { measurements: Some(measurements), ..REPORT.clone() };
-            let text = render(&report, Format::Text, &Style { width: 80, color: false, verbose: false });
+            let text = render(&report, named("text").unwrap(), &Style::PLAIN);
             if text.contains("NaN") || text.contains("inf ") { Err(text) } else { Ok(()) }
         }
     }

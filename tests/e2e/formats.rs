@@ -7,22 +7,13 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use peerscope::report::{Of, formats};
 use serde_json::Value;
 
 use crate::common::{
     HARDWARE_REPORT, check, is_there, list, peerscope, place, read_json, run, signal, skipped_for_want_of, text_of,
     wait_with_output, with,
 };
-
-/// Every format on stdout, with the extension of its files where it has one.
-const FORMATS: [(&str, Option<&str>); 6] = [
-    ("text", Some("txt")),
-    ("json", Some("json")),
-    ("junit", Some("xml")),
-    ("line", None),
-    ("markdown", Some("md")),
-    ("prometheus", Some("prom")),
-];
 
 #[test]
 fn every_command_with_a_report_writes_every_format() {
@@ -33,11 +24,13 @@ fn every_command_with_a_report_writes_every_format() {
         (vec!["diagnose", HARDWARE_REPORT], 0),
     ] {
         let mut args: Vec<String> = command.iter().copied().map(String::from).collect();
-        for extension in FORMATS.iter().filter_map(|(_, extension)| *extension) {
+        let formats = || formats(if command[0] == "topo" { Of::Topology } else { Of::All });
+        for extension in formats().flat_map(|format| format.extensions) {
             args.extend(["-o".into(), text_of(&folder.path().join("report").with_extension(extension))]);
         }
         assert_eq!(run(&args).code, Some(code), "{args:?}");
-        for (format, extension) in FORMATS {
+        for format in formats() {
+            let (format, extension) = (format.name, format.extensions.first());
             let ran = run(&with(command.iter().copied().map(String::from).collect(), &["--format", format]));
             assert_eq!((ran.code, ran.stderr.as_str()), (Some(code), ""), "{command:?} {format}");
             let first = |text: &str| text.lines().next().unwrap().to_owned();

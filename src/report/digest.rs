@@ -1,0 +1,282 @@
+//! What every format says of a report, worked out once, so that no two formats disagree: what must be
+//! known before anything else, the headline, the findings by weight, and the figures that pairs are
+//! judged by.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use super::figures::{Spread, count};
+use crate::model::finding::{Finding, Severity};
+use crate::model::flow::Setup;
+use crate::model::measurement::{Measurements, PeerBandwidth, Status};
+use crate::model::placement::{Pair, Path};
+use crate::model::report::{Conclusion, Report};
+use crate::model::topology::LinkClass;
+
+/// All severities, the worst first.
+pub(super) const SEVERITIES: [Severity; 3] = [Severity::Error, Severity::Warning, Severity::Info];
+
+/// What must be known of a report before anything else in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Caveat {
+    /// The machine is a simulated one.
+    Simulated,
+    /// The run was interrupted.
+    Interrupted,
+    /// The run was cut off, and the report was made of its journal.
+    Recovered,
+    /// Some of the profile was left out on purpose.
+    Partial,
+}
+
+impl Caveat {
+    pub(super) const ALL: [Self; 4] = [Self::Simulated, Self::Interrupted, Self::Recovered, Self::Partial];
+
+    /// In one word.
+    pub(super) const fn word(self) -> &'static str {
+        match self {
+            Self::Simulated => "simulated",
+            Self::Interrupted => "interrupted",
+            Self::Recovered => "recovered",
+            Self::Partial => "partial",
+        }
+    }
+
+    /// In a sentence without its full stop; none where it does not hold of this report.
+    fn sentence(self, report: &Report) -> Option<String> {
+        let measured = report.measurements.as_ref();
+        match self {
+            Self::Simulated => report
+                .is_simulated()
+                .then(|| format!("SIMULATED machine {}: no figure below comes from real hardware", report.machine)),
+            Self::Interrupted => measured?
+                .interrupted
+                .then(|| "INTERRUPTED: this report is partial and holds what was measured until then".to_owned()),
+            Self::Recovered => measured?
+                .cut_off
+                .then(|| "RECOVERED: the run was cut off, and this report holds what its journal has".to_owned()),
+            Self::Partial => {
+                let left_out = &measured?.left_out;
+                (!left_out.is_empty()).then(|| format!("PARTIAL: {}", left_out.join("; ")))
+            }
+        }
+    }
+}
+
+/// A report, and what every format says of it.
+pub(super) struct Digest<'a> {
+    pub(super) report: &'a Report,
+    /// What must be known before anything else, in a sentence each.
+    pub(super) caveats: BTreeMap<Caveat, String>,
+    /// The worst first; those of one severity as they are in the report.
+    pub(super) findings: Vec<&'a Finding>,
+    /// What every pair is shown with: its direct copy in the reference setup, or the staged one where
+    /// a direct one was not possible. A direct copy that failed stays visible.
+    pub(super) pairs: BTreeMap<Pair, &'a PeerBandwidth>,
+}
+
+impl<'a> Digest<'a> {
+    pub(super) fn of(report: &'a Report) -> Self {
+        let caveats = Caveat::ALL.into_iter().filter_map(|caveat| Some((caveat, caveat.sentence(report)?)));
+        let mut findings: Vec<_> = report.findings.iter().collect();
+        findings.sort_by_key(|finding| Reverse(finding.severity));
+        let pairs = report.measurements.as_ref().map(pairs).unwrap_or_default();
+        Self { report, caveats: caveats.collect(), findings, pairs }
+    }
+
+    /// Whether this must be known of it.
+    pub(super) fn is(&self, caveat: Caveat) -> bool {
+        self.caveats.contains_key(&caveat)
+    }
+
+    /// How many findings are of this severity.
+    pub(super) fn count_of(&self, severity: Severity) -> usize {
+        self.findings.iter().filter(|finding| finding.severity == severity).count()
+    }
+
+    /// The verdict, for people.
+    pub(super) const fn word(&self) -> &'static str {
+        match self.report.verdict.verdict {
+            Conclusion::Healthy => "healthy",
+            Conclusion::Faulty => "FAULTY",
+            Conclusion::Inconclusive => "inconclusive",
+        }
+    }
+
+    /// What the verdict rests on: `2 errors, 1 warning; all 448 measurements made`.
+    pub(super) fn headline(&self) -> String {
+        let verdict = &self.report.verdict;
+        let found: Vec<_> = [(Severity::Error, "error"), (Severity::Warning, "warning")]
+            .map(|(severity, name)| (self.count_of(severity), name))
+            .into_iter()
+            .filter(|(number, _)| *number > 0)
+            .map(|(number, name)| count(number, name))
+            .collect();
+        let found = match (found.is_empty(), verdict.verdict, verdict.tested) {
+            (false, ..) => format!("{}; ", found.join(", ")),
+            (true, Conclusion::Healthy, _) => "nothing is at fault; ".to_owned(),
+            (true, Conclusion::Inconclusive, 1..) => "no fault was seen, but not everything was tested; ".to_owned(),
+            _ => String::new(),
+        };
+        found + &self.tested()
+    }
+
+    /// How much of what was asked for was measured.
+    pub(super) fn tested(&self) -> String {
+        let verdict = &self.report.verdict;
+        match (&self.report.measurements, verdict.tested, verdict.untested) {
+            (None, ..) => "facts alone, nothing was to be measured".to_owned(),
+            (_, 0, 0) => "nothing was measured".to_owned(),
+            (_, 0, missing) => format!("nothing was measured, {} missing", count(missing as usize, "measurement")),
+            (_, tested, 0) => format!("all {tested} measurements made"),
+            (_, tested, missing) => format!("{tested} measurements made, {missing} missing"),
+        }
+    }
+
+    /// The class of an ordered pair.
+    pub(super) fn class(&self, pair: Pair) -> LinkClass {
+        self.report.topology.route(pair).map_or(LinkClass::Unknown, |route| route.class)
+    }
+
+    /// The figures that pairs are judged by, direct before staged. Copies of wrong bytes have none.
+    pub(super) fn reference(&self) -> Vec<&'a PeerBandwidth> {
+        let measured = self.report.measurements.iter();
+        let cells = measured.flat_map(|measurements| {
+            [Path::Direct, Path::Staged].map(|path| measurements.reference(path).into_values())
+        });
+        cells.flatten().filter(|cell| is_sound(cell)).collect()
+    }
+
+    /// Those of [`Self::pairs`] that have a figure.
+    pub(super) fn figures(&self) -> impl Iterator<Item = &'a PeerBandwidth> {
+        self.pairs.values().copied().filter(|cell| is_sound(cell))
+    }
+
+    /// What the pairs of each class reach on each path.
+    pub(super) fn by_class(&self) -> Vec<ClassFigures> {
+        let mut groups: BTreeMap<_, (Vec<_>, Vec<f64>)> = BTreeMap::new();
+        for cell in self.reference() {
+            groups.entry((self.class(cell.pair), cell.setup.path)).or_default().0.push(cell);
+        }
+        for cell in self.report.measurements.iter().flat_map(|measurements| &measurements.latency) {
+            if cell.status == Status::Measured {
+                groups.entry((self.class(cell.pair), cell.path)).or_default().1.extend(cell.latency_us);
+            }
+        }
+        let figures = groups.into_iter().map(|((class, path), (cells, latencies))| ClassFigures {
+            class,
+            path,
+            copies: Figures::of(cells),
+            latencies: Spread::of(latencies),
+        });
+        figures.collect()
+    }
+
+    /// The GPUs that this run was about: those that CUDA was asked for and those measured; all GPUs
+    /// of the machine where neither is known.
+    pub(super) fn gpus(&self) -> Vec<u32> {
+        let mut gpus: Vec<u32> = Vec::new();
+        if let Some(measurements) = &self.report.measurements {
+            gpus.extend(measurements.driver.devices.iter().map(|device| device.index));
+            gpus.extend(measurements.peer.iter().flat_map(|peer| [peer.pair.source, peer.pair.destination]));
+        }
+        if gpus.is_empty() {
+            gpus.extend(self.report.snapshot.gpus.iter().map(|gpu| gpu.index));
+        }
+        gpus.sort_unstable();
+        gpus.dedup();
+        gpus
+    }
+}
+
+fn pairs(measurements: &Measurements) -> BTreeMap<Pair, &PeerBandwidth> {
+    let [mut pairs, staged] =
+        [Path::Direct, Path::Staged].map(|path| measurements.in_setup(Setup::REFERENCE.with_path(path)));
+    for (pair, cell) in staged {
+        let shown = pairs.entry(pair).or_insert(cell);
+        if shown.status == Status::Skipped {
+            *shown = cell;
+        }
+    }
+    pairs
+}
+
+/// Whether a cell has a rate that means something: it was measured, and the bytes arrived.
+pub(super) fn is_sound(cell: &PeerBandwidth) -> bool {
+    cell.status == Status::Measured && cell.achieved_gbps.is_some() && !cell.verified.is_wrong()
+}
+
+/// Figures over some pairs.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Figures {
+    /// Pairs that were to be measured.
+    pub(super) planned: usize,
+    /// GB/s.
+    pub(super) rates: Option<Spread>,
+    /// Achieved as per cent of theoretical.
+    pub(super) percents: Option<Spread>,
+    /// Achieved as per cent of what healthy machines reach.
+    pub(super) expected: Option<Spread>,
+}
+
+impl Figures {
+    /// The figures of these cells, as far as they are sound.
+    pub(super) fn of<'a>(cells: impl IntoIterator<Item = &'a PeerBandwidth>) -> Self {
+        let cells: Vec<_> = cells.into_iter().collect();
+        let sound = || cells.iter().filter(|cell| is_sound(cell));
+        Self {
+            planned: cells.len(),
+            rates: Spread::of(sound().filter_map(|cell| Some(cell.achieved_gbps?.0))),
+            percents: Spread::of(sound().filter_map(|cell| cell.percent)),
+            expected: Spread::of(sound().filter_map(|cell| cell.expected_percent)),
+        }
+    }
+}
+
+/// Figures of one class of link and one path.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct ClassFigures {
+    pub(super) class: LinkClass,
+    pub(super) path: Path,
+    pub(super) copies: Figures,
+    /// Microseconds.
+    pub(super) latencies: Option<Spread>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::measurement::Verified;
+    use crate::report::sample;
+
+    #[test]
+    fn figures_are_those_of_their_class() {
+        let report = sample::healthy(8);
+        let figures = Digest::of(&report).by_class();
+        let [direct, staged] = figures.as_slice() else { panic!("{figures:#?}") };
+        assert_eq!((direct.class, direct.path), (LinkClass::NvLink(18), Path::Direct));
+        assert_eq!(direct.copies.rates.unwrap().count, 56);
+        assert_eq!((staged.class, staged.path), (LinkClass::NvLink(18), Path::Staged));
+        assert!(Digest::of(&sample::nothing_measured()).by_class().is_empty());
+        assert!(Digest::of(&sample::pcie_box()).by_class().len() > 3, "classes are told apart");
+    }
+
+    #[test]
+    fn a_copy_of_wrong_bytes_has_no_figure() {
+        let mut report = sample::healthy(2);
+        let cell = Digest::of(&report).reference()[0].clone();
+        let cells = &mut report.measurements.as_mut().unwrap().peer;
+        cells.iter_mut().find(|other| **other == cell).unwrap().verified = Verified::Corrupt;
+        let digest = Digest::of(&report);
+        assert_eq!((digest.reference().len(), digest.figures().count(), digest.pairs.len()), (3, 1, 2));
+    }
+
+    #[test]
+    fn a_pair_without_a_direct_copy_is_shown_with_its_staged_one_and_one_that_hung_is_not() {
+        let report = sample::pcie_box();
+        let shown = Digest::of(&report).pairs;
+        let of = |source, destination| shown[&Pair { source, destination }];
+        assert_eq!((of(2, 5).setup.path, of(2, 5).status), (Path::Staged, Status::Measured));
+        assert_eq!((of(4, 6).setup.path, of(4, 6).status), (Path::Direct, Status::Hung));
+    }
+}

@@ -1,0 +1,77 @@
+//! What could not be used, read or measured, and why.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::figures::count;
+use crate::model::flow::Flow;
+use crate::model::measurement::{Measurements, Status};
+use crate::model::report::Report;
+
+/// Reasons for missing measurements that are shown.
+const SHOWN_REASONS: usize = 6;
+
+/// Flows that are shown with a reason.
+const SHOWN_FLOWS: usize = 8;
+
+/// Why CUDA or single GPUs could not be used, what else went wrong, what was left out on purpose, and
+/// which measurements have no figure, by reason: what each is about, and a sentence.
+pub(super) fn list(report: &Report, all: bool) -> Vec<(String, String)> {
+    let mut lines: Vec<(String, String)> = Vec::new();
+    let none = Measurements::default();
+    let measurements = report.measurements.as_ref().unwrap_or(&none);
+    let driver = &measurements.driver;
+    lines.extend(driver.failure.iter().map(|why| ("CUDA".into(), format!("could not be used: {why}"))));
+    lines.extend(driver.kernels_failure.iter().map(|why| ("kernels".into(), format!("could not be loaded: {why}"))));
+    for device in &driver.devices {
+        lines.extend(device.failure.iter().map(|why| (format!("GPU {}", device.index), format!("not tested: {why}"))));
+    }
+    lines.extend(report.snapshot.problems.iter().map(|problem| ("facts".into(), problem.clone())));
+    lines.extend(measurements.problems.iter().map(|problem| ("run".into(), problem.clone())));
+    lines.extend(measurements.left_out.iter().map(|what| ("plan".into(), what.clone())));
+    let missing = missing(measurements);
+    let shown = if all { missing.len() } else { SHOWN_REASONS };
+    lines.extend(missing.iter().take(shown).cloned());
+    if missing.len() > shown {
+        let rest = count(missing.len() - shown, "more reason");
+        lines.push(("...".into(), format!("{rest}, all in the JSON report")));
+    }
+    lines
+}
+
+/// Measurements without a figure, by status and reason, with the flows they concern.
+fn missing(measurements: &Measurements) -> Vec<(String, String)> {
+    let mut groups: BTreeMap<(u8, &str), (usize, BTreeSet<Flow>)> = BTreeMap::new();
+    let mut all: BTreeSet<Flow> = BTreeSet::new();
+    for cell in measurements.cells() {
+        all.insert(cell.flow);
+        let rank = match cell.status {
+            Status::Measured => continue,
+            Status::Hung => 0,
+            Status::Failed => 1,
+            Status::Skipped => 2,
+        };
+        let (number, flows) = groups.entry((rank, cell.reason.unwrap_or("no reason given"))).or_default();
+        *number += 1;
+        flows.insert(cell.flow);
+    }
+    let word = ["hung", "failed", "skipped"];
+    let line = |((rank, reason), (number, flows)): ((u8, &str), (usize, BTreeSet<Flow>))| {
+        let flows = if flows.len() == all.len() && all.len() > 2 { "all pairs".to_owned() } else { named(&flows) };
+        (format!("{number} {}", word[usize::from(rank)]), format!("{reason} ({flows})"))
+    };
+    groups.into_iter().map(line).collect()
+}
+
+/// `GPU 2→5, 5→2`, and how many more.
+fn named(flows: &BTreeSet<Flow>) -> String {
+    let name = |flow: &Flow| match flow.pair() {
+        Some(pair) => format!("{}→{}", pair.source, pair.destination),
+        None => flow.to_string(),
+    };
+    let mut shown: Vec<_> = flows.iter().take(SHOWN_FLOWS).map(name).collect();
+    if flows.len() > SHOWN_FLOWS {
+        shown.push(format!("{} more", flows.len() - SHOWN_FLOWS));
+    }
+    let gpus = if flows.iter().all(|flow| flow.pair().is_some()) { "GPU " } else { "" };
+    format!("{gpus}{}", shown.join(", "))
+}

@@ -1,0 +1,98 @@
+//! What is shown of a pair's copies in a matrix: a figure, or a word that says why there is none.
+
+use super::digest::is_sound;
+use super::highlight::Highlights;
+use super::matrix::Cell;
+use super::page::Paint;
+use crate::model::measurement::{PeerBandwidth, Status, Verified};
+use crate::model::placement::{Pair, Path};
+use crate::model::rounding::{percent, tight_rate};
+
+/// What is in a cell: a figure with its mark and per cent, or a word.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Figure {
+    Number { value: String, percent: Option<f64> },
+    Word(&'static str),
+}
+
+/// Words and marks, with what they mean. Printed below a matrix where they occur.
+const MARKS: [(&str, &str); 7] = [
+    ("hung", "did not end before its deadline"),
+    ("fail", "the copy failed"),
+    ("BAD", "bytes were lost or changed on the way, so a rate would mean nothing"),
+    ("skip", "not run, for the reason given"),
+    ("-", "not measured in this run"),
+    ("s", "staged through host memory, per cent of the staged route"),
+    ("?", "whether the bytes arrived could not be told"),
+];
+
+/// What a word or mark means.
+pub(super) fn meaning(mark: &str) -> &'static str {
+    MARKS.iter().find(|(known, _)| *known == mark).map_or("", |(_, meaning)| meaning)
+}
+
+/// The word of a measurement that has no figure.
+pub(super) const fn word(status: Status) -> &'static str {
+    match status {
+        Status::Hung => "hung",
+        Status::Skipped => "skip",
+        Status::Measured | Status::Failed => "fail",
+    }
+}
+
+/// The paint of a word: what was not asked for is no fault.
+pub(super) fn paint(word: &str) -> Paint {
+    if matches!(word, "-" | "skip") { Paint::Faint } else { Paint::Error }
+}
+
+impl Figure {
+    pub(super) fn of(peer: Option<&PeerBandwidth>) -> Self {
+        let Some(peer) = peer else { return Self::Word("-") };
+        match peer.achieved_gbps {
+            Some(achieved) if is_sound(peer) => {
+                let staged = if peer.setup.path == Path::Staged { "s" } else { "" };
+                let unsure = if peer.verified == Verified::Inconclusive { "?" } else { "" };
+                Self::Number { value: format!("{}{staged}{unsure}", tight_rate(achieved.0)), percent: peer.percent }
+            }
+            _ if peer.verified.is_wrong() => Self::Word("BAD"),
+            _ => Self::Word(word(peer.status)),
+        }
+    }
+
+    /// Which of [`MARKS`] it bears.
+    fn bears(&self, mark: &str) -> bool {
+        match self {
+            Self::Word(word) => *word == mark,
+            Self::Number { value, .. } => mark.len() == 1 && value.contains(mark) && mark != "-",
+        }
+    }
+}
+
+/// The marks that these figures bear, with their meaning.
+pub(super) fn legend<'a>(figures: impl IntoIterator<Item = &'a Figure>) -> Vec<(&'static str, &'static str)> {
+    let figures: Vec<_> = figures.into_iter().collect();
+    MARKS.into_iter().filter(|(mark, _)| figures.iter().any(|figure| figure.bears(mark))).collect()
+}
+
+/// Figures as cells in which values and per cent each keep to a column of their own.
+pub(super) fn cells(figures: &[(Pair, Figure)], highlights: &Highlights) -> Vec<(Pair, Cell)> {
+    let text = |value: Option<f64>| value.map_or_else(|| "?".to_owned(), |value| percent(value) + "%");
+    let has_percent = |figure: &&(Pair, Figure)| matches!(figure.1, Figure::Number { percent: Some(_), .. });
+    let any_percent = figures.iter().any(|figure| has_percent(&figure));
+    let widths = figures.iter().map(|(_, figure)| match figure {
+        Figure::Number { percent, .. } if any_percent => text(*percent).len(),
+        _ => 0,
+    });
+    let width = widths.max().unwrap_or(0);
+    let cell = |pair: Pair, figure: &Figure| {
+        let found = highlights.pair(pair);
+        match figure {
+            Figure::Number { value, percent } if any_percent => {
+                Cell::new(format!("{value} {:>width$}", text(*percent)), found).with_share(*percent)
+            }
+            Figure::Number { value, .. } => Cell::new(value, found),
+            Figure::Word(word) => Cell::new(word, found.max(paint(word))),
+        }
+    };
+    figures.iter().map(|(pair, figure)| (*pair, cell(*pair, figure))).collect()
+}

@@ -1,0 +1,275 @@
+//! Reports for tests: facts of simulated machines, judged by the rules.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::diagnose::{self, Evidence, Settings, expected};
+use crate::discover::discover;
+use crate::hardware::sim::spec::MachineSpec;
+use crate::hardware::sim::{self, builtin, load};
+use crate::model::finding::Severity;
+use crate::model::flow::Setup;
+use crate::model::measurement::{
+    CudaDevice, Latency, LinkUnderLoad, Measurements, Overlap, PeerBandwidth, Status, Verified,
+};
+use crate::model::placement::{Direction, Engine, HostMode, Pair, Path, Placement, Side};
+use crate::model::reading::{Reading, Unknown};
+use crate::model::report::{Conclusion, Report, SCHEMA, Timing, Tool, Verdict};
+use crate::model::snapshot::{Gpu, Host, SlowFact, Snapshot};
+use crate::model::topology::Topology;
+use crate::model::units::{Bytes, GIB, GbPerSecond, MIB};
+use crate::topology;
+
+/// A report of what was seen, judged.
+fn judged(snapshot: Snapshot, topology: Topology, mut measurements: Measurements) -> Report {
+    let settings = Settings::default();
+    measurements.profile = "standard".into();
+    expected::fill(&mut measurements, &topology, &snapshot, &settings.shares);
+    let evidence = Evidence {
+        snapshot: &snapshot,
+        topology: &topology,
+        measurements: Some(&measurements),
+        settings: &settings,
+        expectations: None,
+        baseline: None,
+    };
+    let findings = diagnose::judge(&evidence);
+    let verdict = diagnose::verdict(&findings, Some(&measurements), Severity::Error);
+    Report {
+        schema: SCHEMA.into(),
+        tool: Tool { name: "peerscope".into(), version: "0.0.0".into() },
+        started_at: "2026-11-20T03:12:45Z".into(),
+        machine: Report::LIVE.into(),
+        snapshot,
+        topology,
+        measurements: Some(measurements),
+        findings,
+        verdict,
+        timing: Timing { discover: 0.093, driver_start: 3.71, measure: 1.42, total: 5.24, ..Timing::default() },
+    }
+}
+
+/// The facts of a simulated machine, and measurements made up for it: every pair does what healthy
+/// ones do. To run them too would take minutes.
+fn measured(spec: MachineSpec) -> (Snapshot, Topology, Measurements) {
+    let snapshot = discover(sim::telemetry(spec), SlowFact::ALL, Duration::from_secs(600));
+    let topology = topology::build(&snapshot);
+    let mut measurements = Measurements::default();
+    for gpu in &snapshot.gpus {
+        let (index, budget_bytes) = (gpu.index, Some(Bytes(8 * GIB)));
+        measurements.driver.devices.push(CudaDevice {
+            index,
+            ordinal: Some(index),
+            budget_bytes,
+            ..CudaDevice::default()
+        });
+        let generation = gpu.pcie_generation_max.get().map(|generation| [generation.number(); 2]);
+        let width = gpu.pcie_width.get().map(|width| [width.number(); 2]);
+        measurements.links.push(LinkUnderLoad { index, readings: 210, generation, width, ..LinkUnderLoad::default() });
+    }
+    let gpus: Vec<_> = snapshot.gpus.iter().map(|gpu| gpu.index).collect();
+    for pair in Pair::ordered(&gpus) {
+        if let Some(theoretical) = topology.route(pair).and_then(|route| route.theoretical_gbps) {
+            measure(&mut measurements, pair, theoretical.0);
+        }
+    }
+    (snapshot, topology, measurements)
+}
+
+/// Everything that is measured of a pair.
+fn measure(into: &mut Measurements, pair: Pair, theoretical: f64) {
+    let blocks = |placement: Placement| placement.host == HostMode::Blocking;
+    let reference = Setup::REFERENCE.with_bytes(Bytes(512 * MIB));
+    let mut copies: Vec<_> = Placement::all().map(|placement| (reference.with_placement(placement), 0.88)).collect();
+    copies.extend([
+        (reference.with_issuer(Side::Destination), 0.87),
+        (reference.with_engine(Engine::Kernel), 0.81),
+        (reference.with_engine(Engine::Kernel).with_issuer(Side::Destination), 0.82),
+        (reference.with_direction(Direction::BothWays), 0.865),
+        (reference.with_path(Path::Staged), 0.58),
+    ]);
+    for (setup, share) in copies {
+        let theory = if setup.path == Path::Staged { theoretical.min(63.0) } else { theoretical };
+        // A little different for every pair.
+        let share = share * (1.0 - f64::from((pair.source * 7 + pair.destination * 3) % 5) * 5e-4);
+        into.peer.push(PeerBandwidth {
+            pair,
+            setup,
+            achieved_gbps: Some(GbPerSecond(theory * share)),
+            theoretical_gbps: Some(GbPerSecond(theory)),
+            percent: Some(100.0 * share),
+            expected_gbps: None,
+            expected_percent: None,
+            samples: 8,
+            spread_percent: Some(0.4),
+            fixed_cost_us: (setup.engine == Engine::Copy).then_some(9.8),
+            host_blocked_us: Some(if blocks(setup.placement) { 1360.0 } else { 6.2 }),
+            verified: Verified::Ok,
+            verification_detail: None,
+            status: Status::Measured,
+            reason: None,
+        });
+    }
+    for placement in Placement::all() {
+        for compute_on in [Side::Source, Side::Destination] {
+            into.overlap.push(Overlap {
+                pair,
+                placement,
+                compute_on,
+                bytes: reference.bytes,
+                overlap_percent: Some(if placement.should_overlap(compute_on) { 99.6 } else { 0.2 }),
+                host_blocked_us: Some(if blocks(placement) { 1362.4 } else { 7.1 }),
+                copy_us: Some(1360.0),
+                kernel_us: Some(990.0),
+                samples: 3,
+                status: Status::Measured,
+                reason: None,
+            });
+        }
+    }
+    for (path, latency) in [(Path::Direct, 2.31), (Path::Staged, 14.9)] {
+        into.latency.push(Latency {
+            pair,
+            path,
+            bytes: Bytes(16),
+            latency_us: Some(latency + f64::from(pair.destination) * 0.12),
+            samples: 20,
+            spread_percent: Some(6.0),
+            status: Status::Measured,
+            reason: None,
+        });
+    }
+}
+
+/// H200s on NVSwitch in a virtual machine, all as they should be.
+pub(crate) fn healthy(gpus: u8) -> Report {
+    let mut spec = builtin::get("h200x8").unwrap();
+    let gpu = spec.gpus.swap_remove(0);
+    let (functions, others): (Vec<_>, Vec<_>) = spec
+        .pci
+        .into_iter()
+        .partition(|function| function.address == gpu.pci || spec.gpus.iter().any(|gpu| gpu.pci == function.address));
+    spec.pci = others;
+    spec.gpus.clear();
+    for index in 0..gpus {
+        let (mut gpu, mut function) = (gpu.clone(), functions[0].clone());
+        gpu.pci.device = 6 + index;
+        function.address = gpu.pci;
+        spec.gpus.push(gpu);
+        spec.pci.push(function);
+    }
+    let (snapshot, topology, measurements) = measured(spec);
+    judged(snapshot, topology, measurements)
+}
+
+/// The driver could not be started, so that every measurement is missing, and the run was interrupted.
+pub(crate) fn nothing_measured() -> Report {
+    let mut report = healthy(8);
+    let mut measurements = report.measurements.take().unwrap();
+    let why = "cuInit failed with 802: system not yet initialized (is the fabric manager running?)";
+    measurements.driver.failure = Some(why.into());
+    measurements.overlap.clear();
+    measurements.latency.clear();
+    measurements.links.clear();
+    measurements.interrupted = true;
+    for peer in &mut measurements.peer {
+        peer.achieved_gbps = None;
+        peer.percent = None;
+        peer.status = Status::Skipped;
+        peer.verified = Verified::Skipped;
+        peer.reason = Some("CUDA could not be used".into());
+    }
+    judged(report.snapshot, report.topology, measurements)
+}
+
+/// Eight PCIe cards: GPU 3 in a x4 slot, GPUs 2 and 5 without peer access, 4 → 6 hangs and 6 → 4
+/// drops what it is sent; GPU 1 idles at Gen1; GPUs 6 and 7 share a switch. Whether the bytes of 0 → 7
+/// arrived could not be told.
+pub(crate) fn pcie_box() -> Report {
+    let spec = load::parse(include_str!("../../tests/data/machines/pcie-box.toml")).unwrap();
+    let (snapshot, topology, mut measurements) = measured(spec);
+    for cell in measurements.peer.iter_mut().filter(|cell| cell.setup.path == Path::Direct) {
+        let (status, verified, reason) = match (cell.pair.source, cell.pair.destination) {
+            (2, 5) | (5, 2) => (Status::Skipped, Verified::Skipped, "no peer access between these GPUs"),
+            (4, 6) => (Status::Hung, Verified::Skipped, "no end within 10 s; the worker was replaced"),
+            (6, 4) => (Status::Failed, Verified::Dropped, "bytes did not arrive"),
+            (0, 7) => {
+                cell.verified = Verified::Inconclusive;
+                continue;
+            }
+            _ => continue,
+        };
+        (cell.status, cell.verified, cell.reason) = (status, verified, Some(reason.into()));
+        (cell.achieved_gbps, cell.percent) = (None, None);
+    }
+    let mut report = judged(snapshot, topology, measurements);
+    report.machine = "demo".into();
+    report
+}
+
+/// GPUs of which nothing is known, on a host of which nothing is known, and nothing measured.
+pub(crate) fn unknown(gpus: u32) -> Report {
+    let why = Unknown::Denied("only root may read this".into());
+    let snapshot = Snapshot {
+        nvml_failure_code: None,
+        host: Host::unread(&why),
+        gpus: (0..gpus).map(|index| Gpu::unread(index, &why)).collect(),
+        pairs: Vec::new(),
+        pci: Vec::new(),
+        numa_nodes: Vec::new(),
+        adapters: Vec::new(),
+        problems: vec!["/sys/bus/pci could not be read: permission denied".into()],
+    };
+    let mut report = judged(snapshot, Topology::default(), Measurements::default());
+    report.verdict = Verdict { verdict: Conclusion::Inconclusive, exit_code: 3, ..report.verdict };
+    report
+}
+
+/// Names that try to steer the terminal, everywhere a machine can put one.
+pub(crate) fn hostile() -> Report {
+    let evil = "e\u{1b}[2Jv\u{9b}31mi\nl\r\u{202e}<b>\"]; x [\u{7}\\";
+    let mut report = pcie_box();
+    report.machine = evil.into();
+    report.started_at = evil.into();
+    report.snapshot.host.hostname = Reading::Known(evil.into());
+    report.snapshot.host.driver_version = Reading::failed(evil);
+    report.snapshot.problems.push(evil.into());
+    for gpu in &mut report.snapshot.gpus {
+        gpu.name = Reading::Known(evil.into());
+        gpu.uuid = Reading::Known(evil.into());
+    }
+    for function in &mut report.snapshot.pci {
+        function.slot = Reading::Known(evil.into());
+        function.host_bridge = evil.into();
+    }
+    for adapter in &mut report.snapshot.adapters {
+        adapter.name = evil.into();
+    }
+    for node in &mut report.topology.nodes {
+        node.label = evil.into();
+    }
+    for link in &mut report.topology.links {
+        link.label = evil.into();
+    }
+    for route in &mut report.topology.pairs {
+        route.bottleneck = Some(evil.into());
+    }
+    for finding in &mut report.findings {
+        finding.message = evil.into();
+        finding.code = evil.to_owned().into();
+        finding.evidence.add(evil, vec![evil.to_owned()]);
+    }
+    let measurements = report.measurements.as_mut().unwrap();
+    measurements.profile = evil.into();
+    measurements.problems.push(evil.into());
+    for peer in &mut measurements.peer {
+        peer.reason = peer.reason.as_ref().map(|_| evil.into());
+    }
+    measurements.links.push(LinkUnderLoad {
+        throttle_reasons: vec![evil.into()],
+        reason: Some(evil.into()),
+        ..LinkUnderLoad::default()
+    });
+    report
+}
