@@ -7,7 +7,6 @@ use super::escape::{dot_label, dot_quoted};
 use super::format::{Format, Of, Style};
 use super::paths;
 use crate::model::node::NodeId;
-use crate::model::report::Report;
 use crate::model::rounding::rate;
 use crate::model::topology::{Link, LinkKind, Node, NodeKind};
 

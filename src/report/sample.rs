@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use serde_json::json;
-
 use crate::diagnose::{self, Evidence, Settings, expected};
 use crate::discover::discover;
 use crate::hardware::sim::spec::MachineSpec;

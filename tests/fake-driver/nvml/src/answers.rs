@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use fake_machine::code_in;
 use peerscope::hardware::{GpuGroup, LinkSample, Telemetry, sim};
 use peerscope::model::reading::{Reading, Unknown};
-use peerscope::model::snapshot::{Gpu, GpuPair, Host, NvLink};
+use peerscope::model::snapshot::{Gpu, GpuPair, Host, NvLink, PciFunction};
 use peerscope::model::units::{Generation, Lanes};
 
 use crate::numbers;
@@ -43,12 +43,18 @@ pub fn start() -> Result<(), u32> {
 }
 
 /// What the kernel has counted, in its files: the counters of a run begin where the description has
-/// them, and rise while copies run.
+/// them, and rise while copies run. What stands there already is not written again: on a busy machine a
+/// look would take longer than peerscope waits for one.
 fn write_errors(telemetry: &dyn Telemetry) {
-    if let Some(root) = std::env::var_os("PEERSCOPE_FSROOT") {
-        // Where the folder is gone, nobody reads it any more.
-        let _ = fake_machine::sysfs::count_errors(Path::new(&root), &telemetry.pci_tree().functions);
-    }
+    static WRITTEN: Mutex<Vec<PciFunction>> = Mutex::new(Vec::new());
+    let Some(root) = std::env::var_os("PEERSCOPE_FSROOT") else { return };
+    let functions = telemetry.pci_tree().functions;
+    let mut written = WRITTEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let new = functions.iter().enumerate().filter(|(place, function)| written.get(*place) != Some(*function));
+    let new: Vec<_> = new.map(|(_, function)| function.clone()).collect();
+    // Where the folder is gone, nobody reads it any more.
+    let _ = fake_machine::sysfs::count_errors(Path::new(&root), &new);
+    *written = functions;
 }
 
 fn telemetry() -> Result<Arc<dyn Telemetry>, u32> {
