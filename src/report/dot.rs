@@ -120,6 +120,7 @@ fn link_statement(link: &Link) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::report::Report;
     use crate::report::sample;
 
     fn graph(report: &Report) -> String {
