@@ -8,11 +8,16 @@
 use std::ops::RangeInclusive;
 
 use super::bench::{Bench, Origin};
-use super::statistics::median;
+use super::figures::{Rates, count};
+use super::statistics::{median, spread_percent};
+use super::verify::Verification;
 use super::{Outcome, Row};
 use crate::hardware::{Buffer, ErrorKind, Event, HardwareError, Stream};
 use crate::model::flow::Setup;
+use crate::model::measurement::{PeerBandwidth, Status, Verified};
 use crate::model::placement::{Engine, Pair, Path, Side};
+use crate::model::topology::Topology;
+use crate::model::units::{Bytes, GbPerSecond};
 use crate::plan::{FIXED_COST_BYTES, FIXED_COST_COPIES, is_blocking, stream_of};
 
 /// One flow of a row, with everything it needs.
@@ -186,6 +191,99 @@ impl Bench<'_> {
     }
 }
 
+/// The cell of one flow.
+pub(super) fn cell(
+    pair: Pair,
+    setup: Setup,
+    rates: Result<Rates, (Status, Option<String>)>,
+    guard: Option<&Verification>,
+    topology: &Topology,
+) -> PeerBandwidth {
+    let route = topology.route(pair);
+    let theoretical = route.and_then(|route| match setup.path {
+        Path::Direct => route.theoretical_gbps,
+        Path::Staged => route.staged_theoretical_gbps,
+    });
+    let (mut status, mut reason) = (Status::Measured, None);
+    let (mut gbps, mut host_ns, mut fixed) = (Vec::new(), Vec::new(), None);
+    match rates {
+        Ok(rates) => {
+            fixed = fixed_cost_ns(setup.bytes, &rates.copy_ns, &rates.small_ns);
+            let rate = |ns: &f64| GbPerSecond::of(setup.bytes.0, ns - fixed.unwrap_or(0.0)).0;
+            gbps = rates.copy_ns.iter().map(rate).collect();
+            host_ns = rates.host_ns;
+        }
+        Err(why) => {
+            (status, reason) = why;
+            // When the verification is what hung or crashed, the path itself did, not this cell alone.
+            if let (Status::Skipped, Some(Verification { lost: Some((lost, why)), .. })) = (status, guard) {
+                (status, reason) = (*lost, Some(why.clone()));
+            }
+        }
+    }
+    let achieved = median(&gbps).map(GbPerSecond);
+    if status == Status::Measured && achieved.is_none() {
+        (status, reason) = (Status::Failed, Some("the worker gave no samples".into()));
+    }
+    PeerBandwidth {
+        pair,
+        setup,
+        achieved_gbps: achieved,
+        theoretical_gbps: theoretical,
+        percent: achieved.zip(theoretical).map(|(achieved, theoretical)| achieved.percent_of(theoretical)),
+        expected_gbps: None,
+        expected_percent: None,
+        samples: count(&gbps),
+        spread_percent: spread_percent(&gbps),
+        fixed_cost_us: fixed.map(|ns| ns / 1e3),
+        host_blocked_us: median(&host_ns).map(|ns| ns / 1e3),
+        verified: guard.map_or(Verified::Skipped, |guard| guard.verified),
+        verification_detail: guard.and_then(|guard| guard.detail.clone()),
+        status,
+        reason,
+    }
+}
+
+/// What every copy of a row costs beside its bytes, nanoseconds: two sizes give a line, whose value
+/// at no bytes it is. The fastest small copy counts: what varies from copy to copy is not fixed, and
+/// taking it out would give figures that no copy has reached. None where there are no small copies,
+/// or where the line makes no sense.
+#[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
+fn fixed_cost_ns(bytes: Bytes, copy_ns: &[f64], small_ns: &[f64]) -> Option<f64> {
+    let (large, small) = (median(copy_ns)?, small_ns.iter().copied().reduce(f64::min)?);
+    if bytes.0 <= FIXED_COST_BYTES || small >= large {
+        return None;
+    }
+    let per_byte = (large - small) / (bytes.0 - FIXED_COST_BYTES) as f64;
+    let fixed = small - per_byte * FIXED_COST_BYTES as f64;
+    (0.0..large).contains(&fixed).then_some(fixed)
+}
+
 fn no_events() -> HardwareError {
     HardwareError::new(ErrorKind::Other, "no events")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::units::MIB;
+
+    #[test]
+    fn the_fixed_cost_is_found_and_taken_out() {
+        // 400 GB/s and 6 µs for every copy.
+        let time = |bytes: u64| bytes as f64 / 400.0 + 6000.0;
+        let bytes = Bytes(64 * MIB);
+        let fixed = fixed_cost_ns(bytes, &[time(bytes.0); 3], &[time(MIB); 3]).unwrap();
+        assert!((fixed - 6000.0).abs() < 1e-6, "{fixed}");
+        assert!((GbPerSecond::of(bytes.0, time(bytes.0) - fixed).0 - 400.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_line_that_makes_no_sense_takes_nothing_out() {
+        let bytes = Bytes(64 * MIB);
+        assert_eq!(fixed_cost_ns(bytes, &[100.0], &[]), None);
+        assert_eq!(fixed_cost_ns(bytes, &[100.0], &[200.0]), None);
+        assert_eq!(fixed_cost_ns(bytes, &[6400.0], &[50.0]), None);
+        assert_eq!(fixed_cost_ns(Bytes(MIB), &[100.0], &[90.0]), None);
+    }
 }

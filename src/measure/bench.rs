@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::Span;
 use super::verify::Seeds;
-use super::{Outcome, Span};
 use crate::hardware::{Buffer, Device, DeviceInfo, Driver, ErrorKind, Event, HardwareError, Stream};
 use crate::model::measurement::{CudaDevice, CudaPeerAccess, DriverFacts, Hidden};
 use crate::model::placement::{Pair, Path, Placement, Side, StreamKind};
 use crate::model::units::{Bytes, MIB, PciAddress};
-use crate::plan::{Action, Round, stream_of};
+use crate::plan::{Round, stream_of};
 
 /// Device memory left to others, and to the driver's own needs, when buffers are sized.
 const MEMORY_MARGIN: u64 = 64 * MIB;
@@ -138,22 +138,8 @@ impl<'a> Bench<'a> {
         &self.facts
     }
 
-    /// Runs one round.
-    pub fn run(&self, round: &Round) -> Outcome {
-        let result = self.pairs(round).and_then(|pairs| {
-            let (pair, setup) = (pairs[0], round.task.setup);
-            match round.task.action {
-                Action::Verify => self.verify(pair, setup),
-                Action::Bandwidth { samples } => self.bandwidth(&pairs, setup, samples),
-                Action::Overlap { compute_on, samples } => self.overlap(pair, setup, compute_on, samples),
-                Action::Latency { samples } => self.latency(pair, setup, samples),
-            }
-        });
-        result.unwrap_or_else(|error| Outcome::Failed { error })
-    }
-
     /// The pairs that a round copies between, of which there is at least one.
-    fn pairs(&self, round: &Round) -> Result<Vec<Pair>, HardwareError> {
+    pub(super) fn pairs(&self, round: &Round) -> Result<Vec<Pair>, HardwareError> {
         let pairs: Option<Vec<_>> = round.flows.iter().map(|flow| flow.pair()).collect();
         pairs.filter(|pairs| !pairs.is_empty()).ok_or_else(|| {
             HardwareError::new(ErrorKind::Unsupported, "this version does not copy to or from host memory")

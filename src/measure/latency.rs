@@ -1,9 +1,12 @@
 //! Time of one small copy in a row of them, as p2pBandwidthLatencyTest measures it.
 
 use super::bench::{Bench, Origin};
+use super::figures::{count, rates};
+use super::statistics::{median, spread_percent};
 use super::{Outcome, Row};
 use crate::hardware::HardwareError;
 use crate::model::flow::Setup;
+use crate::model::measurement::{Latency, Status};
 use crate::model::placement::{Pair, Path, Side};
 use crate::plan::{LATENCY_COPIES, stream_of};
 
@@ -41,4 +44,28 @@ impl Bench<'_> {
         let stream = stream_of(setup.placement, Side::Source);
         Ok(Outcome::Rows { rows: vec![Row { gpu: pair.source, stream, copies, small: Vec::new(), host_ns }] })
     }
+}
+
+/// The cell of a round.
+pub(super) fn cell(pair: Pair, setup: Setup, outcome: &Outcome) -> Latency {
+    let mut cell = Latency {
+        pair,
+        path: setup.path,
+        bytes: setup.bytes,
+        latency_us: None,
+        samples: 0,
+        spread_percent: None,
+        status: Status::Measured,
+        reason: None,
+    };
+    match rates(outcome, 0) {
+        Ok(rates) => {
+            let copy_ns: Vec<_> = rates.copy_ns.iter().map(|ns| ns / f64::from(LATENCY_COPIES)).collect();
+            cell.latency_us = median(&copy_ns).map(|ns| ns / 1e3);
+            cell.samples = count(&copy_ns);
+            cell.spread_percent = spread_percent(&copy_ns);
+        }
+        Err(why) => (cell.status, cell.reason) = why,
+    }
+    cell
 }

@@ -1,21 +1,26 @@
-//! Runs rounds on a driver and makes measurements of their outcomes. The worker calls [`Bench`];
-//! the parent calls [`assemble`].
+//! Runs rounds on a driver and makes measurements of their outcomes. The worker calls [`Bench::run`];
+//! the parent calls [`assemble`]. Each probe has a file of its own with both.
 
-pub mod assemble;
 mod bandwidth;
 mod bench;
+mod figures;
 mod latency;
 mod overlap;
 pub mod statistics;
 mod verify;
 pub mod watch;
 
+use std::collections::HashMap;
+
 use serde::{Deserialize, Serialize};
 
 pub use self::bench::{Bench, Selection};
+use self::verify::Verifications;
 use crate::hardware::HardwareError;
-use crate::model::measurement::{Status, Verified};
+use crate::model::measurement::{Measurements, Status, Verified};
 use crate::model::placement::StreamKind;
+use crate::model::topology::Topology;
+use crate::plan::{Action, Round};
 
 /// How a round ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -112,6 +117,47 @@ pub struct OverlapSample {
     pub kernel: Span,
     /// Nanoseconds that the host was in the copy call, waiting included.
     pub host_ns: f64,
+}
+
+impl Bench<'_> {
+    /// Runs one round.
+    pub fn run(&self, round: &Round) -> Outcome {
+        let result = self.pairs(round).and_then(|pairs| {
+            let (pair, setup) = (pairs[0], round.task.setup);
+            match round.task.action {
+                Action::Verify => self.verify(pair, setup),
+                Action::Bandwidth { samples } => self.bandwidth(&pairs, setup, samples),
+                Action::Overlap { compute_on, samples } => self.overlap(pair, setup, compute_on, samples),
+                Action::Latency { samples } => self.latency(pair, setup, samples),
+            }
+        });
+        result.unwrap_or_else(|error| Outcome::Failed { error })
+    }
+}
+
+/// The tables of all rounds, with theory and verification beside each figure; a round without outcome was
+/// not reached.
+pub fn assemble(rounds: &[Round], outcomes: &HashMap<u32, Outcome>, topology: &Topology) -> Measurements {
+    let mut tables = Measurements::default();
+    let mut verified = Verifications::default();
+    let not_reached = Outcome::Lost { status: Status::Skipped, reason: "not reached".into() };
+    for round in rounds {
+        let (setup, outcome) = (round.task.setup, outcomes.get(&round.id).unwrap_or(&not_reached));
+        for (at, (&flow, pair)) in round.flows.iter().filter_map(|flow| Some((flow, flow.pair()?))).enumerate() {
+            match round.task.action {
+                Action::Verify => verified.take(flow, setup, outcome),
+                Action::Bandwidth { .. } => {
+                    let rates = figures::rates(outcome, at);
+                    tables.peer.push(bandwidth::cell(pair, setup, rates, verified.of(flow, setup), topology));
+                }
+                Action::Overlap { compute_on, .. } => {
+                    tables.overlap.push(overlap::cell(pair, setup, compute_on, outcome));
+                }
+                Action::Latency { .. } => tables.latency.push(latency::cell(pair, setup, outcome)),
+            }
+        }
+    }
+    tables
 }
 
 #[cfg(test)]

@@ -9,9 +9,12 @@
 use std::time::Duration;
 
 use super::bench::Bench;
+use super::figures::without_figures;
+use super::statistics::median;
 use super::{Outcome, OverlapSample};
 use crate::hardware::{ErrorKind, HardwareError, Stream};
 use crate::model::flow::Setup;
+use crate::model::measurement::{Overlap, Status};
 use crate::model::placement::{Pair, Path, Side};
 use crate::model::units::{Bytes, MIB};
 use crate::plan::is_blocking;
@@ -124,4 +127,33 @@ impl Bench<'_> {
             host_ns,
         })
     }
+}
+
+/// The cell of a round.
+pub(super) fn cell(pair: Pair, setup: Setup, compute_on: Side, outcome: &Outcome) -> Overlap {
+    let mut cell = Overlap {
+        pair,
+        placement: setup.placement,
+        compute_on,
+        bytes: setup.bytes,
+        overlap_percent: None,
+        host_blocked_us: None,
+        copy_us: None,
+        kernel_us: None,
+        samples: 0,
+        status: Status::Measured,
+        reason: None,
+    };
+    if let Outcome::Overlap { samples } = outcome {
+        let over = |figure: &dyn Fn(&OverlapSample) -> f64| median(&samples.iter().map(figure).collect::<Vec<_>>());
+        cell.overlap_percent =
+            over(&|sample| 100.0 * sample.copy.together_ns(sample.kernel) / sample.kernel.length_ns());
+        cell.host_blocked_us = over(&|sample| sample.host_ns / 1e3);
+        cell.copy_us = over(&|sample| sample.copy.length_ns() / 1e3);
+        cell.kernel_us = over(&|sample| sample.kernel.length_ns() / 1e3);
+        cell.samples = u32::try_from(samples.len()).unwrap_or(u32::MAX);
+    } else {
+        (cell.status, cell.reason) = without_figures(outcome);
+    }
+    cell
 }

@@ -36,7 +36,7 @@ fn row(placement: Placement, direction: Direction, path: Path) -> Task {
 
 /// Median rate of a row, GB/s, with the fixed cost still in it.
 fn rate(outcome: &Outcome) -> f64 {
-    let copy_ns = assemble::rates(outcome, 0).unwrap_or_else(|_| panic!("{outcome:?}")).copy_ns;
+    let copy_ns = figures::rates(outcome, 0).unwrap_or_else(|_| panic!("{outcome:?}")).copy_ns;
     assert_eq!(copy_ns.len(), 3);
     #[allow(clippy::cast_precision_loss)]
     let bytes = (300 * MIB) as f64;

@@ -8,14 +8,16 @@
 //! poison differs from the pattern in every bit, so that a single byte that was never written shows.
 
 use std::cell::Cell;
+use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use super::Outcome;
 use super::bench::Bench;
+use super::figures::without_figures;
 use crate::hardware::{ErrorKind, HardwareError, PatternCheck};
-use crate::model::flow::Setup;
-use crate::model::measurement::Verified;
-use crate::model::placement::{Engine, Pair, Path, Side};
+use crate::model::flow::{Flow, Setup};
+use crate::model::measurement::{Status, Verified};
+use crate::model::placement::{Direction, Engine, Pair, Path, Placement, Side};
 use crate::model::units::Bytes;
 
 impl Bench<'_> {
@@ -63,6 +65,47 @@ impl Bench<'_> {
                 Ok(Outcome::Verified { verified: Verified::Inconclusive, detail: Some(error.message) })
             }
             Err(error) => Err(error),
+        }
+    }
+}
+
+/// What a verification found, and what became of its round.
+#[derive(Clone)]
+pub(super) struct Verification {
+    pub(super) verified: Verified,
+    pub(super) detail: Option<String>,
+    pub(super) lost: Option<(Status, String)>,
+}
+
+/// Verifications by what they vouch for.
+#[derive(Default)]
+pub(super) struct Verifications(HashMap<(Flow, Setup), Verification>);
+
+impl Verifications {
+    /// Takes the outcome of one.
+    pub(super) fn take(&mut self, flow: Flow, setup: Setup, outcome: &Outcome) {
+        self.0.insert((flow, setup.of_any_size()), verification(outcome));
+    }
+
+    /// The one that vouches for copies of this setup.
+    pub(super) fn of(&self, flow: Flow, setup: Setup) -> Option<&Verification> {
+        let as_verified =
+            Setup { placement: Placement::REFERENCE, direction: Direction::OneWay, ..setup.of_any_size() };
+        // A copy engine moves the bytes alike whoever enqueues; a kernel pushes or pulls.
+        self.0.get(&(flow, as_verified)).or_else(|| self.0.get(&(flow, as_verified.with_issuer(Side::Source))))
+    }
+}
+
+fn verification(outcome: &Outcome) -> Verification {
+    match outcome {
+        Outcome::Verified { verified, detail } => {
+            Verification { verified: *verified, detail: detail.clone(), lost: None }
+        }
+        outcome => {
+            let (status, reason) = without_figures(outcome);
+            let reason = reason.unwrap_or_default();
+            let verified = if status == Status::Skipped { Verified::Skipped } else { Verified::Inconclusive };
+            Verification { verified, detail: Some(reason.clone()), lost: Some((status, reason)) }
         }
     }
 }

@@ -1,32 +1,10 @@
 //! One view of everything that was measured, whatever the probe.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use super::flow::{Endpoint, Flow, Setup};
-use super::measurement::{Latency, Measurements, Overlap, PeerBandwidth, Status, Verified};
+use super::measurement::{Measurements, PeerBandwidth, Probe, Status, Verified};
 use super::placement::{Pair, Path};
-
-/// What was measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Probe {
-    /// The rate of large copies.
-    Bandwidth,
-    /// The time of small copies.
-    Latency,
-    /// Whether a copy and a kernel run at the same time.
-    Overlap,
-}
-
-impl fmt::Display for Probe {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Bandwidth => "bandwidth",
-            Self::Overlap => "overlap",
-            Self::Latency => "latency",
-        })
-    }
-}
 
 /// One measurement that was asked for.
 #[derive(Debug, Clone, Copy)]
@@ -59,59 +37,7 @@ impl Cell<'_> {
     }
 }
 
-impl PeerBandwidth {
-    /// What every probe has in common.
-    pub fn cell(&self) -> Cell<'_> {
-        Cell {
-            probe: Probe::Bandwidth,
-            flow: self.pair.into(),
-            setup: self.setup,
-            status: self.status,
-            has_figure: self.achieved_gbps.is_some(),
-            reason: self.reason.as_deref(),
-            verified: self.verified,
-        }
-    }
-}
-
-impl Overlap {
-    /// What every probe has in common.
-    pub fn cell(&self) -> Cell<'_> {
-        Cell {
-            probe: Probe::Overlap,
-            flow: self.pair.into(),
-            setup: Setup::REFERENCE.with_placement(self.placement).with_bytes(self.bytes),
-            status: self.status,
-            has_figure: self.overlap_percent.is_some(),
-            reason: self.reason.as_deref(),
-            verified: Verified::Skipped,
-        }
-    }
-}
-
-impl Latency {
-    /// What every probe has in common.
-    pub fn cell(&self) -> Cell<'_> {
-        Cell {
-            probe: Probe::Latency,
-            flow: self.pair.into(),
-            setup: Setup::REFERENCE.with_path(self.path).with_bytes(self.bytes),
-            status: self.status,
-            has_figure: self.latency_us.is_some(),
-            reason: self.reason.as_deref(),
-            verified: Verified::Skipped,
-        }
-    }
-}
-
 impl Measurements {
-    /// Everything that was to be measured, in the order of the report.
-    pub fn cells(&self) -> impl Iterator<Item = Cell<'_>> {
-        let peer = self.peer.iter().map(PeerBandwidth::cell);
-        let overlap = self.overlap.iter().map(Overlap::cell);
-        peer.chain(overlap).chain(self.latency.iter().map(Latency::cell))
-    }
-
     /// Every setup that copies were planned in, whatever their size, in the order of the report.
     pub fn setups(&self) -> Vec<Setup> {
         let mut setups: Vec<Setup> = Vec::new();

@@ -1,11 +1,15 @@
 //! What the probes measured, cell by cell, each with its status and reason.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
+use super::cells::Cell;
 use super::flow::Setup;
 use super::placement::{Pair, Path, Placement, Side};
-use super::snapshot::{P2pStatus, PcieErrors};
-use super::units::{Bytes, GbPerSecond, PciAddress};
+use super::snapshot::P2pStatus;
+pub use super::under_load::{AerAdded, LinkState, LinkUnderLoad, NvLinkErrorsAdded};
+use super::units::{Bytes, GbPerSecond};
 
 /// Everything that was measured, and what was to be and was not.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -44,6 +48,36 @@ pub struct Measurements {
     /// links under load are missing, and what else would have come at its end.
     #[serde(default)]
     pub cut_off: bool,
+}
+
+impl Measurements {
+    /// Everything that was to be measured, in the order of the report.
+    pub fn cells(&self) -> impl Iterator<Item = Cell<'_>> {
+        let peer = self.peer.iter().map(PeerBandwidth::cell);
+        let overlap = self.overlap.iter().map(Overlap::cell);
+        peer.chain(overlap).chain(self.latency.iter().map(Latency::cell))
+    }
+}
+
+/// What was measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Probe {
+    /// The rate of large copies.
+    Bandwidth,
+    /// The time of small copies.
+    Latency,
+    /// Whether a copy and a kernel run at the same time.
+    Overlap,
+}
+
+impl fmt::Display for Probe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Bandwidth => "bandwidth",
+            Self::Overlap => "overlap",
+            Self::Latency => "latency",
+        })
+    }
 }
 
 /// What the CUDA driver said when it was opened.
@@ -256,80 +290,49 @@ pub struct Latency {
     pub reason: Option<String>,
 }
 
-/// A GPU's PCIe link over the run: read before, while copies ran, and after.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct LinkUnderLoad {
-    /// NVML's index of the GPU.
-    pub index: u32,
-    /// Readings taken while copies ran.
-    pub readings: u32,
-    /// Lowest and highest PCIe generation seen.
-    pub generation: Option<[u8; 2]>,
-    /// Fewest and most lanes seen.
-    pub width: Option<[u8; 2]>,
-    /// What the link was in turn: one entry each time that it changed, the first included. Cut off
-    /// after [`LinkUnderLoad::MOST_STATES`].
-    #[serde(default)]
-    pub states: Vec<LinkState>,
-    /// Replays that were added during the run.
-    pub replays_added: Option<u64>,
-    /// PCIe error counts when the copies began.
-    #[serde(default)]
-    pub pcie_errors_before: Option<PcieErrors>,
-    /// PCIe error counts when they had ended.
-    #[serde(default)]
-    pub pcie_errors_after: Option<PcieErrors>,
-    /// What the active NVLinks of the GPU counted during the run, those that counted something;
-    /// null where their counters were not read before and after.
-    #[serde(default)]
-    pub nvlink_errors: Option<Vec<NvLinkErrorsAdded>>,
-    /// Throttle reasons seen while copies ran, in NVML's names.
-    pub throttle_reasons: Vec<String>,
-    /// Why there are no readings, or fewer than there should be.
-    pub reason: Option<String>,
+impl PeerBandwidth {
+    /// What every probe has in common.
+    pub fn cell(&self) -> Cell<'_> {
+        Cell {
+            probe: Probe::Bandwidth,
+            flow: self.pair.into(),
+            setup: self.setup,
+            status: self.status,
+            has_figure: self.achieved_gbps.is_some(),
+            reason: self.reason.as_deref(),
+            verified: self.verified,
+        }
+    }
 }
 
-/// Errors that one NVLink counted during the run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct NvLinkErrorsAdded {
-    /// Number of the link on its GPU.
-    pub link: u8,
-    /// CRC errors in flits.
-    pub crc: u64,
-    /// Replays.
-    pub replay: u64,
-    /// Recoveries.
-    pub recovery: u64,
+impl Overlap {
+    /// What every probe has in common.
+    pub fn cell(&self) -> Cell<'_> {
+        Cell {
+            probe: Probe::Overlap,
+            flow: self.pair.into(),
+            setup: Setup::REFERENCE.with_placement(self.placement).with_bytes(self.bytes),
+            status: self.status,
+            has_figure: self.overlap_percent.is_some(),
+            reason: self.reason.as_deref(),
+            verified: Verified::Skipped,
+        }
+    }
 }
 
-impl LinkUnderLoad {
-    /// Changes of a link that are kept: one that changes more often is known for it by then.
-    pub const MOST_STATES: usize = 64;
-}
-
-/// What a PCIe link was from one reading on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct LinkState {
-    /// Number of the first reading that showed it, from 0.
-    pub reading: u32,
-    /// PCIe generation.
-    pub generation: u8,
-    /// Lanes.
-    pub width: u8,
-}
-
-/// What the AER counters of a PCI function rose by during the run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct AerAdded {
-    /// The function.
-    pub address: PciAddress,
-    /// The counts.
-    #[serde(flatten)]
-    pub added: PcieErrors,
+impl Latency {
+    /// What every probe has in common.
+    pub fn cell(&self) -> Cell<'_> {
+        Cell {
+            probe: Probe::Latency,
+            flow: self.pair.into(),
+            setup: Setup::REFERENCE.with_path(self.path).with_bytes(self.bytes),
+            status: self.status,
+            has_figure: self.latency_us.is_some(),
+            reason: self.reason.as_deref(),
+            verified: Verified::Skipped,
+        }
+    }
 }
 
 /// NVML's and CUDA's word on an ordered pair, side by side.

@@ -20,4 +20,5 @@ pub mod snapshot;
 #[cfg(test)]
 pub mod testing;
 pub mod topology;
+pub mod under_load;
 pub mod units;

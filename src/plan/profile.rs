@@ -1,11 +1,6 @@
 //! Profiles: how much is measured. They are files under probes/profiles, built into the binary.
 
-use std::str::FromStr;
-
-use serde::Deserialize;
-
-use super::Group;
-use crate::model::units::{Bytes, MIB};
+use super::Profile;
 
 /// A profile's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -29,102 +24,7 @@ impl Name {
     }
 }
 
-/// How much is measured.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Profile {
-    /// What it is for.
-    pub summary: String,
-    /// Bandwidth between GPUs.
-    pub peers: Peers,
-    /// Overlap of copies with kernels.
-    pub overlap: Overlap,
-    /// Small-copy latency.
-    pub latency: Latency,
-}
-
-/// Bandwidth between GPUs. The eight placements are always measured for the copy engine, issued by
-/// the source, one way.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Peers {
-    /// Timed copies per cell, after one that is not.
-    pub samples: u32,
-    /// How much of it also issued by the destination.
-    #[serde(default)]
-    pub issued_by_destination: Extent,
-    /// How much of it also by kernel.
-    #[serde(default)]
-    pub kernel: Extent,
-    /// How much of it also with both directions busy.
-    #[serde(default)]
-    pub both_ways: Extent,
-    /// For which pairs the staged path is measured.
-    #[serde(default)]
-    pub staged: Staged,
-}
-
-/// How much of an axis is measured.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Extent {
-    /// Nothing.
-    #[default]
-    None,
-    /// In the reference placement.
-    Reference,
-    /// In every placement.
-    EveryPlacement,
-}
-
-/// For which pairs the staged path is measured.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Staged {
-    /// Those that have no other.
-    #[default]
-    WithoutPeerAccess,
-    /// All.
-    All,
-}
-
-/// Overlap of copies with kernels.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Overlap {
-    /// Samples per cell; 0 leaves the probe out.
-    pub samples: u32,
-    /// Bytes that are copied.
-    #[serde(default = "overlap_bytes", deserialize_with = "bytes")]
-    pub bytes: Bytes,
-}
-
-/// Small-copy latency.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Latency {
-    /// Samples per cell; 0 leaves the probe out.
-    pub samples: u32,
-}
-
-const fn overlap_bytes() -> Bytes {
-    Bytes(256 * MIB)
-}
-
-fn bytes<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Bytes, D::Error> {
-    Bytes::from_str(&String::deserialize(from)?).map_err(serde::de::Error::custom)
-}
-
 impl Profile {
-    /// Whether this profile has anything for a probe group.
-    pub const fn has(&self, group: Group) -> bool {
-        match group {
-            Group::Peers => self.peers.samples > 0,
-            Group::Overlap => self.overlap.samples > 0,
-            Group::Latency => self.latency.samples > 0,
-        }
-    }
-
     /// The built-in profile of this name.
     ///
     /// # Errors
@@ -168,7 +68,7 @@ mod tests {
             let text = crate::fuzz::edited(base.as_bytes(), &edits);
             match Profile::parse(&String::from_utf8_lossy(&text)) {
                 Ok(profile) => {
-                    let groups = Group::ALL.map(|group| profile.has(group));
+                    let groups = super::super::Group::ALL.map(|group| profile.has(group));
                     if groups[0] == (profile.peers.samples > 0) { Ok(()) } else { Err(format!("{profile:?}")) }
                 }
                 Err(error) => crate::fuzz::assert_is_sentence(&error.to_string()),

@@ -1,8 +1,10 @@
+use super::many::in_full;
+use super::peers::{DIRECT_COPY_MS, SMALLEST_COPY_MIB, copy_bytes};
 use super::profile::Name;
 use super::*;
 use crate::model::measurement::{CudaDevice, CudaPeerAccess, PeerAccess};
 use crate::model::topology::{LinkClass, PairRoute};
-use crate::model::units::GbPerSecond;
+use crate::model::units::{GbPerSecond, MIB};
 
 const GPUS: [u32; 3] = [0, 1, 2];
 

@@ -5,9 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use super::entry::{Entry, Event};
 use crate::discover;
 use crate::hardware::{ErrorKind, HardwareError, LinkSample};
-use crate::measure::Outcome;
-use crate::measure::assemble::{Assembled, assemble};
 use crate::measure::watch::{Counted, summary};
+use crate::measure::{Outcome, assemble};
 use crate::model::measurement::{DriverFacts, LinkUnderLoad, Measurements, Status};
 use crate::model::report::Timing;
 use crate::model::snapshot::Snapshot;
@@ -128,7 +127,6 @@ impl Recording {
             }
         }
         let topology = topology::with_cuda(topology::build(&snapshot), &driver);
-        let Assembled { peer, overlap, latency } = assemble(&self.rounds, &self.outcomes, &topology);
         let counted = self.counted.as_ref();
         let links = self.links.iter().map(|(gpu, samples)| LinkUnderLoad {
             nvlink_errors: counted.and_then(|counted| counted.nvlink_of(*gpu)),
@@ -141,16 +139,13 @@ impl Recording {
         let measurements = Measurements {
             profile: self.profile,
             driver,
-            peer,
-            overlap,
-            latency,
             links: links.collect(),
             aer_added: counted.map(|counted| counted.aer.clone()).unwrap_or_default(),
             problems: self.problems,
             left_out: self.left_out,
             interrupted: self.interrupted,
             cut_off: cut_off.is_some(),
-            ..Measurements::default()
+            ..assemble(&self.rounds, &self.outcomes, &topology)
         };
         let times = self.times;
         let measured = if times.measured > 0.0 { times.measured } else { times.last };

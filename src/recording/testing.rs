@@ -11,7 +11,7 @@ use crate::measure::watch::Watch;
 use crate::measure::{Bench, Selection};
 use crate::model::report::Tool;
 use crate::model::units::Bytes;
-use crate::plan::{self, Group, profile};
+use crate::plan::{self, Group, Profile, profile};
 use crate::topology;
 
 /// The journal of `quick` on two GPUs of the machine with a narrow slot, and what the run came to.
@@ -31,7 +31,7 @@ pub static RUN: LazyLock<(Vec<u8>, Recorded)> = LazyLock::new(|| {
         gpus: &[0, 1],
         driver: &facts,
         topology: &topology,
-        profile: &profile::Profile::load(profile::Name::Quick).unwrap(),
+        profile: &Profile::load(profile::Name::Quick).unwrap(),
         groups: &Group::ALL.into_iter().collect::<BTreeSet<_>>(),
         overlap_bytes: None,
         deadline: None,

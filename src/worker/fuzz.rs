@@ -8,13 +8,12 @@ use serde_json::Value;
 use super::protocol::{Reply, Request};
 use crate::fuzz;
 use crate::hardware::{ErrorKind, HardwareError};
-use crate::measure::assemble::assemble;
-use crate::measure::{Outcome, OverlapSample, Row, Span};
+use crate::measure::{Outcome, OverlapSample, Row, Span, assemble};
 use crate::model::measurement::{CudaPeerAccess, Measurements, Status, Verified};
 use crate::model::placement::{Pair, StreamKind};
 use crate::model::report::Report;
-use crate::plan::profile::{Name, Profile};
-use crate::plan::{self, Group, Round};
+use crate::plan::profile::Name;
+use crate::plan::{self, Group, Profile, Round};
 use crate::report::{Style, named, render, sample};
 use crate::topology::with_cuda;
 
