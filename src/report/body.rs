@@ -50,14 +50,9 @@ fn measured(page: &mut Page, digest: &Digest<'_>, measurements: &Measurements, g
     if !measurements.peer.is_empty() && gpus.len() > 1 {
         matrices.reference(page);
     }
-    tables::placements(page, measurements);
-    tables::latency(page, measurements);
-    tables::others(page, measurements);
-    if page.verbose() {
-        tables::links(page, measurements);
-        if gpus.len() > 1 {
-            matrices.all(page);
-        }
+    tables::write(page, measurements);
+    if page.verbose() && gpus.len() > 1 {
+        matrices.all(page);
     }
 }
 

@@ -9,8 +9,18 @@ use crate::model::measurement::{Measurements, Status};
 use crate::model::placement::{Path, Placement, Side};
 use crate::model::rounding::{percent, rate, short};
 
+/// All tables that have something to show.
+pub(super) fn write(page: &mut Page, measurements: &Measurements) {
+    placements(page, measurements);
+    latency(page, measurements);
+    others(page, measurements);
+    if page.verbose() {
+        links(page, measurements);
+    }
+}
+
 /// Bandwidth, overlap and host time of the eight placements, over all pairs.
-pub(super) fn placements(page: &mut Page, measurements: &Measurements) {
+fn placements(page: &mut Page, measurements: &Measurements) {
     let other_than_reference = measurements.peer.iter().any(|peer| peer.setup.placement != Placement::REFERENCE);
     if !other_than_reference && measurements.overlap.is_empty() {
         return;
@@ -58,7 +68,7 @@ fn host_blocked(measurements: &Measurements, setup: Setup) -> Option<Spread> {
 }
 
 /// One row for each configuration beside the placements.
-pub(super) fn others(page: &mut Page, measurements: &Measurements) {
+fn others(page: &mut Page, measurements: &Measurements) {
     let path = path_of_placements(measurements);
     let is_placement = |setup: &Setup| *setup == Setup::REFERENCE.with_path(path).with_placement(setup.placement);
     let setups: Vec<_> = measurements.setups().into_iter().filter(|setup| !is_placement(setup)).collect();
@@ -80,7 +90,7 @@ pub(super) fn others(page: &mut Page, measurements: &Measurements) {
 }
 
 /// Small-copy latency, direct and staged.
-pub(super) fn latency(page: &mut Page, measurements: &Measurements) {
+fn latency(page: &mut Page, measurements: &Measurements) {
     if measurements.latency.is_empty() {
         return;
     }
@@ -101,7 +111,7 @@ pub(super) fn latency(page: &mut Page, measurements: &Measurements) {
 }
 
 /// PCIe links and counters while copies ran.
-pub(super) fn links(page: &mut Page, measurements: &Measurements) {
+fn links(page: &mut Page, measurements: &Measurements) {
     if measurements.links.is_empty() {
         return;
     }

@@ -1,0 +1,100 @@
+//! What outcomes of every probe have in common: times of one flow, or why there are none.
+
+use super::statistics::median;
+use super::{Outcome, Row, Span};
+use crate::hardware::ErrorKind;
+use crate::model::measurement::Status;
+
+/// Status and reason of an outcome without figures.
+pub(super) fn without_figures(outcome: &Outcome) -> (Status, Option<String>) {
+    match outcome {
+        // What this driver cannot do is no fault of the path.
+        Outcome::Failed { error } if error.kind == ErrorKind::Unsupported => {
+            (Status::Skipped, Some(error.message.clone()))
+        }
+        Outcome::Failed { error } => (Status::Failed, Some(error.message.clone())),
+        Outcome::Lost { status, reason } => (*status, Some(reason.clone())),
+        Outcome::Rows { .. } | Outcome::Overlap { .. } | Outcome::Verified { .. } => {
+            (Status::Failed, Some("the worker gave an answer to another question".into()))
+        }
+    }
+}
+
+/// Times of one flow's copies.
+pub(super) struct Rates {
+    pub(super) copy_ns: Vec<f64>,
+    pub(super) small_ns: Vec<f64>,
+    pub(super) host_ns: Vec<f64>,
+}
+
+/// The times of the flow at this place of a round, or why there are none.
+pub(super) fn rates(outcome: &Outcome, at: usize) -> Result<Rates, (Status, Option<String>)> {
+    let Outcome::Rows { rows } = outcome else { return Err(without_figures(outcome)) };
+    let Some(row) = rows.get(at) else { return Err((Status::Failed, Some("the worker gave no samples".into()))) };
+    let counted = |row: &Row| row.copies.get(1..).unwrap_or_default().to_vec();
+    let reverse = rows.iter().enumerate().find(|(other, _)| *other != at).map(|(_, row)| row);
+    let copy_ns = reverse.map_or_else(|| row.copy_ns(), |reverse| while_both(&counted(row), &counted(reverse)));
+    Ok(Rates { copy_ns, small_ns: row.small_ns(), host_ns: row.host_ns.clone() })
+}
+
+/// How far a copy may stick out of the time of both directions, as a share of its length.
+const SLACK_SHARE: f64 = 0.1;
+
+/// Nanoseconds per copy of one direction while the other was busy too.
+///
+/// Where the directions run at the same time, the copies that lie within the time of both count as
+/// they are: one direction may start a copy later than the other. Where they do not, they take
+/// turns, as placements on default streams do: then every copy takes as long as its own turn and
+/// the other's.
+fn while_both(one: &[Span], other: &[Span]) -> Vec<f64> {
+    let all: Vec<f64> = one.iter().map(|span| span.length_ns()).collect();
+    let whole = |spans: &[Span]| Some(Span { start_ns: spans.first()?.start_ns, end_ns: spans.last()?.end_ns });
+    let (Some(own), Some(others)) = (whole(one), whole(other)) else { return all };
+    // Two devices' clocks agree to some microseconds, and neither direction starts exactly when the
+    // other does.
+    let slack = SLACK_SHARE * median(&all).unwrap_or(0.0);
+    let (from, to) = (own.start_ns.max(others.start_ns) - slack, own.end_ns.min(others.end_ns) + slack);
+    let within = one.iter().filter(|span| span.start_ns >= from && span.end_ns <= to);
+    let within: Vec<f64> = within.map(|span| span.length_ns()).collect();
+    if 2 * within.len() >= all.len() {
+        return within;
+    }
+    let together = if to < from {
+        own.length_ns() + others.length_ns()
+    } else {
+        own.end_ns.max(others.end_ns) - own.start_ns.min(others.start_ns)
+    };
+    all.iter().map(|ns| ns * together / own.length_ns()).collect()
+}
+
+/// How many samples there are.
+pub(super) fn count(samples: &[f64]) -> u32 {
+    u32::try_from(samples.len()).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Copies that follow each other, from these times.
+    fn row(times: [f64; 4]) -> Vec<Span> {
+        times.windows(2).map(|ends| Span { start_ns: ends[0], end_ns: ends[1] }).collect()
+    }
+
+    #[test]
+    fn directions_at_the_same_time_count_as_they_are() {
+        assert_eq!(while_both(&row([0.0, 10.0, 20.0, 30.0]), &row([0.5, 10.5, 20.5, 30.5])), [10.0; 3]);
+    }
+
+    #[test]
+    fn a_direction_that_starts_a_copy_later_is_not_slower() {
+        assert_eq!(while_both(&row([0.0, 10.0, 20.0, 30.0]), &row([10.0, 20.0, 30.0, 40.0])), [10.0; 2]);
+        assert_eq!(while_both(&row([10.0, 20.0, 30.0, 40.0]), &row([0.0, 10.0, 20.0, 30.0])), [10.0; 2]);
+    }
+
+    #[test]
+    fn directions_that_take_turns_have_half_each() {
+        assert_eq!(while_both(&row([0.0, 10.0, 20.0, 30.0]), &row([50.0, 60.0, 70.0, 80.0])), [20.0; 3]);
+        assert_eq!(while_both(&row([50.0, 60.0, 70.0, 80.0]), &row([0.0, 10.0, 20.0, 30.0])), [20.0; 3]);
+    }
+}

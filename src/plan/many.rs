@@ -1,0 +1,41 @@
+//! What is left out on machines with many GPUs.
+
+use std::collections::BTreeSet;
+
+use super::Group;
+use crate::model::placement::Pair;
+
+/// With more GPUs than this, most pairs are measured in the reference placement alone: the number of
+/// pairs grows with the square of the GPUs, 72 have 5112, and with everything measured on each of
+/// them a run would take hours. Sixteen is the largest number on one board or machine without
+/// switches between machines; chosen.
+pub const MOST_GPUS_IN_FULL: usize = 16;
+
+/// The pairs on which everything is measured: each GPU sends to the next one and to the one half of
+/// all GPUs further, so that every GPU sends and receives twice. None where all pairs are.
+pub(super) fn in_full(gpus: &[u32]) -> Option<BTreeSet<Pair>> {
+    if gpus.len() <= MOST_GPUS_IN_FULL {
+        return None;
+    }
+    let steps = [1, gpus.len() / 2];
+    let to = |place: usize, step: usize| gpus.get((place + step) % gpus.len()).copied();
+    let sends = |(place, &source)| steps.into_iter().filter_map(move |step| Some((source, to(place, step)?)));
+    let pairs = gpus.iter().enumerate().flat_map(sends);
+    Some(pairs.map(|(source, destination)| Pair { source, destination }).collect())
+}
+
+/// What of the profile is left out because there are many GPUs, in a sentence.
+pub fn left_out(gpus: &[u32], groups: &BTreeSet<Group>) -> Option<String> {
+    let some = in_full(gpus)?.len();
+    let all = gpus.len() * gpus.len().saturating_sub(1);
+    let (every_pair, rest) = if groups.contains(&Group::Peers) {
+        ("all are verified and measured in one placement, and ", "everything else that the profile has")
+    } else {
+        ("", "what was asked for")
+    };
+    Some(format!(
+        "{} GPUs are {all} pairs: {every_pair}{some} of them, in which every GPU sends twice and receives twice, in \
+         {rest}; --gpus with up to {MOST_GPUS_IN_FULL} GPUs measures it on all of their pairs",
+        gpus.len()
+    ))
+}
