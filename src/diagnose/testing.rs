@@ -102,7 +102,7 @@ pub fn set(measurements: &mut Measurements, gbps: f64, which: impl Fn(&PeerBandw
     }
 }
 
-/// The findings but those of this rule, which tells the same machine's setting by itself.
+/// The findings except those of this rule, which reports the same setting by itself.
 pub fn without(code: &str, mut findings: Vec<Finding>) -> Vec<Finding> {
     findings.retain(|finding| finding.code != code);
     findings

@@ -81,7 +81,7 @@ pub fn pairs(pairs: &[Pair]) -> String {
     }
 }
 
-/// The addresses, joined by commas.
+/// The addresses, separated by commas.
 pub fn addresses(addresses: &[PciAddress]) -> String {
     addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
@@ -97,7 +97,7 @@ pub fn count(number: usize, thing: &str) -> String {
     if number == 1 { format!("1 {thing}") } else { format!("{number} {thing}s") }
 }
 
-/// The distinct texts, in order, joined by semicolons.
+/// The distinct texts, in order, separated by semicolons.
 pub fn distinct<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
     let mut seen: Vec<&str> = Vec::new();
     for text in texts {
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn many_gpus_are_told_as_ranges() {
+    fn many_gpus_are_written_as_ranges() {
         assert_eq!(gpus(&[0, 1, 4]), "GPU 0, GPU 1 and GPU 4");
         assert_eq!(gpus(&[0, 1, 2, 3, 5, 7, 8]), "GPUs 0-3, 5, 7-8");
         assert_eq!(gpus(&[]), "no GPU");

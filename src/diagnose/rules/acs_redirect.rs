@@ -1,15 +1,15 @@
 //! # What it means
 //!
 //! Access control (ACS) on bridges sends what GPUs write to each other up to the root complex,
-//! although they hang on the same PCIe switch.
+//! although they are connected to the same PCIe switch.
 //!
 //! # How it is detected
 //!
-//! Request redirect is on in the ACS control register of a downstream port of a switch (readable by
-//! root) that stands on the route between two GPUs which meet in that switch or one above it. It is
-//! an error where the copies between them are slow, a warning where they are not, and information
+//! Request redirect is on in the ACS control register of a downstream port of a switch (only root
+//! may read it) on the route between two GPUs that meet in that switch or in one above it. It is an
+//! error where the copies between them are slow, a warning where they are not, and information
 //! where such GPUs copy over NVLink. Root ports are not judged: what passes them goes through the
-//! root complex anyway. Not judged in virtual machines, where the host decides.
+//! root complex anyway. Virtual machines are not judged, because their host decides.
 //!
 //! # Why it matters
 //!
@@ -20,7 +20,7 @@
 //!
 //! Switch ACS off in BIOS, or at every boot with `setpci -s ADDRESS ECAP_ACS+0x6.w=0000` for the
 //! bridges named. Linux switches it on where an IOMMU is in use, so look at `iommu-translating` as
-//! well. Virtual machines that share a switch need it: leave it on there.
+//! well. Virtual machines that share a switch need ACS: leave it on there.
 //!
 //! # Sources
 //!
@@ -34,14 +34,7 @@ use crate::model::snapshot::PciKind;
 use crate::model::units::PciAddress;
 
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("acs-redirect"),
-    severity: Severity::Warning,
-    parameters: &[],
-    gap: false,
-    page: include_str!("acs_redirect.rs"),
-    judge,
-};
+pub const RULE: Rule = Rule::new("acs-redirect", Severity::Warning, include_str!("acs_redirect.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     if evidence.snapshot.host.virtual_machine.get() != Some(false) {

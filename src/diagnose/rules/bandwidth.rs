@@ -1,5 +1,5 @@
-//! What the rules on slow copies share, so that each slow pair is told by one of them: below the
-//! floor, else slower than its other direction, else an outlier among its like.
+//! What the rules on slow copies share, so that exactly one of them reports each slow pair: below
+//! the floor, else slower than its other direction, else an outlier among comparable pairs.
 
 use super::prelude::*;
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! # What it means
 //!
-//! The machine is not what was ordered: something that the file of `--expect` asks for is not so.
+//! The machine is not what was ordered: it lacks something that the file of `--expect` asks for.
 //!
 //! # How it is detected
 //!
@@ -11,13 +11,13 @@
 //!
 //! # Why it matters
 //!
-//! A machine can be in order by its own topology and still not be the one that was paid for: a
-//! board with fewer links, a riser with fewer lanes, a slower model.
+//! A machine can be healthy by its own topology and still not be the one that was ordered: a board
+//! with fewer links, a riser with fewer lanes, a slower model.
 //!
 //! # What to do
 //!
-//! Compare with the order and the machine that the expectations were made from (`peerscope expect`).
-//! Other findings on the same GPU tell the cause.
+//! Compare with the order and the machine that the expectations were made from (`peerscope
+//! expect`). Other findings on the same GPU show the cause.
 //!
 //! # Sources
 //!
@@ -31,14 +31,7 @@ use crate::model::topology::LinkClass;
 use crate::model::units::GbPerSecond;
 
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("expectation-unmet"),
-    severity: Severity::Error,
-    parameters: &[],
-    gap: false,
-    page: include_str!("expectation_unmet.rs"),
-    judge,
-};
+pub const RULE: Rule = Rule::new("expectation-unmet", Severity::Error, include_str!("expectation_unmet.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(expected) = evidence.expectations else { return Vec::new() };
@@ -101,7 +94,7 @@ fn links(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
             }
         }
     }
-    let tell = |((what, wanted, found), gpus): ((&str, u32, u32), Vec<u32>)| {
+    let report = |((what, wanted, found), gpus): ((&str, u32, u32), Vec<u32>)| {
         RULE.finding(
             Subject::of_gpus(&gpus),
             format!("{}: {found} {what} where {wanted} were expected", words::gpus(&gpus)),
@@ -112,7 +105,7 @@ fn links(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
         .fact("found", found)
         .gpus(&gpus)
     };
-    below.into_iter().map(tell).collect()
+    below.into_iter().map(report).collect()
 }
 
 fn access(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
@@ -191,8 +184,8 @@ impl Links {
         let gpu = evidence.snapshot.gpu(index);
         let links = evidence.links();
         let load = links.iter().find(|link| link.index == index);
-        // Copies over NVLink leave the PCIe link idle and at a low generation, which then tells
-        // nothing of what it can do.
+        // Copies over NVLink leave the PCIe link idle and at a low generation, which then says
+        // nothing about what it can do.
         let over_pcie = evidence
             .topology
             .pairs

@@ -4,10 +4,10 @@
 //!
 //! # How it is detected
 //!
-//! `check --baseline OLD.json` and `compare OLD NEW` put the two reports side by side, GPUs by their
-//! PCI address (a path belongs to the slot, not to the card in it). Told are: a GPU that is gone;
-//! a narrower or slower PCIe link between its ends, fewer active NVLinks, peer access that is no
-//! longer granted, a class that is farther away; and every bandwidth figure that fell by more than
+//! `check --baseline OLD.json` and `compare OLD NEW` put the two reports side by side, GPUs by
+//! their PCI address (a path belongs to the slot, not to the card in it). Reported are: a GPU that
+//! is gone; a narrower or slower PCIe link between its ends, fewer active NVLinks, peer access that
+//! is no longer granted, a more distant class; and every bandwidth figure that fell by more than
 //! `least_fall_percent` and the two figures' own noise (half the spread of each) together. Figures
 //! that fell are grouped by what the pairs have in common.
 //!
@@ -20,7 +20,7 @@
 //!
 //! Ask what was done to the machine between the two reports (repair, new driver or firmware, other
 //! settings), and look at the other findings on the same GPU. Measure again with the machine idle:
-//! a fall that does not come back was somebody else's work.
+//! a fall that does not show again was caused by other work.
 //!
 //! # Sources
 //!
@@ -37,17 +37,11 @@ use crate::model::topology::PairRoute;
 const LEAST_FALL: Parameter = Parameter {
     name: "least_fall_percent",
     default: 3.0,
-    about: "a fall below this is never told; five runs on H200 lay within 0.41%, 3 leaves room for clocks and driver",
+    about: "a smaller fall is not reported; five runs on H200 lay within 0.41%, 3 leaves room for clocks and driver",
 };
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("fell-since-baseline"),
-    severity: Severity::Error,
-    parameters: &[LEAST_FALL],
-    gap: false,
-    page: include_str!("fell_since_baseline.rs"),
-    judge,
-};
+pub const RULE: Rule = Rule::new("fell-since-baseline", Severity::Error, include_str!("fell_since_baseline.rs"), judge)
+    .with(&[LEAST_FALL]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(beside) = Beside::of(evidence) else { return Vec::new() };
@@ -81,20 +75,20 @@ fn links(evidence: &Evidence<'_>, old: &Gpu, new: &Gpu) -> Vec<Finding> {
         ),
         ("active NVLinks", active(old), active(new)),
     ];
-    let tell = |(what, then, now): (&str, Option<u32>, Option<u32>)| {
+    let report = |(what, then, now): (&str, Option<u32>, Option<u32>)| {
         let (then, now) = then.zip(now).filter(|(then, now)| now < then)?;
         Some(
             RULE.finding(
                 Subject::Gpu { index: new.index },
                 format!("{}: {now} {what}, {then} in the earlier report", words::gpu(evidence.snapshot, new.index)),
-                "Ask what was done to the machine since; reseat the GPU and its riser or bridge. Other findings on the \
-             same GPU tell more",
+                "Ask what was done to the machine since; reseat the GPU and its riser or bridge. Other findings on \
+                 the same GPU may show the cause",
             )
             .fact("then", then)
             .fact("now", now),
         )
     };
-    fell.into_iter().filter_map(tell).collect()
+    fell.into_iter().filter_map(report).collect()
 }
 
 fn routes(evidence: &Evidence<'_>, beside: &Beside<'_>) -> Vec<Finding> {
@@ -106,11 +100,11 @@ fn routes(evidence: &Evidence<'_>, beside: &Beside<'_>) -> Vec<Finding> {
             lost.entry("CUDA no longer grants peer access".into()).or_default().push(now.pair);
         }
         if now.class > then.class && !matches!(then.class, crate::model::topology::LinkClass::NvLink(_)) {
-            let what = format!("The GPUs are joined by {} and were by {}", now.class, then.class);
+            let what = format!("The GPUs are connected by {}, earlier by {}", now.class, then.class);
             lost.entry(what).or_default().push(now.pair);
         }
     }
-    let tell = |(what, pairs): (String, Vec<Pair>)| {
+    let report = |(what, pairs): (String, Vec<Pair>)| {
         RULE.finding(
             if let [pair] = pairs[..] { Subject::Pair(pair) } else { Subject::Machine },
             format!("{what}: {}", words::pairs(&pairs)),
@@ -118,7 +112,7 @@ fn routes(evidence: &Evidence<'_>, beside: &Beside<'_>) -> Vec<Finding> {
         )
         .pairs(&pairs)
     };
-    lost.into_iter().map(tell).collect()
+    lost.into_iter().map(report).collect()
 }
 
 fn figures(evidence: &Evidence<'_>, beside: &Beside<'_>) -> Vec<Finding> {

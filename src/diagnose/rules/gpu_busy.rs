@@ -4,15 +4,15 @@
 //!
 //! # How it is detected
 //!
-//! NVML's list of processes with a context on a GPU, without peerscope's own. It is information, and
-//! a warning where a copy with such a GPU stayed below what is healthy: then the other program may
-//! be the reason, and the figure is no verdict on the machine; the finding on those copies then
-//! says so, where they are the same. In a container with a numbering of
-//! processes of its own, peerscope's worker cannot be told from others and may be listed.
+//! NVML's list of processes with a context on a GPU, without peerscope's own. It is information,
+//! and a warning where a copy with such a GPU stayed below what is healthy: then the other program
+//! may be the reason, and the figure says little about the machine. If all copies of a finding are
+//! with such GPUs, this finding becomes evidence of that one. In a container with process numbers
+//! of its own, peerscope's worker cannot be distinguished from other programs and may be listed.
 //!
 //! # Why it matters
 //!
-//! A program that copies or computes takes its share of links and memory, and slows the figures
+//! A program that copies or computes takes its share of links and memory, and lowers the figures
 //! that a machine is judged by.
 //!
 //! # What to do
@@ -27,14 +27,7 @@ use super::prelude::*;
 use crate::model::units::Bytes;
 
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("gpu-busy"),
-    severity: Severity::Info,
-    parameters: &[],
-    gap: false,
-    page: include_str!("gpu_busy.rs"),
-    judge,
-};
+pub const RULE: Rule = Rule::new("gpu-busy", Severity::Info, include_str!("gpu_busy.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     // Without figures there is nothing that a program could have changed.
@@ -90,7 +83,7 @@ mod tests {
     use crate::model::units::GbPerSecond;
 
     #[test]
-    fn other_programs_are_told_and_doubted_where_copies_were_slow() {
+    fn other_programs_are_reported_and_suspected_where_copies_were_slow() {
         let mut machine = h200_vm(4);
         machine.gpus[1].processes = Reading::Known(Vec::new());
         let mut measurements = measured(&machine, 0.88);
@@ -105,7 +98,7 @@ mod tests {
         let found = findings(&machine, Some(&measurements));
         let slow = only(&found, "peer-bandwidth-low", Severity::Error);
         assert_eq!(slow.evidence.effects()[0].rule, RULE.id, "{slow:#?}");
-        // Where only some of the slow copies are with it, it is told by itself.
+        // Where only some of the slow copies are with it, it is reported by itself.
         let slowed = measurements.peer.iter_mut().filter(|cell| touches(cell, 1) && !touches(cell, 3));
         slowed.for_each(|cell| cell.achieved_gbps = Some(GbPerSecond(396.0)));
         machine.gpus[2].processes = machine.gpus[1].processes.clone();

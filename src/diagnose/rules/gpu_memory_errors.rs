@@ -27,14 +27,7 @@ use super::prelude::*;
 use crate::model::snapshot::Gpu;
 
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("gpu-memory-errors"),
-    severity: Severity::Error,
-    parameters: &[],
-    gap: false,
-    page: include_str!("gpu_memory_errors.rs"),
-    judge,
-};
+pub const RULE: Rule = Rule::new("gpu-memory-errors", Severity::Error, include_str!("gpu_memory_errors.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     evidence.snapshot.gpus.iter().filter_map(|gpu| finding(evidence, gpu)).collect()

@@ -5,10 +5,10 @@
 //! # How it is detected
 //!
 //! NVML's reasons for lower clocks, read before and while copies run. Hardware slowdown, thermal
-//! slowdown and power brake are a warning, and an error where a copy with this GPU stayed below what
-//! is healthy. A hardware slowdown that shows only while the GPU is at rest is left out. The
-//! software power cap, clocks set by the user, synchronised boost and idling are how a GPU works and
-//! are not told.
+//! slowdown and power brake are a warning, and an error where a copy with this GPU stayed below
+//! what is healthy. A hardware slowdown that shows only while the GPU is at rest is left out. The
+//! software power cap, clocks set by the user, synchronised boost and idling are normal and are not
+//! reported.
 //!
 //! # Why it matters
 //!
@@ -49,14 +49,7 @@ const HOT: [(&str, &str); 2] = [("hw-thermal", "too hot (hardware)"), ("sw-therm
 const AT_REST: u8 = 8;
 
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("gpu-throttled"),
-    severity: Severity::Warning,
-    parameters: &[],
-    gap: false,
-    page: include_str!("gpu_throttled.rs"),
-    judge,
-};
+pub const RULE: Rule = Rule::new("gpu-throttled", Severity::Warning, include_str!("gpu_throttled.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     evidence.snapshot.gpus.iter().filter_map(|gpu| finding(evidence, gpu)).collect()

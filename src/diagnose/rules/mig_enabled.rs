@@ -1,17 +1,18 @@
 //! # What it means
 //!
-//! MIG mode is on: GPUs are split into parts, and no peer access is possible.
+//! MIG mode is on: GPUs are split into instances, and no peer access is possible.
 //!
 //! # How it is detected
 //!
-//! NVML's word for every GPU, one finding for all. It is information, and a warning where some GPUs of
-//! a model have it and others of the same model have not. Where peer access is refused for it, the
-//! finding on that (`peer-access-missing`) says so, and this one is not given.
+//! What NVML reports for every GPU, in one finding. It is information, and a warning where some
+//! GPUs of a model have it and others of the same model do not. Where peer access is refused
+//! because of it, the finding on that (`peer-access-missing`) says so, and this one is not
+//! reported.
 //!
 //! # Why it matters
 //!
-//! A GPU in MIG mode cannot copy to others directly, and CUDA shows one part of it at most to a
-//! program. A machine where only some GPUs are split was mostly left so by the last user.
+//! A GPU in MIG mode cannot copy to others directly, and CUDA shows at most one instance of it to a
+//! program. Where only some GPUs are split, the last user usually left them that way.
 //!
 //! # What to do
 //!
@@ -26,14 +27,7 @@ use super::prelude::*;
 use crate::model::snapshot::P2pStatus;
 
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("mig-enabled"),
-    severity: Severity::Info,
-    parameters: &[],
-    gap: false,
-    page: include_str!("mig_enabled.rs"),
-    judge,
-};
+pub const RULE: Rule = Rule::new("mig-enabled", Severity::Info, include_str!("mig_enabled.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let gpus = &evidence.snapshot.gpus;
@@ -81,7 +75,7 @@ mod tests {
     use crate::model::testing::h200_vm;
 
     #[test]
-    fn all_alike_is_told_and_a_mixture_is_to_be_looked_at() {
+    fn mig_on_all_gpus_is_information_and_on_some_a_warning() {
         let mut machine = h200_vm(3);
         machine.gpus.iter_mut().for_each(|gpu| gpu.mig = Reading::Known(false));
         assert_eq!(findings(&machine, None), []);

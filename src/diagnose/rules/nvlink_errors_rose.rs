@@ -4,16 +4,16 @@
 //!
 //! # How it is detected
 //!
-//! The counters of every active link are read before the copies and after them; what they had counted
-//! before says nothing of today. Damaged flits (CRC) and recoveries, in which a link trains anew, are
-//! a warning. Replays alone are information where every copy of the GPU reaches its rate, since
+//! The counters of every active link are read before the copies and after them; errors from before
+//! the run are not reported. Damaged flits (CRC) and recoveries, in which a link retrains, are a
+//! warning. Replays alone are information where every copy of the GPU reaches its rate, since
 //! congestion can raise them, and a warning where one does not. Slow copies over the same links are
-//! laid to this finding, and make it as bad as they are.
+//! attributed to this finding and raise it to their severity.
 //!
 //! # Why it matters
 //!
-//! Links repeat what was damaged: data stays right, and copies get slower. A link that counts more
-//! each day fails in the end.
+//! Links send damaged data again: data stays correct, and copies get slower. A link that counts
+//! more errors each day will fail.
 //!
 //! # What to do
 //!
@@ -31,14 +31,7 @@ use super::prelude::*;
 use crate::model::measurement::NvLinkErrorsAdded;
 
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("nvlink-errors-rose"),
-    severity: Severity::Warning,
-    parameters: &[],
-    gap: false,
-    page: include_str!("nvlink_errors_rose.rs"),
-    judge,
-};
+pub const RULE: Rule = Rule::new("nvlink-errors-rose", Severity::Warning, include_str!("nvlink_errors_rose.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let links = evidence.links();

@@ -5,13 +5,14 @@
 //! # How it is detected
 //!
 //! The number of links that a GPU should have is not in its name: machines are wired differently.
-//! So GPUs of one model are compared with each other. Fewer active links than the best of its like
-//! is an error; no active link at all where others have some to another GPU is a warning, since a
-//! bridge may never have been fitted. All links down on a GPU that belongs to an NVSwitch fabric, or
-//! that NVML says to reach another over NVLink, is an error whatever its like shows. Links that are down on all GPUs of a model alike are told and
-//! are no fault: that is mostly how the machine is wired, and on a machine where it is not, only
-//! its specification shows it. A link between two GPUs has two ends that both show it: what two GPUs
-//! lost alike, or one and several others together, is one finding, and so are GPUs that lost all.
+//! So GPUs of one model are compared with each other. Fewer active links than the best GPU of the
+//! model is an error; no active link at all where others have some to another GPU is a warning,
+//! since a bridge may never have been fitted. All links down on a GPU that belongs to an NVSwitch
+//! fabric, or that reaches another over NVLink according to NVML, is an error whatever the other
+//! GPUs show. Links that are down on all GPUs of a model are reported as information: usually the
+//! machine is wired that way, and if not, only its specification shows it. A link between two GPUs
+//! has two ends that both show it: links that two GPUs lost together, or one GPU and several
+//! others, are one finding, and so are all GPUs that lost every link.
 //!
 //! # Why it matters
 //!
@@ -61,14 +62,7 @@ impl<'a> Links<'a> {
 }
 
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("nvlink-inactive"),
-    severity: Severity::Error,
-    parameters: &[],
-    gap: false,
-    page: include_str!("nvlink_inactive.rs"),
-    judge,
-};
+pub const RULE: Rule = Rule::new("nvlink-inactive", Severity::Error, include_str!("nvlink_inactive.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let mut models: BTreeMap<&str, Vec<Links<'_>>> = BTreeMap::new();
@@ -147,7 +141,7 @@ fn faults(evidence: &Evidence<'_>, subject: Subject, gpus: &[&Links<'_>], most: 
                 _ => format!("of {names}"),
             };
             let text = format!(
-                "NVLinks {place} are down, as both ends show ({} active where like GPUs have {most})",
+                "NVLinks {place} are down, as both ends show ({} active, other GPUs of the model have {most})",
                 gpus.iter().map(|links| links.active.len()).min().unwrap_or(0)
             );
             let next_step = "Look for Xid 74 (dmesg | grep -i xid) and link errors (nvidia-smi nvlink -e); reseat \

@@ -31,14 +31,7 @@ use crate::model::measurement::{LinkState, LinkUnderLoad, PeerBandwidth};
 use crate::topology::pcie::{self, Shape};
 
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("pcie-link-changed"),
-    severity: Severity::Error,
-    parameters: &[],
-    gap: false,
-    page: include_str!("pcie_link_changed.rs"),
-    judge,
-};
+pub const RULE: Rule = Rule::new("pcie-link-changed", Severity::Error, include_str!("pcie_link_changed.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let links = evidence.links();

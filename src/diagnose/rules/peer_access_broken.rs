@@ -1,19 +1,20 @@
 //! # What it means
 //!
-//! Driver and CUDA grant peer access between GPUs on PCIe, and what is copied over it does not
-//! arrive: not between two GPUs, but between all of them or most.
+//! Driver and CUDA grant peer access between GPUs on PCIe, but data copied over it between all or
+//! most of them does not arrive.
 //!
 //! # How it is detected
 //!
 //! The check of the bytes (see `peer-data-wrong`) fails on three of four PCIe pairs or more, and on
-//! at least two, in every way of copying that was checked on those pairs. The destination still holds
-//! what was there before, or a setting is known that would do it: an IOMMU that translates, or ACS
-//! that redirects peer requests. One finding then names the setting of the machine; fewer pairs,
-//! single engines, and bytes that arrive wrong without such a setting are `peer-data-wrong`'s.
+//! at least two, in every way of copying that was checked on those pairs. The destination still
+//! holds what was there before, or a setting that causes it is known: an IOMMU that translates, or
+//! ACS that redirects peer requests. One finding then names the setting of the machine.
+//! `peer-data-wrong` reports fewer pairs, single engines, and bytes that arrive wrong without such
+//! a setting.
 //!
 //! # Why it matters
 //!
-//! Programs compute with wrong numbers and nothing tells them. The bandwidth looks perfect, and a copy
+//! Programs compute with wrong numbers and get no error. The bandwidth looks perfect, and a copy
 //! there and back that compares equal proves nothing.
 //!
 //! # What to do
@@ -34,14 +35,7 @@ use super::wrong_bytes::{self, Broken};
 use crate::diagnose::suspects::{self, gpus_of, suspect};
 
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("peer-access-broken"),
-    severity: Severity::Error,
-    parameters: &[],
-    gap: false,
-    page: include_str!("peer_access_broken.rs"),
-    judge,
-};
+pub const RULE: Rule = Rule::new("peer-access-broken", Severity::Error, include_str!("peer_access_broken.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     wrong_bytes::broken(evidence).map(|broken| finding(evidence, &broken)).into_iter().collect()

@@ -6,9 +6,9 @@
 //!
 //! The reference figures (copy engine, issued by the source, one way, side streams, peer access on)
 //! of both directions of a pair are compared. The slower one must lie below the other by more than
-//! the parameter, and by more than the samples of both scatter. A direction that lies below its
-//! floor is left to `peer-bandwidth-low`, which shows the other direction beside it. Several pairs that share one GPU or one link
-//! are one finding.
+//! the parameter, and by more than the spread of both. A direction that lies below its floor is
+//! left to `peer-bandwidth-low`, which shows the other direction beside it. Several pairs that
+//! share one GPU or one link are one finding.
 //!
 //! # Why it matters
 //!
@@ -40,14 +40,9 @@ const BELOW: Parameter = Parameter {
 };
 
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("peer-bandwidth-asymmetric"),
-    severity: Severity::Warning,
-    parameters: &[BELOW],
-    gap: false,
-    page: include_str!("peer_bandwidth_asymmetric.rs"),
-    judge,
-};
+pub const RULE: Rule =
+    Rule::new("peer-bandwidth-asymmetric", Severity::Warning, include_str!("peer_bandwidth_asymmetric.rs"), judge)
+        .with(&[BELOW]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let (slower, seen) = asymmetric(evidence);

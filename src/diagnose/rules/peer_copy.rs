@@ -11,7 +11,7 @@ use crate::model::measurement::Status;
 /// between …"; `next_step` is said of all.
 pub fn findings(rule: &Rule, evidence: &Evidence<'_>, status: Status, what: &str, next_step: &str) -> Vec<Finding> {
     let Some(measurements) = evidence.measurements else { return Vec::new() };
-    // Wrong bytes are `peer-data-wrong`'s, whatever became of the timing.
+    // `peer-data-wrong` reports wrong bytes, whatever became of the timing.
     let is_bad = |cell: &Cell<'_>| cell.status == status && !cell.verified.is_wrong();
     let cells: Vec<_> = coverage::cells(measurements).filter(|cell| cell.status != Status::Skipped).collect();
     let pairs_of = |wanted: &dyn Fn(&Cell<'_>) -> bool| -> Vec<_> {

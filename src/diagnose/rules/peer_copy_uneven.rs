@@ -18,8 +18,8 @@
 //! # What to do
 //!
 //! Stop other work on the GPUs and check again. If it stays, compare with another machine of the
-//! kind: kernel copies alone point to the GPU's own clocks (`nvidia-smi -q -d PERFORMANCE`), one
-//! placement alone to the driver version.
+//! same kind: kernel copies alone point to the GPU's own clocks (`nvidia-smi -q -d PERFORMANCE`),
+//! one placement alone to the driver version.
 //!
 //! # Sources
 //!
@@ -52,14 +52,8 @@ struct Slow {
 }
 
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("peer-copy-uneven"),
-    severity: Severity::Warning,
-    parameters: &[FLOOR_COPY, FLOOR_KERNEL],
-    gap: false,
-    page: include_str!("peer_copy_uneven.rs"),
-    judge,
-};
+pub const RULE: Rule = Rule::new("peer-copy-uneven", Severity::Warning, include_str!("peer_copy_uneven.rs"), judge)
+    .with(&[FLOOR_COPY, FLOOR_KERNEL]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let reference = evidence.reference(Path::Direct);

@@ -8,12 +8,12 @@
 //! Before timing, the source is filled with a pattern that depends on source, destination and
 //! offset, the destination with poison; after a one-way copy the destination GPU checks its own
 //! memory. Poison still there means dropped, anything else that is not the pattern means corrupt.
-//! Copy engine and kernel are checked apart, and the message says where one alone fails. All or most
-//! PCIe pairs at once are `peer-access-broken`'s.
+//! Copy engine and kernel are checked apart, and the message says where one alone fails.
+//! `peer-access-broken` reports all or most PCIe pairs at once.
 //!
 //! # Why it matters
 //!
-//! Programs compute with wrong numbers and nothing tells them. The bandwidth may look perfect.
+//! Programs compute with wrong numbers and get no error. The bandwidth may look perfect.
 //!
 //! # What to do
 //!
@@ -36,14 +36,7 @@ use crate::model::measurement::{PeerBandwidth, Verified};
 use crate::model::placement::{Engine, Pair, Path};
 
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("peer-data-wrong"),
-    severity: Severity::Error,
-    parameters: &[],
-    gap: false,
-    page: include_str!("peer_data_wrong.rs"),
-    judge,
-};
+pub const RULE: Rule = Rule::new("peer-data-wrong", Severity::Error, include_str!("peer_data_wrong.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(measurements) = evidence.measurements else { return Vec::new() };
@@ -84,8 +77,9 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, cells: &[&PeerBandwi
     let mut suspects = if over_pcie { suspects::of_pcie_settings(evidence, &group.pairs) } else { Vec::new() };
     suspects.push(match one_engine {
         Some(Engine::Kernel) => suspect(
-            "the way of kernel stores: the window (BAR1) that maps the peer's memory",
-            "check again after a reboot and with the stock driver; copy engines go another way and arrive",
+            "the path of kernel stores: the window (BAR1) that maps the peer's memory",
+            "check again after a reboot and with the stock driver; copy engines take another path, and their data \
+             arrives",
         ),
         Some(Engine::Copy) => suspect(
             "a copy engine of the source GPU",

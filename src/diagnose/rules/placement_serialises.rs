@@ -19,13 +19,14 @@
 //! CUDA_DEVICE_MAX_CONNECTIONS=1), for a profiler or debugger that is attached, and for other work
 //! on the GPUs. Pairs without peer access copy through the host, which holds up its thread.
 //!
-//! Placements with a default stream on the wrong side serialise by CUDA's order: that is no fault of
-//! a machine and no finding, but a program loses by it. A framework's copy runs on the source's
-//! current stream, waits for the destination's and makes it wait. So, in PyTorch: issue the copy
-//! under `torch.cuda.stream(...)` with a stream of its own on **both** devices; keep kernels that
-//! should overlap off those streams; join with events (`wait_event`) only where the data is used, and
-//! call `record_stream` on tensors that cross. `non_blocking=True` alone changes nothing between GPUs,
-//! where the host does not wait anyway; between host and GPU it needs pinned memory.
+//! Placements with a default stream on the wrong side serialise by CUDA's order: that is no fault
+//! of the machine and not reported, but it slows a program down. A framework's copy runs on the
+//! source's current stream, waits for the destination's and makes it wait. So, in PyTorch: issue
+//! the copy under `torch.cuda.stream(...)` with a stream of its own on **both** devices; keep
+//! kernels that should overlap off those streams; synchronise with events (`wait_event`) only where
+//! the data is used, and call `record_stream` on tensors that cross. `non_blocking=True` alone
+//! changes nothing between GPUs, where the host does not wait anyway; between host and GPU it needs
+//! pinned memory.
 //!
 //! # Sources
 //!
@@ -45,14 +46,9 @@ const LEAST_OVERLAP: Parameter = Parameter {
 };
 
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("placement-serialises"),
-    severity: Severity::Warning,
-    parameters: &[LEAST_OVERLAP],
-    gap: false,
-    page: include_str!("placement_serialises.rs"),
-    judge,
-};
+pub const RULE: Rule =
+    Rule::new("placement-serialises", Severity::Warning, include_str!("placement_serialises.rs"), judge)
+        .with(&[LEAST_OVERLAP]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(measurements) = evidence.measurements else { return Vec::new() };

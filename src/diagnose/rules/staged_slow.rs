@@ -31,14 +31,7 @@ use super::bandwidth::{self, Slow};
 use super::prelude::*;
 
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("staged-slow"),
-    severity: Severity::Warning,
-    parameters: &[],
-    gap: false,
-    page: include_str!("staged_slow.rs"),
-    judge,
-};
+pub const RULE: Rule = Rule::new("staged-slow", Severity::Warning, include_str!("staged_slow.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let slow = bandwidth::below_floor(evidence, Path::Staged);

@@ -46,14 +46,9 @@ const STAGED: Parameter = Parameter {
 };
 
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("unstable-measurement"),
-    severity: Severity::Warning,
-    parameters: &[DIRECT, STAGED],
-    gap: false,
-    page: include_str!("unstable_measurement.rs"),
-    judge,
-};
+pub const RULE: Rule =
+    Rule::new("unstable-measurement", Severity::Warning, include_str!("unstable_measurement.rs"), judge)
+        .with(&[DIRECT, STAGED]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let low: BTreeSet<_> = bandwidth::below_floor(evidence, Path::Direct).iter().map(|slow| slow.cell.pair).collect();

@@ -45,7 +45,7 @@ pub fn broken(evidence: &Evidence<'_>) -> Option<Broken> {
     (most && (has_cause || !corrupt)).then_some(Broken { checked: pairs.len(), pairs: all_wrong, corrupt })
 }
 
-/// Direct copies of these pairs are told by `peer-access-broken`.
+/// `peer-access-broken` reports the direct copies of these pairs.
 pub fn broken_pairs(evidence: &Evidence<'_>) -> BTreeSet<Pair> {
     broken(evidence).map(|broken| broken.pairs.into_iter().collect()).unwrap_or_default()
 }
