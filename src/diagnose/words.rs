@@ -47,15 +47,7 @@ pub fn location(snapshot: &Snapshot, subject: &Subject) -> String {
 /// `GPU 0, GPU 1 and GPU 4`; with more than three, `GPUs 0-5, 7`.
 pub fn gpus(indices: &[u32]) -> String {
     if indices.len() > 3 {
-        let mut ranges: Vec<(u32, u32)> = Vec::new();
-        for &index in indices {
-            match ranges.last_mut() {
-                Some((_, last)) if last.checked_add(1) == Some(index) => *last = index,
-                _ => ranges.push((index, index)),
-            }
-        }
-        let text = |(first, last)| if first == last { format!("{first}") } else { format!("{first}-{last}") };
-        return format!("GPUs {}", ranges.into_iter().map(text).collect::<Vec<_>>().join(", "));
+        return format!("GPUs {}", ranges(indices.iter().copied()));
     }
     let names: Vec<_> = indices.iter().map(|index| format!("GPU {index}")).collect();
     match names.split_last() {
@@ -63,6 +55,34 @@ pub fn gpus(indices: &[u32]) -> String {
         Some((last, rest)) => format!("{} and {last}", rest.join(", ")),
         None => "no GPU".into(),
     }
+}
+
+/// `all GPUs`, or those of these indices.
+pub fn all_or(snapshot: &Snapshot, indices: &[u32]) -> String {
+    if indices.len() == snapshot.gpus.len() { "all GPUs".into() } else { gpus(indices) }
+}
+
+/// One GPU with its place, several by their numbers.
+pub fn named(snapshot: &Snapshot, indices: &[u32]) -> String {
+    if let [index] = indices { gpu(snapshot, *index) } else { gpus(indices) }
+}
+
+/// `0,3`, as nvidia-smi takes them.
+pub fn option(indices: &[u32]) -> String {
+    indices.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// `0-3, 7`.
+pub fn ranges(indices: impl IntoIterator<Item = u32>) -> String {
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for index in indices {
+        match ranges.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(index) => *last = index,
+            _ => ranges.push((index, index)),
+        }
+    }
+    let text = |(first, last)| if first == last { format!("{first}") } else { format!("{first}-{last}") };
+    ranges.into_iter().map(text).collect::<Vec<_>>().join(", ")
 }
 
 /// The pairs in order, each once.
@@ -98,11 +118,11 @@ pub fn count(number: usize, thing: &str) -> String {
 }
 
 /// The distinct texts, in order, separated by semicolons.
-pub fn distinct<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
-    let mut seen: Vec<&str> = Vec::new();
+pub fn distinct<T: AsRef<str>>(texts: impl IntoIterator<Item = T>) -> String {
+    let mut seen: Vec<String> = Vec::new();
     for text in texts {
-        if !seen.contains(&text) {
-            seen.push(text);
+        if !seen.iter().any(|known| known == text.as_ref()) {
+            seen.push(text.as_ref().to_owned());
         }
     }
     seen.join("; ")

@@ -28,10 +28,6 @@
 //! troubleshooting, PCI Access Control Services.
 
 use super::prelude::*;
-use std::collections::BTreeSet;
-
-use crate::model::snapshot::PciKind;
-use crate::model::units::PciAddress;
 
 /// The rule.
 pub const RULE: Rule = Rule::new("acs-redirect", Severity::Warning, include_str!("acs_redirect.rs"), judge);
@@ -130,10 +126,7 @@ fn shortened(ports: &[PciAddress]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::{findings, is, measured, only};
-    use crate::model::reading::Reading;
-    use crate::model::testing::{function_mut, nvlink_bridge, pci, two_sockets};
-    use crate::model::units::GbPerSecond;
+    use crate::diagnose::testing::prelude::*;
 
     #[test]
     fn a_redirecting_port_between_two_gpus_is_named_and_explains_slow_copies() {
@@ -144,9 +137,7 @@ mod tests {
         assert_eq!(found.subject, Subject::PcieLink { address: pci("0000:82:01.0") });
         assert!(found.next_step.contains("setpci -s 0000:82:01.0"), "{}", found.next_step);
 
-        for cell in measurements.peer.iter_mut().filter(|cell| is(cell, 2, 3) || is(cell, 3, 2)) {
-            cell.achieved_gbps = Some(GbPerSecond(9.0));
-        }
+        set(&mut measurements, 9.0, |cell| is(cell, 2, 3) || is(cell, 3, 2));
         let found = only(&findings(&machine, Some(&measurements)), "acs-redirect", Severity::Error);
         assert!(found.message.contains("2 pairs are slow"), "{}", found.message);
         assert!(!found.evidence.effects().is_empty(), "{found:#?}");

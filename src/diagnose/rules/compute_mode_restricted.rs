@@ -44,7 +44,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let prohibited = in_mode(&[ComputeMode::Prohibited]);
     let exclusive = in_mode(&[ComputeMode::ExclusiveProcess, ComputeMode::ExclusiveThread]);
     let of = |gpus: &[u32], severity, what: &str| {
-        let list = gpus.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+        let list = words::option(gpus);
         let mut found = RULE
             .finding(
                 Subject::of_gpus(gpus),
@@ -70,10 +70,8 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::{findings, measured, only};
+    use crate::diagnose::testing::prelude::*;
     use crate::model::measurement::CudaDevice;
-    use crate::model::reading::Reading;
-    use crate::model::testing::h200_vm;
 
     #[test]
     fn it_is_reported_unless_the_run_failed_because_of_it() {

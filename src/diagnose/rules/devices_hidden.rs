@@ -79,11 +79,10 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::{fact, findings, measured, only, touches};
+    use crate::diagnose::testing::prelude::*;
     use crate::diagnose::{exit_code, verdict};
     use crate::model::measurement::CudaDevice;
     use crate::model::report::Conclusion;
-    use crate::model::testing::h200_vm;
 
     #[test]
     fn a_mask_is_one_finding_and_a_gap() {

@@ -50,12 +50,9 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let mut seen = Vec::new();
     for (pair, direct) in bandwidth::sound(evidence, Path::Direct) {
         let Some(staged) = staged.get(&pair) else { continue };
-        let rates = direct.achieved_gbps.zip(staged.achieved_gbps);
-        let spreads = direct.spread_percent.zip(staged.spread_percent);
-        let (Some((achieved, normal)), Some((own, others))) = (rates, spreads) else { continue };
+        let Some(compared) = Compared::of(direct, staged) else { continue };
         seen.push(pair);
-        let compared = Compared { pair, achieved, normal };
-        if compared.below_percent() > margin.max(own + others) {
+        if compared.is_below(margin) {
             slower.push(compared);
         }
     }
@@ -65,16 +62,24 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 }
 
 fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slower: &[Compared]) -> Option<Finding> {
-    let of_group = slower.iter().filter(|compared| group.pairs.contains(&compared.pair));
-    let worst = of_group.max_by(|one, other| one.below_percent().total_cmp(&other.below_percent()))?;
-    let mut found = RULE.finding(group.subject(), format!(
-            "Copies {} reach {} GB/s with peer access and {} GB/s through the host's memory without it",
-            group.place(evidence.snapshot),
-            worst.achieved,
-            worst.normal,
-        ), "Run without peer access between these GPUs for now (NCCL_P2P_DISABLE=1). Move a card that sits in a slot of \
-         the chipset to one of the processor; check ACS and the IOMMU (lspci -vvv, iommu= on the kernel's command \
-         line); then check again").fact("direct", worst.achieved).fact("staged", worst.normal).fact("below_staged", Fact::percent(worst.below_percent())).pairs(&group.pairs);
+    let worst = bandwidth::lowest(slower, group)?;
+    let mut found = RULE
+        .finding(
+            group.subject(),
+            format!(
+                "Copies {} reach {} GB/s with peer access and {} GB/s through the host's memory without it",
+                group.place(evidence.snapshot),
+                worst.achieved,
+                worst.normal,
+            ),
+            "Run without peer access between these GPUs for now (NCCL_P2P_DISABLE=1). Move a card that sits in a \
+             slot of the chipset to one of the processor; check ACS and the IOMMU (lspci -vvv, iommu= on the \
+             kernel's command line); then check again",
+        )
+        .fact("direct", worst.achieved)
+        .fact("staged", worst.normal)
+        .fact("below_staged", Fact::percent(worst.below_percent()))
+        .pairs(&group.pairs);
     let mut suspects = suspects::of_pcie_settings(evidence, &group.pairs);
     suspects.push(suspects::suspect(
         "a GPU in a slot of the chipset, or two processors that pass peer requests on slowly",

@@ -1,6 +1,6 @@
 //! # What it means
 //!
-//! The NVIDIA kernel module that is loaded and the NVIDIA libraries are of different versions.
+//! The loaded NVIDIA kernel module and the NVIDIA libraries have different versions.
 //!
 //! # How it is detected
 //!
@@ -63,9 +63,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::{findings, only};
-    use crate::model::reading::Reading;
-    use crate::model::testing::{empty, h200_vm};
+    use crate::diagnose::testing::prelude::*;
 
     #[test]
     fn versions_that_differ_are_reported_and_unknown_ones_are_not() {

@@ -20,10 +20,8 @@
 //!
 //! The file itself.
 
-use super::prelude::*;
-use std::collections::BTreeMap;
-
 use super::expectation_unmet::Links;
+use super::prelude::*;
 
 /// The rule.
 pub const RULE: Rule =

@@ -31,10 +31,8 @@
 //! fabric manager user guide.
 
 use super::prelude::*;
-use std::collections::BTreeMap;
-
 use crate::model::restore::CUDA_SYSTEM_NOT_READY;
-use crate::model::snapshot::{Fabric, FabricState, Gpu, NvLinkRemote};
+use crate::model::snapshot::{Fabric, NvLinkRemote};
 
 /// The rule.
 pub const RULE: Rule = Rule::new("fabric-not-ready", Severity::Error, include_str!("fabric_not_ready.rs"), judge);
@@ -61,10 +59,9 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 }
 
 fn finding(evidence: &Evidence<'_>, severity: Severity, what: &str, gpus: &[u32], switched: usize) -> Finding {
-    let (subject, who) = match gpus {
-        [index] => (Subject::Gpu { index: *index }, words::gpu(evidence.snapshot, *index)),
-        many if many.len() == switched => (Subject::Machine, format!("All {switched} GPUs")),
-        many => (Subject::Machine, words::gpus(many)),
+    let who = match gpus.len() {
+        number if number > 1 && number == switched => format!("All {switched} GPUs"),
+        _ => words::named(evidence.snapshot, gpus),
     };
     let cuda = evidence.measurements.and_then(|measurements| measurements.driver.failure.clone());
     let cuda = cuda.filter(|_| cuda_is_not_ready(evidence));
@@ -78,7 +75,7 @@ fn finding(evidence: &Evidence<'_>, severity: Severity, what: &str, gpus: &[u32]
          the machine"
     };
     let mut found = RULE
-        .finding(subject, format!("{who}: {what}{said}"), next_step)
+        .finding(Subject::of_gpus(gpus), format!("{who}: {what}{said}"), next_step)
         .gpus(gpus)
         .fact("gpus_with_nvswitch", switched)
         .fact("cuda", cuda);
@@ -116,7 +113,7 @@ fn cliques(switched: &[&Gpu]) -> Option<Finding> {
                 parts.join("; ")
             ),
             "Nothing to do if the machine was partitioned on purpose; otherwise look at the partitions in the fabric \
-         manager's configuration and restart it",
+             manager's configuration and restart it",
         )
         .fact("parts", parts)
         .fact("clusters", clusters)

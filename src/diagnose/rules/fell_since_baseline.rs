@@ -28,11 +28,7 @@
 //! reported for measurements without warm-up (cuda-samples issue 449).
 
 use super::prelude::*;
-use std::collections::BTreeMap;
-
 use crate::diagnose::baseline::{Beside, Figures};
-use crate::model::snapshot::Gpu;
-use crate::model::topology::PairRoute;
 
 const LEAST_FALL: Parameter = Parameter {
     name: "least_fall_percent",
@@ -61,10 +57,6 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 }
 
 fn links(evidence: &Evidence<'_>, old: &Gpu, new: &Gpu) -> Vec<Finding> {
-    let active = |gpu: &Gpu| {
-        let links = gpu.nvlinks.known()?;
-        u32::try_from(links.iter().filter(|link| link.active.get() == Some(true)).count()).ok()
-    };
     let fell = [
         ("PCIe lanes", old.pcie_width.get().map(u32::from), new.pcie_width.get().map(u32::from)),
         // The generation of the moment may be that of an idle link; what GPU and slot can do is not.
@@ -73,7 +65,7 @@ fn links(evidence: &Evidence<'_>, old: &Gpu, new: &Gpu) -> Vec<Finding> {
             old.pcie_generation_max.get().map(u32::from),
             new.pcie_generation_max.get().map(u32::from),
         ),
-        ("active NVLinks", active(old), active(new)),
+        ("active NVLinks", old.active_nvlinks(), new.active_nvlinks()),
     ];
     let report = |(what, then, now): (&str, Option<u32>, Option<u32>)| {
         let (then, now) = then.zip(now).filter(|(then, now)| now < then)?;
@@ -154,10 +146,21 @@ fn fell(evidence: &Evidence<'_>, ways: &[(String, Figures<'_>, cluster::Group)])
         1 => String::new(),
         ways => format!(" and in {}", words::count(ways - 1, "other way") + " of copying"),
     };
-    Some(RULE.finding(group.subject(), format!(
-            "Copies {} fell by up to {:.1}%, from {old} to {new} GB/s ({way}){more}",
-            group.place(evidence.snapshot),
-            fall(worst),
-        ), "Stop other work on the machine and measure again. If it stays, ask what was done to the machine since, and \
-         look at the other findings on the same GPUs").fact("then", old).fact("now", new).fact("fall", Fact::percent(fall(worst))).fact("noise", Fact::percent(worst.noise_percent())).pairs(&group.pairs))
+    Some(
+        RULE.finding(
+            group.subject(),
+            format!(
+                "Copies {} fell by up to {:.1}%, from {old} to {new} GB/s ({way}){more}",
+                group.place(evidence.snapshot),
+                fall(worst),
+            ),
+            "Stop other work on the machine and measure again. If it stays, ask what was done to the machine since, \
+             and look at the other findings on the same GPUs",
+        )
+        .fact("then", old)
+        .fact("now", new)
+        .fact("fall", Fact::percent(fall(worst)))
+        .fact("noise", Fact::percent(worst.noise_percent()))
+        .pairs(&group.pairs),
+    )
 }

@@ -23,9 +23,6 @@
 //! NVML, `nvmlDeviceGetVbiosVersion`; NVIDIA HGX firmware release notes (one bundle for a baseboard).
 
 use super::prelude::*;
-use std::collections::BTreeMap;
-
-use crate::model::snapshot::{FabricState, Gpu};
 
 /// The rule.
 pub const RULE: Rule = Rule::new("firmware-mixed", Severity::Info, include_str!("firmware_mixed.rs"), judge);
@@ -67,9 +64,7 @@ fn finding(model: &str, gpus: &[&Gpu]) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::{findings, only};
-    use crate::model::reading::Reading;
-    use crate::model::testing::{h200_vm, two_sockets};
+    use crate::diagnose::testing::prelude::*;
 
     #[test]
     fn versions_are_compared_within_a_model() {

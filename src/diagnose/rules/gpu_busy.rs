@@ -76,11 +76,8 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::{findings, measured, only, touches};
-    use crate::model::reading::Reading;
+    use crate::diagnose::testing::prelude::*;
     use crate::model::snapshot::GpuProcess;
-    use crate::model::testing::h200_vm;
-    use crate::model::units::GbPerSecond;
 
     #[test]
     fn other_programs_are_reported_and_suspected_where_copies_were_slow() {
@@ -92,19 +89,14 @@ mod tests {
         assert_eq!(findings(&machine, None), [], "nothing was measured");
         let found = only(&findings(&machine, Some(&measurements)), "gpu-busy", Severity::Info);
         assert_eq!(found.subject, Subject::Gpu { index: 1 });
-        for cell in measurements.peer.iter_mut().filter(|cell| touches(cell, 1)) {
-            cell.achieved_gbps = Some(GbPerSecond(100.0));
-        }
+        set(&mut measurements, 100.0, |cell| touches(cell, 1));
         let found = findings(&machine, Some(&measurements));
         let slow = only(&found, "peer-bandwidth-low", Severity::Error);
         assert_eq!(slow.evidence.effects()[0].rule, RULE.id, "{slow:#?}");
         // Where only some of the slow copies are with it, it is reported by itself.
-        let slowed = measurements.peer.iter_mut().filter(|cell| touches(cell, 1) && !touches(cell, 3));
-        slowed.for_each(|cell| cell.achieved_gbps = Some(GbPerSecond(396.0)));
+        set(&mut measurements, 396.0, |cell| touches(cell, 1) && !touches(cell, 3));
         machine.gpus[2].processes = machine.gpus[1].processes.clone();
-        for cell in measurements.peer.iter_mut().filter(|cell| touches(cell, 0) && touches(cell, 2)) {
-            cell.achieved_gbps = Some(GbPerSecond(100.0));
-        }
+        set(&mut measurements, 100.0, |cell| touches(cell, 0) && touches(cell, 2));
         let found = findings(&machine, Some(&measurements));
         assert!(
             found.iter().any(|finding| finding.code == RULE.id && finding.severity == Severity::Warning),

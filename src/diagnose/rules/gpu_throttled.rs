@@ -26,9 +26,6 @@
 //! NVML, `nvmlClocksThrottleReasons`; NVIDIA, `nvidia-smi -q -d PERFORMANCE`.
 
 use super::prelude::*;
-use std::collections::BTreeSet;
-
-use crate::model::snapshot::Gpu;
 
 /// Hardware slowdown, which some GPUs at rest show as well.
 const SLOWDOWN: &str = "hw-slowdown";
@@ -104,11 +101,8 @@ fn finding(evidence: &Evidence<'_>, gpu: &Gpu) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::{findings, measured, only, touches};
-    use crate::model::measurement::LinkUnderLoad;
-    use crate::model::reading::Reading;
-    use crate::model::testing::{gpu, h200_vm, two_sockets};
-    use crate::model::units::GbPerSecond;
+    use crate::diagnose::testing::prelude::*;
+    use crate::model::testing::gpu;
 
     #[test]
     fn heat_and_power_brake_are_told_and_what_is_usual_is_not() {
@@ -124,9 +118,7 @@ mod tests {
         measurements.links = vec![load(&["hw-slowdown", "hw-thermal"])];
         let found = only(&findings(&machine, Some(&measurements)), "gpu-throttled", Severity::Warning);
         assert!(found.message.contains("GPU 3") && found.message.contains("too hot"), "{}", found.message);
-        for cell in measurements.peer.iter_mut().filter(|cell| touches(cell, 3)) {
-            cell.achieved_gbps = Some(GbPerSecond(200.0));
-        }
+        set(&mut measurements, 200.0, |cell| touches(cell, 3));
         let found = only(&findings(&machine, Some(&measurements)), "gpu-throttled", Severity::Error);
         assert!(!found.evidence.effects().is_empty(), "{found:#?}");
     }

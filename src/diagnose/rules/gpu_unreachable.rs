@@ -22,7 +22,6 @@
 
 use super::prelude::*;
 use crate::model::reading::Unknown;
-use crate::model::snapshot::Gpu;
 
 /// The rule.
 pub const RULE: Rule = Rule::new("gpu-unreachable", Severity::Error, include_str!("gpu_unreachable.rs"), judge);

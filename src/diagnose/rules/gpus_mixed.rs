@@ -23,7 +23,6 @@
 //! numbers differ from those of nvidia-smi (CUDA Programming Guide, environment variables).
 
 use super::prelude::*;
-use std::collections::BTreeMap;
 
 /// The rule.
 pub const RULE: Rule = Rule::new("gpus-mixed", Severity::Info, include_str!("gpus_mixed.rs"), judge);
@@ -54,9 +53,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::{findings, only};
-    use crate::model::reading::Reading;
-    use crate::model::testing::h200_vm;
+    use crate::diagnose::testing::prelude::*;
 
     #[test]
     fn different_models_are_one_finding() {

@@ -28,8 +28,6 @@
 //! that lost their bytes; Linux, Documentation/ABI/testing/sysfs-kernel-iommu_groups.
 
 use super::prelude::*;
-use crate::model::measurement::{Status, Verified};
-use crate::model::snapshot::P2pStatus;
 
 /// The rule.
 pub const RULE: Rule = Rule::new("iommu-translating", Severity::Warning, include_str!("iommu_translating.rs"), judge);
@@ -46,9 +44,9 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             Subject::Machine,
             format!(
                 "The IOMMU translates addresses of {}{}",
-                if gpus.len() == evidence.snapshot.gpus.len() { "all GPUs".into() } else { words::gpus(&gpus) },
+                words::all_or(evidence.snapshot, &gpus),
                 match (pairs.is_empty(), broken.is_empty()) {
-                    (true, _) => ". No direct copies over PCIe are made here, so this changes nothing now".into(),
+                    (true, _) => ". No direct copies over PCIe are made here, so this has no effect now".into(),
                     (false, true) => {
                         ", and GPUs copy to each other directly over PCIe: such copies may be dropped, corrupted or \
                          slow. They arrived intact here"
@@ -119,8 +117,7 @@ fn broken(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Pair> {
     let cells = evidence.peer();
     let wrong = cells.iter().filter(|cell| {
         cell.setup.path == Path::Direct
-            && (matches!(cell.verified, Verified::Dropped | Verified::Corrupt)
-                || matches!(cell.status, Status::Failed | Status::Hung))
+            && (cell.verified.is_wrong() || matches!(cell.status, Status::Failed | Status::Hung))
     });
     words::unique(wrong.map(|cell| cell.pair).filter(|pair| pairs.contains(pair)).collect())
 }
@@ -128,9 +125,7 @@ fn broken(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Pair> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::{findings, is, measured, only};
-    use crate::model::reading::Reading;
-    use crate::model::testing::{function_mut, h200_vm, nvlink_bridge, two_sockets};
+    use crate::diagnose::testing::prelude::*;
 
     #[test]
     fn it_is_a_warning_where_copies_go_over_pcie() {

@@ -24,7 +24,6 @@
 //! NVIDIA Multi-Instance GPU user guide (no GPU-to-GPU peer access in MIG mode).
 
 use super::prelude::*;
-use crate::model::snapshot::P2pStatus;
 
 /// The rule.
 pub const RULE: Rule = Rule::new("mig-enabled", Severity::Info, include_str!("mig_enabled.rs"), judge);
@@ -46,7 +45,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         gpu.mig.get() == Some(false)
             && on.iter().any(|other| gpu.name.known().is_some() && other.name.known() == gpu.name.known())
     });
-    let which = if indices.len() == gpus.len() { "all GPUs".to_owned() } else { words::gpus(&indices) };
+    let which = words::all_or(evidence.snapshot, &indices);
     let mut found = RULE
         .finding(
             Subject::Machine,
@@ -57,7 +56,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             ),
             format!(
                 "If they are to work together with others: end all programs on them, then nvidia-smi -i {} -mig 0",
-                indices.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
+                words::option(&indices)
             ),
         )
         .gpus(&indices);
@@ -70,9 +69,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::{findings, only};
-    use crate::model::reading::Reading;
-    use crate::model::testing::h200_vm;
+    use crate::diagnose::testing::prelude::*;
 
     #[test]
     fn mig_on_all_gpus_is_information_and_on_some_a_warning() {

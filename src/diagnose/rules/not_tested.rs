@@ -27,7 +27,6 @@
 
 use super::prelude::*;
 use crate::diagnose::coverage::{self, Coverage, coverage};
-use crate::model::measurement::{Measurements, Verified};
 
 /// Reasons that the message spells out; the evidence has them all.
 const SPELT_OUT: usize = 4;

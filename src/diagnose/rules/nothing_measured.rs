@@ -32,9 +32,8 @@ pub const RULE: Rule =
     Rule::new("nothing-measured", Severity::Warning, include_str!("nothing_measured.rs"), judge).for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let problems = || words::distinct(evidence.snapshot.problems.iter().map(String::as_str));
-    let Some(why) = why_nothing(evidence) else { return Vec::new() };
-    let mut why = why;
+    let problems = || words::distinct(&evidence.snapshot.problems);
+    let Some(mut why) = why_nothing(evidence) else { return Vec::new() };
     if evidence.snapshot.gpus.is_empty() && !problems().is_empty() && !problems().contains(&why) {
         why = format!("{why} ({})", problems());
     }
@@ -58,13 +57,13 @@ fn why_nothing(evidence: &Evidence<'_>) -> Option<String> {
         return None;
     }
     let failed = coverage::cells(measurements).filter_map(|cell| cell.reason);
-    let unusable = coverage::unusable(measurements).map(|(gpu, why)| format!("GPU {gpu}: {why}")).collect::<Vec<_>>();
+    let unusable = coverage::unusable(measurements).map(|(gpu, why)| format!("GPU {gpu}: {why}"));
     let reasons = [
         measurements.driver.failure.clone().unwrap_or_default(),
         measurements.driver.kernels_failure.clone().unwrap_or_default(),
-        words::distinct(unusable.iter().map(String::as_str)),
+        words::distinct(unusable),
         words::distinct(failed),
-        words::distinct(measurements.problems.iter().map(String::as_str)),
+        words::distinct(&measurements.problems),
     ];
     Some(reasons.into_iter().find(|reason| !reason.is_empty()).unwrap_or_else(|| match gpus {
         0 => "no GPU was found".into(),

@@ -60,12 +60,23 @@ fn finding(evidence: &Evidence<'_>, index: u32, counted: &[NvLinkErrorsAdded]) -
         .into_values()
         .any(|cell| cell.pair.touches(index) && evidence.expected(cell).is_some());
     let fine = if judged && !slow { "; every copy of this GPU that was judged reached its rate" } else { "" };
-    let mut found = RULE.finding(subject, format!(
-            "{which} counted errors during the check: {crc} CRC errors, {replay} replays, {recovery} recoveries{fine}"
-        ), format!(
-            "Check again and see whether the same links count (nvidia-smi nvlink -e -i {index}); look for Xid 74 (dmesg \
-             | grep -i xid); reseat the bridge or the GPU, then swap it with another to see whether the errors move"
-        )).fact("links", Fact::Numbers(links.into_iter().map(u64::from).collect())).fact("crc_errors", crc).fact("replays", replay).fact("recoveries", recovery);
+    let mut found = RULE
+        .finding(
+            subject,
+            format!(
+                "{which} counted errors during the check: {crc} CRC errors, {replay} replays, {recovery} \
+             recoveries{fine}"
+            ),
+            format!(
+                "Check again and see whether the same links count (nvidia-smi nvlink -e -i {index}); look for Xid 74 \
+             (dmesg | grep -i xid); reseat the bridge or the GPU, then swap it with another to see whether the \
+             errors move"
+            ),
+        )
+        .fact("links", Fact::Numbers(links.into_iter().map(u64::from).collect()))
+        .fact("crc_errors", crc)
+        .fact("replays", replay)
+        .fact("recoveries", recovery);
     if crc == 0 && recovery == 0 && judged && !slow {
         found.severity = Severity::Info;
     }

@@ -31,9 +31,7 @@
 //! the number from the name report as faulty.
 
 use super::prelude::*;
-use std::collections::BTreeMap;
-
-use crate::model::snapshot::{Gpu, NvLink, NvLinkRemote, Snapshot};
+use crate::model::snapshot::{NvLink, NvLinkRemote};
 
 /// The rule.
 pub const RULE: Rule =
@@ -81,8 +79,8 @@ fn finding(evidence: &Evidence<'_>, gpu: &Gpu, active: usize, should: usize, sib
             ),
             format!(
                 "Compare nvidia-smi nvlink -s -i {} with another GPU; see whether a bridge is missing or half seated; \
-             with NVSwitch, look at the fabric manager's log and power-cycle the machine; then swap the GPU with \
-             another to see whether the fault moves",
+                 with NVSwitch, look at the fabric manager's log and power-cycle the machine; then swap the GPU with \
+                 another to see whether the fault moves",
                 gpu.index
             ),
         )

@@ -31,9 +31,7 @@
 //! passed with all NVLinks down.
 
 use super::prelude::*;
-use std::collections::BTreeMap;
-
-use crate::model::snapshot::{FabricState, Gpu, NvLinkRemote, P2pStatus};
+use crate::model::snapshot::NvLinkRemote;
 
 /// A GPU's links, by number.
 struct Links<'a> {
@@ -150,11 +148,9 @@ fn faults(evidence: &Evidence<'_>, subject: Subject, gpus: &[&Links<'_>], most: 
             (text, next_step.to_owned())
         }
     };
-    let by_gpu: Facts =
-        gpus.iter().map(|links| (format!("gpu{}", links.gpu.index), link_numbers(&links.inactive))).collect();
     let mut found = RULE
         .finding(subject, what, next_step)
-        .fact("inactive_links", by_gpu)
+        .fact("inactive_links", inactive_by_gpu(gpus))
         .fact("active_count_of_like_gpus", most)
         .gpus(&indices);
     if bridge {
@@ -200,16 +196,20 @@ fn fault(evidence: &Evidence<'_>, links: &Links<'_>, most: usize, bridge: bool) 
 /// One line for the GPUs of a model none of which has more active links than the others.
 fn as_wired(model: &str, gpus: &[&Links<'_>]) -> Finding {
     let indices: Vec<_> = gpus.iter().map(|links| links.gpu.index).collect();
-    let lists: Vec<_> = gpus.iter().map(|links| numbers(&links.inactive)).collect();
     let active = gpus.first().map_or(0, |links| links.active.len());
-    let by_gpu: Facts =
-        gpus.iter().map(|links| (format!("gpu{}", links.gpu.index), link_numbers(&links.inactive))).collect();
-    let mut found = RULE.finding(Subject::Machine, format!(
-            "NVLinks {} of {} ({model}) are not active. No GPU of this model here has more than {active} active, so \
-             this is probably how the machine is wired",
-            words::distinct(lists.iter().map(String::as_str)),
-            words::gpus(&indices),
-        ), "Compare with the machine's specification; nothing to do if it has no more links, or no bridge").fact("active_count", active).fact("inactive_links", by_gpu);
+    let mut found = RULE
+        .finding(
+            Subject::Machine,
+            format!(
+                "NVLinks {} of {} ({model}) are not active. No GPU of this model here has more than {active} active, \
+             so this is probably how the machine is wired",
+                words::distinct(gpus.iter().map(|links| numbers(&links.inactive))),
+                words::gpus(&indices),
+            ),
+            "Compare with the machine's specification; nothing to do if it has no more links, or no bridge",
+        )
+        .fact("active_count", active)
+        .fact("inactive_links", inactive_by_gpu(gpus));
     found.severity = Severity::Info;
     found
 }
@@ -242,20 +242,14 @@ fn said_to_reach_others(evidence: &Evidence<'_>, index: u32) -> bool {
     pairs.any(|pair| pair.p2p_nvlink.get() == Some(P2pStatus::Ok))
 }
 
+fn inactive_by_gpu(gpus: &[&Links<'_>]) -> Facts {
+    gpus.iter().map(|links| (format!("gpu{}", links.gpu.index), link_numbers(&links.inactive))).collect()
+}
+
 fn link_numbers(links: &[u8]) -> Fact {
     Fact::Numbers(links.iter().copied().map(u64::from).collect())
 }
 
-/// `0-3, 7`.
 fn numbers(links: &[u8]) -> String {
-    let mut runs: Vec<(u8, u8)> = Vec::new();
-    for &link in links {
-        match runs.last_mut() {
-            Some((_, last)) if last.checked_add(1) == Some(link) => *last = link,
-            _ => runs.push((link, link)),
-        }
-    }
-    let texts =
-        runs.iter().map(|&(first, last)| if first == last { first.to_string() } else { format!("{first}-{last}") });
-    texts.collect::<Vec<_>>().join(", ")
+    words::ranges(links.iter().copied().map(u32::from))
 }

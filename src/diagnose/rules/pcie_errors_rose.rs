@@ -177,10 +177,8 @@ fn place(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> (Subject, 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::{findings, measured, only, touches};
-    use crate::model::measurement::{AerAdded, LinkUnderLoad, Measurements};
-    use crate::model::testing::{pci, two_sockets};
-    use crate::model::units::GbPerSecond;
+    use crate::diagnose::testing::prelude::*;
+    use crate::model::measurement::AerAdded;
 
     fn counted(replays: u64, correctable: u64, fatal: u64) -> Measurements {
         let before = PcieErrors { correctable: 7, non_fatal: 1, fatal: 1 };
@@ -200,9 +198,7 @@ mod tests {
         let machine = two_sockets();
         let mut measurements = counted(40, 3, 0);
         assert_eq!(findings(&machine, Some(&measurements)), []);
-        for cell in measurements.peer.iter_mut().filter(|cell| touches(cell, 3)) {
-            cell.achieved_gbps = Some(GbPerSecond(9.0));
-        }
+        set(&mut measurements, 9.0, |cell| touches(cell, 3));
         let found = findings(&machine, Some(&measurements));
         // It has the severity of the slow copies that are attributed to it.
         let finding = only(&found, "pcie-errors-rose", Severity::Error);

@@ -38,8 +38,7 @@
 use super::prelude::*;
 use crate::diagnose::coverage;
 use crate::diagnose::links::{self, one_place};
-use crate::model::measurement::LinkUnderLoad;
-use crate::model::units::{GbPerSecond, Generation};
+use crate::model::units::Generation;
 use crate::topology::pcie::{self, Connection, Shape};
 
 /// Readings under load from which a generation that never rose is believed. A link takes its time
@@ -124,11 +123,8 @@ fn with_copies(found: Finding, evidence: &Evidence<'_>, gpus: &[u32]) -> Finding
     let cells = evidence.reference(Path::Direct).into_values();
     let cells = cells.filter(|cell| passes(cell.pair) && evidence.over_pcie(cell.pair));
     let (pairs, rates): (Vec<_>, Vec<_>) = cells.filter_map(|cell| Some((cell.pair, cell.achieved_gbps?))).unzip();
-    let by_rate = |one: &GbPerSecond, other: &GbPerSecond| one.0.total_cmp(&other.0);
-    found
-        .pairs(&pairs)
-        .fact("copies_over_it_lowest", rates.iter().copied().min_by(by_rate))
-        .fact("copies_over_it_highest", rates.iter().copied().max_by(by_rate))
+    let (lowest, highest) = links::range(rates.into_iter());
+    found.pairs(&pairs).fact("copies_over_it_lowest", lowest).fact("copies_over_it_highest", highest)
 }
 
 /// The generation at rest, where a run was too short to read the link under load and the copies

@@ -29,8 +29,6 @@
 //! documentation of `nvmlDeviceGetGpuMaxPcieLinkGeneration` (of the GPU whatever the slot).
 
 use super::prelude::*;
-use std::collections::BTreeMap;
-
 use crate::diagnose::links::one_place;
 use crate::model::units::{Lanes, PcieLink};
 use crate::topology::capacity;
@@ -92,10 +90,7 @@ fn ceiling(link: &Connection) -> Option<Ceiling> {
 
 fn finding(evidence: &Evidence<'_>, ceiling: Ceiling, gpus: &[u32]) -> Finding {
     let [is, could] = [ceiling.is, ceiling.could].map(|link| capacity::pcie(link).gbps);
-    let (one, names) = match gpus {
-        [index] => (true, words::gpu(evidence.snapshot, *index)),
-        many => (false, words::gpus(many)),
-    };
+    let (one, names) = (gpus.len() == 1, words::named(evidence.snapshot, gpus));
     let (what, next_step) = match ceiling.narrow {
         Narrow::Slot => (
             format!(
@@ -130,9 +125,7 @@ fn finding(evidence: &Evidence<'_>, ceiling: Ceiling, gpus: &[u32]) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::{findings, measured, only};
-    use crate::model::reading::Reading;
-    use crate::model::testing::{function_mut, generation, lanes, two_sockets};
+    use crate::diagnose::testing::prelude::*;
 
     #[test]
     fn a_narrow_slot_and_a_narrow_board_are_distinguished() {

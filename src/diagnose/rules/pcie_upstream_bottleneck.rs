@@ -1,8 +1,8 @@
 //! # What it means
 //!
-//! What limits a GPU lies above its own slot: a link nearer to the processor carries less than the
-//! GPU's own, or the GPU is connected through the chipset, whose uplink it shares with disks,
-//! network and USB.
+//! A GPU is limited above its own slot: a link nearer to the processor carries less than the GPU's
+//! own, or the GPU is connected through the chipset, whose uplink it shares with disks, network and
+//! USB.
 //!
 //! # How it is detected
 //!
@@ -23,7 +23,7 @@
 //!
 //! # What to do
 //!
-//! Move the GPU to a slot of the processor (the board's manual names them, mostly the topmost).
+//! Move the GPU to a slot of the processor (the board's manual names them, usually the topmost).
 //! Several GPUs below one narrow link: spread them over slots with links of their own.
 //!
 //! # Sources
@@ -34,8 +34,6 @@
 
 use super::prelude::*;
 use crate::diagnose::links::{self, one_place};
-use crate::model::measurement::PeerBandwidth;
-use crate::model::snapshot::{PciFunction, PciKind};
 use crate::model::topology::Topology;
 use crate::topology::pcie::{self, Connection};
 
@@ -111,10 +109,7 @@ fn finding(evidence: &Evidence<'_>, place: &Place<'_>) -> Finding {
     let over: Vec<_> = gpus.iter().filter_map(own).flat_map(|link| links::over(evidence, link, &[])).collect();
     let slow = links::slow(evidence, &over);
 
-    let names = match gpus {
-        [index] => words::gpu(evidence.snapshot, *index),
-        many => words::gpus(many),
-    };
+    let names = words::named(evidence.snapshot, gpus);
     let verb = if gpus.len() == 1 { "is" } else { "are" };
     let each = if gpus.len() == 1 { "its own link" } else { "the link of each" };
     let mut message = match (place.chipset, place.link.and_then(|link| link.now.link()), above, below) {
@@ -150,7 +145,7 @@ fn finding(evidence: &Evidence<'_>, place: &Place<'_>) -> Finding {
         _ => Subject::Machine,
     };
     let next_step = if place.chipset.is_some() {
-        "Move the GPU to a slot of the processor (see the board's manual, mostly the topmost x16 slot); if there is \
+        "Move the GPU to a slot of the processor (see the board's manual, usually the topmost x16 slot); if there is \
          none, expect these rates"
     } else {
         "If the GPU is to run at its full rate, move it to a slot with a link of its own to the processor; \
@@ -189,11 +184,8 @@ fn suspects(chipset: bool) -> Vec<Suspect> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::{exit, findings, measured, only, touches};
-    use crate::model::reading::Reading;
-    use crate::model::snapshot::Snapshot;
-    use crate::model::testing::{empty, function, function_mut, gpu, lanes, two_sockets};
-    use crate::model::units::GbPerSecond;
+    use crate::diagnose::testing::prelude::*;
+    use crate::model::testing::gpu;
 
     /// Two GPUs, one in a slot of the processor, one in a slot of the chipset, both Gen4 x8.
     fn chipset_slot(device: u8) -> Snapshot {
@@ -221,9 +213,7 @@ mod tests {
         let found = only(&findings(&machine, Some(&measurements)), "pcie-upstream-bottleneck", Severity::Info);
         assert_eq!(found.subject, Subject::Gpu { index: 1 });
 
-        for cell in &mut measurements.peer {
-            cell.achieved_gbps = Some(GbPerSecond(6.5));
-        }
+        set(&mut measurements, 6.5, |_| true);
         let found = findings(&machine, Some(&measurements));
         let finding = only(&found, "pcie-upstream-bottleneck", Severity::Warning);
         assert!(finding.message.contains("6.5 of the 13.2 GB/s"), "{}", finding.message);

@@ -4,10 +4,7 @@
 use super::prelude::*;
 use std::collections::HashMap;
 
-use crate::model::measurement::{PeerAccess, Status};
-use crate::model::snapshot::P2pStatus;
-use crate::model::topology::{LinkClass, PairRoute};
-use crate::model::units::GbPerSecond;
+use crate::model::measurement::PeerAccess;
 use crate::topology::{nvlink, passes_nvswitch};
 
 /// Whether the source reaches the destination's memory: CUDA's answer where it was asked, otherwise
@@ -189,14 +186,10 @@ pub fn found(
     routes: &[&PairRoute],
     next_step: String,
 ) -> Finding {
-    let nvml: Vec<_> = routes.iter().map(|route| nvml_word(&route.peer_access)).collect();
-    let cuda: Vec<_> = routes.iter().map(|route| cuda_word(&route.peer_access)).collect();
-    let (nvml, cuda) =
-        (words::distinct(nvml.iter().map(String::as_str)), words::distinct(cuda.iter().map(String::as_str)));
+    let nvml = words::distinct(routes.iter().map(|route| nvml_word(&route.peer_access)));
+    let cuda = words::distinct(routes.iter().map(|route| cuda_word(&route.peer_access)));
     let rates = staged_rates(evidence);
-    let staged: Vec<_> = routes.iter().filter_map(|route| rates.get(&route.pair)).map(|rate| rate.0).collect();
-    let lowest = staged.iter().copied().min_by(f64::total_cmp).map(GbPerSecond);
-    let highest = staged.iter().copied().max_by(f64::total_cmp).map(GbPerSecond);
+    let (lowest, highest) = links::range(routes.iter().filter_map(|route| rates.get(&route.pair)).copied());
     let measured = match (lowest, highest) {
         (Some(low), Some(high)) if low.to_string() == high.to_string() => {
             format!("; staged copies reach {low} GB/s")

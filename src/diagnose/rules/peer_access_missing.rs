@@ -39,14 +39,10 @@
 //! `nvidia-smi topo -p2p` (CNS chipset, GNS GPU, TNS topology not supported, DR disabled by
 //! registry key, NS not supported); CUDA driver API, `cuCtxEnablePeerAccess`; measured on 8 x H200.
 
-use super::prelude::*;
-use std::collections::BTreeMap;
-
 use super::peer_access;
+use super::prelude::*;
 use crate::diagnose::cluster::{self, Common};
 use crate::model::restore::CUDA_TOO_MANY_PEERS;
-use crate::model::snapshot::{Gpu, P2pStatus};
-use crate::model::topology::PairRoute;
 
 /// The rule.
 pub const RULE: Rule = Rule::new("peer-access-missing", Severity::Error, include_str!("peer_access_missing.rs"), judge);
@@ -215,8 +211,8 @@ impl Why {
             Self::Mig => "Nothing to repair; switch MIG off (nvidia-smi -mig 0) if these GPUs are to exchange data",
             Self::PeerLimit => {
                 "peerscope enables access for few pairs at a time, so something else holds the others: look for the \
-                 driver's messages (dmesg | grep -iE 'nvrm|xid'), reload the driver or reboot, and check again. Programs \
-                 must enable access only for the pairs that they use, eight for each GPU"
+                 driver's messages (dmesg | grep -iE 'nvrm|xid'), reload the driver or reboot, and check again. \
+                 Programs must enable access only for the pairs that they use, eight for each GPU"
             }
             Self::WordsDiffer => {
                 "Compare modinfo nvidia and nvidia-smi with the driver package: install one driver, kernel modules and \
@@ -224,11 +220,11 @@ impl Why {
             }
             Self::Policy => {
                 "Nothing to repair: these boards copy through the host's memory, or over an NVLink bridge \
-                             where they take one"
+                 where they take one"
             }
             Self::Registry => {
-                "Look for NVreg_RegistryDwords in /etc/modprobe.d and on the kernel's command line; take out the key that \
-                 disables peer access, reload the driver, and check again"
+                "Look for NVreg_RegistryDwords in /etc/modprobe.d and on the kernel's command line; take out the key \
+                 that disables peer access, reload the driver, and check again"
             }
             Self::Host => "Ask whoever runs the host whether the GPUs are passed through with peer-to-peer enabled",
             Self::Chipset => {

@@ -35,7 +35,6 @@
 use super::bandwidth::{self, Slow};
 use super::prelude::*;
 use crate::diagnose::cluster::{self, Common};
-use crate::model::units::GbPerSecond;
 
 /// The rule.
 pub const RULE: Rule = Rule::new("peer-bandwidth-low", Severity::Error, include_str!("peer_bandwidth_low.rs"), judge);
@@ -50,8 +49,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 }
 
 fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow<'_>]) -> Option<Finding> {
-    let of_group = || slow.iter().filter(|slow| group.pairs.contains(&slow.cell.pair));
-    let worst = of_group().min_by(|one, other| one.percent().total_cmp(&other.percent()))?;
+    let worst = bandwidth::slowest(slow, group)?;
     // For a group, the narrowest hop of one of its pairs would be a false trail. Of two directions
     // it is the first's: which is slower may turn on a digit that a saved report has not.
     let alone = group.pairs.first().filter(|_| group.common == Common::OnePair);

@@ -17,7 +17,7 @@
 //! # Why it matters
 //!
 //! Collective operations run at the speed of the slowest pair, and what is a little slow today is
-//! mostly the link or the GPU that fails next.
+//! often the link or the GPU that fails next.
 //!
 //! # What to do
 //!
@@ -30,15 +30,10 @@
 //! Measured on 8 x H200: 56 pairs within 1% of each other. Repeats elsewhere spread by 5 to 10%
 //! (cuda-samples issue 449), so less than that is no outlier.
 
-use super::prelude::*;
-use std::collections::{BTreeMap, BTreeSet};
-
 use super::bandwidth::{self, Compared};
 use super::peer_bandwidth_asymmetric;
-use crate::model::measurement::PeerBandwidth;
+use super::prelude::*;
 use crate::model::node::NodeId;
-use crate::model::topology::{LinkClass, PairRoute};
-use crate::model::units::GbPerSecond;
 
 /// Pairs of GPUs (both directions together) from which a median is believed.
 const LEAST_PAIRS: usize = 3;
@@ -59,7 +54,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let outliers = outliers(evidence);
     let bad: Vec<_> = outliers.iter().map(|(compared, _)| compared.pair).collect();
     // A pair that another rule reports as slow does not show that the links it passes are good.
-    let low: BTreeSet<_> = bandwidth::below_floor(evidence, Path::Direct).iter().map(|slow| slow.cell.pair).collect();
+    let low = bandwidth::low_pairs(evidence);
     let seen: Vec<_> =
         bandwidth::sound(evidence, Path::Direct).into_keys().filter(|pair| !low.contains(pair)).collect();
     let groups = cluster::groups(&bad, &seen, evidence.topology);
@@ -82,8 +77,8 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, outliers: &[(Compare
                 worst.normal,
             ),
             "Stop other work on these GPUs and check again. If the same pairs stay slow: look for link errors \
-         (nvidia-smi nvlink -e) and clocks that are held back (nvidia-smi -q -d PERFORMANCE), then swap the GPU \
-         with another to see whether it moves",
+             (nvidia-smi nvlink -e) and clocks that are held back (nvidia-smi -q -d PERFORMANCE), then swap the GPU \
+             with another to see whether it moves",
         )
         .fact("lowest_achieved", worst.achieved)
         .fact("median", worst.normal)
@@ -98,8 +93,7 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, outliers: &[(Compare
 /// of these.
 fn outliers(evidence: &Evidence<'_>) -> Vec<(Compared, usize)> {
     let margin = RULE.parameter(evidence, &OUTLIER);
-    let mut reported: BTreeSet<_> =
-        bandwidth::below_floor(evidence, Path::Direct).iter().map(|slow| slow.cell.pair).collect();
+    let mut reported = bandwidth::low_pairs(evidence);
     reported.extend(peer_bandwidth_asymmetric::asymmetric(evidence).0.iter().map(|compared| compared.pair));
     let mut alike: BTreeMap<Like, Vec<&PeerBandwidth>> = BTreeMap::new();
     for (pair, cell) in bandwidth::sound(evidence, Path::Direct) {
@@ -121,9 +115,9 @@ fn outliers(evidence: &Evidence<'_>) -> Vec<(Compared, usize)> {
         }
         for cell in cells.iter().filter(|cell| !reported.contains(&cell.pair)) {
             let (Some(achieved), Some(own)) = (cell.achieved_gbps, cell.spread_percent) else { continue };
-            let compared = Compared { pair: cell.pair, achieved, normal: GbPerSecond(normal) };
-            // What repeated samples scatter by is no difference between pairs.
-            if compared.below_percent() > margin.max(own + spread) {
+            let normal = GbPerSecond(normal);
+            let compared = Compared { pair: cell.pair, achieved, normal, spread: own + spread };
+            if compared.is_below(margin) {
                 outliers.push((compared, cells.len()));
             }
         }

@@ -22,7 +22,6 @@
 
 use super::peer_copy;
 use super::prelude::*;
-use crate::model::measurement::Status;
 
 /// The rule.
 pub const RULE: Rule = Rule::new("peer-copy-failed", Severity::Error, include_str!("peer_copy_failed.rs"), judge);

@@ -28,10 +28,6 @@
 //! these floors.
 
 use super::prelude::*;
-use std::collections::BTreeMap;
-
-use crate::model::measurement::{PeerBandwidth, Status, Verified};
-use crate::model::placement::{Direction, Engine, Pair, Path};
 
 const FLOOR_COPY: Parameter = Parameter {
     name: "floor_copy_percent",
@@ -64,7 +60,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         let is_compared = cell.status == Status::Measured
             && cell.setup.path == Path::Direct
             && cell.setup.direction == Direction::OneWay
-            && !matches!(cell.verified, Verified::Dropped | Verified::Corrupt);
+            && !cell.verified.is_wrong();
         let rates = reference.get(&cell.pair).and_then(|reference| reference.achieved_gbps).zip(cell.achieved_gbps);
         let Some((normal, achieved)) = rates.filter(|_| is_compared) else { continue };
         let floor = if cell.setup.engine == Engine::Kernel { floor_kernel } else { floor_copy };

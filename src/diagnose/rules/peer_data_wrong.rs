@@ -1,7 +1,7 @@
 //! # What it means
 //!
-//! A copy from one GPU to another ended without an error, and the bytes that the destination holds
-//! are not those that were sent: they never arrived, or others did.
+//! A copy from one GPU to another ended without an error, but the destination does not hold the
+//! bytes that were sent: they never arrived, or others did.
 //!
 //! # How it is detected
 //!
@@ -29,11 +29,7 @@
 //! issue 84803; FIDESlib issue 28.
 
 use super::prelude::*;
-use std::collections::BTreeSet;
-
 use super::wrong_bytes;
-use crate::model::measurement::{PeerBandwidth, Verified};
-use crate::model::placement::{Engine, Pair, Path};
 
 /// The rule.
 pub const RULE: Rule = Rule::new("peer-data-wrong", Severity::Error, include_str!("peer_data_wrong.rs"), judge);
@@ -42,7 +38,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(measurements) = evidence.measurements else { return Vec::new() };
     let broken = wrong_bytes::broken_pairs(evidence);
     let is_wrong = |cell: &&PeerBandwidth| {
-        wrong_bytes::is_wrong(cell) && !(cell.setup.path == Path::Direct && broken.contains(&cell.pair))
+        cell.verified.is_wrong() && !(cell.setup.path == Path::Direct && broken.contains(&cell.pair))
     };
     let is_judged = |cell: &&PeerBandwidth| is_wrong(cell) || cell.verified == Verified::Ok;
     let wrong: Vec<_> = measurements.peer.iter().filter(is_wrong).collect();
@@ -106,16 +102,13 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, cells: &[&PeerBandwi
         },
         suspects.iter().map(|suspect| suspect.cause.as_str()).collect::<Vec<_>>().join("; "),
     );
-    let whose = if evidence.virtual_machine() { "On the host of this virtual machine, switch" } else { "Switch" };
     let mut found = RULE
         .finding(
             group.subject(),
             message,
-            format!(
-                "Take the machine out of service: results computed on it may be wrong. {whose} off IOMMU translation \
-         (iommu=pt on the kernel's command line, or in BIOS) and ACS (BIOS, or setpci on the bridges; lspci -vvv \
-         shows ACSCtl), reboot, and check again. If the fault stays, swap the GPUs' slots to see whether it moves \
-         with a GPU"
+            wrong_bytes::next_step(
+                evidence,
+                "If the fault stays, swap the GPUs' slots to see whether it moves with a GPU",
             ),
         )
         .fact("copies_dropped", dropped)
@@ -137,7 +130,7 @@ fn one_engine(evidence: &Evidence<'_>, cells: &[&PeerBandwidth]) -> Option<Engin
         let mut others = all
             .iter()
             .filter(|cell| cell.pair == pair && cell.setup.path == Path::Direct && cell.setup.engine != engine)
-            .filter(|cell| wrong_bytes::is_wrong(cell) || cell.verified == Verified::Ok)
+            .filter(|cell| cell.verified.is_wrong() || cell.verified == Verified::Ok)
             .peekable();
         others.peek().is_some() && others.all(|cell| cell.verified == Verified::Ok)
     };

@@ -45,13 +45,12 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     }
     let start = evidence.measurements.and_then(|measurements| measurements.driver.start_seconds);
     let long = start.is_some_and(|start| start >= RULE.parameter(evidence, &LONG_START));
-    let all = off.len() == evidence.snapshot.gpus.len();
     let mut found = RULE
         .finding(
             Subject::Machine,
             format!(
                 "Persistence mode is off on {}{}",
-                if all { "all GPUs".to_owned() } else { words::gpus(&off) },
+                words::all_or(evidence.snapshot, &off),
                 match start {
                     Some(start) if long => format!("; the driver took {start:.1} s to start"),
                     _ => ", so the first program after a pause waits for the driver to start".to_owned(),
@@ -70,9 +69,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::{findings, measured, only};
-    use crate::model::reading::Reading;
-    use crate::model::testing::h200_vm;
+    use crate::diagnose::testing::prelude::*;
 
     #[test]
     fn it_is_one_line_and_a_warning_where_it_cost_time() {

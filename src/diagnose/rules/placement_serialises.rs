@@ -4,7 +4,7 @@
 //!
 //! # How it is detected
 //!
-//! For every stream placement that lets a copy run beside a kernel (source on a side stream, and
+//! For every stream placement that lets a copy overlap with a kernel (source on a side stream, and
 //! the kernel on the source GPU or the destination on a side stream too), the share of the kernel's
 //! time during which the copy ran (median of the samples) lies below 50% on some pair.
 //!
@@ -34,14 +34,11 @@
 //! PyTorch 2.11 as well; CUDA Programming Guide 3.4.2.1; PyTorch, aten/src/ATen/native/cuda/Copy.cu.
 
 use super::prelude::*;
-use std::collections::BTreeMap;
-
-use crate::model::measurement::Status;
 
 const LEAST_OVERLAP: Parameter = Parameter {
     name: "floor_overlap_percent",
     default: 50.0,
-    about: "overlap below which a placement is taken not to overlap on a pair; halfway between the 100 of those that \
+    about: "overlap below which a placement counts as not overlapping on a pair; halfway between the 100 of those that \
             should and the 0 to 1 of those that should not, measured on H200",
 };
 
@@ -79,7 +76,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         RULE.finding(
             Subject::Machine,
             format!(
-                "Copies that should run beside a kernel wait for it or hold it up ({}); pairs: {}",
+                "Copies that should overlap with a kernel wait for it or delay it ({}); pairs: {}",
                 list.join("; "),
                 words::pairs(&pairs)
             ),
