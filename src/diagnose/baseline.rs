@@ -98,7 +98,7 @@ impl<'a> Beside<'a> {
 }
 
 /// Whether two GPUs of two reports sit in the same place: a path belongs to the slot and not to the
-/// card in it. Where an address is not known, the UUID tells, and the index at last.
+/// card in it. Where an address is not known, the UUID decides, and otherwise the index.
 fn same_place(old: &Gpu, new: &Gpu) -> bool {
     if let (Some(old), Some(new)) = (old.pci.get(), new.pci.get()) {
         return old == new;

@@ -39,8 +39,8 @@ pub struct Coverage {
     pub tested: u32,
     /// Measurements without.
     pub untested: u32,
-    /// Of those with an answer, how many have a figure of which it could not be told whether the
-    /// bytes arrived.
+    /// Of those with an answer, how many have a figure of which it is not known whether the bytes
+    /// arrived.
     pub unverified: u32,
     /// Of those without, how many are lost with GPUs that CUDA does not show.
     pub hidden: u32,

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::placement::{Pair, Path};
 use crate::model::report::Report;
+use crate::model::snapshot::Gpu;
 use crate::model::topology::LinkClass;
 use crate::model::units::GbPerSecond;
 
@@ -140,10 +141,6 @@ impl Expectations {
         let to_u8 = |value: Option<u32>| value.and_then(|value| u8::try_from(value).ok());
         let names: Vec<_> = gpus.iter().filter_map(|gpu| gpu.name.known()).collect();
         let model = names.first().filter(|first| names.len() == gpus.len() && names.iter().all(|name| name == *first));
-        let active = |gpu: &crate::model::snapshot::Gpu| {
-            let links = gpu.nvlinks.known()?;
-            u32::try_from(links.iter().filter(|link| link.active.get() == Some(true)).count()).ok()
-        };
         let mut floors: BTreeMap<(LinkClass, bool), f64> = BTreeMap::new();
         for path in [Path::Direct, Path::Staged] {
             for (pair, cell) in report.measurements.iter().flat_map(|measurements| measurements.reference(path)) {
@@ -167,7 +164,7 @@ impl Expectations {
                         .collect(),
                 )),
             },
-            nvlink: NvLink { links: common(gpus.iter().map(active).collect()).filter(|links| *links > 0) },
+            nvlink: NvLink { links: common(gpus.iter().map(Gpu::active_nvlinks).collect()).filter(|links| *links > 0) },
             peer: Peer { access: access.iter().all(|access| *access == Some(true)).then_some(!access.is_empty()) },
             floor: floors
                 .into_iter()

@@ -2,7 +2,7 @@
 //! theoretical rate, and how far below it is still healthy.
 //!
 //! Theory says what the links could carry; no machine carries that. These figures were measured or
-//! published, each with its source, and stand between theory and judgement.
+//! published, each with its source, and are what a machine is judged by.
 
 use std::collections::BTreeMap;
 

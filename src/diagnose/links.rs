@@ -71,10 +71,15 @@ pub fn pairs(cells: &[&PeerBandwidth]) -> Vec<Pair> {
 /// Adds the lowest and the highest of these rates to a finding, of direct copies where there are any.
 pub fn with_rates(found: Finding, cells: &[&PeerBandwidth]) -> Finding {
     let has_direct = cells.iter().any(|cell| cell.setup.path == Path::Direct);
-    let judged = || cells.iter().filter(|cell| cell.setup.path == Path::Direct || !has_direct);
-    let rates = || judged().filter_map(|cell| cell.achieved_gbps);
+    let judged = cells.iter().filter(|cell| cell.setup.path == Path::Direct || !has_direct);
+    let (lowest, highest) = range(judged.filter_map(|cell| cell.achieved_gbps));
+    found.fact("lowest_achieved", lowest).fact("highest_achieved", highest)
+}
+
+/// The lowest and the highest of these rates.
+pub fn range(rates: impl Iterator<Item = GbPerSecond> + Clone) -> (Option<GbPerSecond>, Option<GbPerSecond>) {
     let by_rate = |one: &GbPerSecond, other: &GbPerSecond| one.0.total_cmp(&other.0);
-    found.fact("lowest_achieved", rates().min_by(by_rate)).fact("highest_achieved", rates().max_by(by_rate))
+    (rates.clone().min_by(by_rate), rates.max_by(by_rate))
 }
 
 /// Adds the pairs that these figures show as slow to a finding, and their rates.

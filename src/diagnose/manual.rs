@@ -37,8 +37,8 @@ pub fn files() -> Vec<(String, String)> {
 
 fn index() -> String {
     let mut text = String::from(
-        "# Rules\n\nWhat peerscope looks for, one page each. Made from the rules by `PEERSCOPE_WRITE_DOCS=1 cargo test \
-         --lib docs_rules`; do not edit. `peerscope explain CODE` prints the same page.\n\n\
+        "# Rules\n\nWhat peerscope looks for, one page each. Generated from the rules by `PEERSCOPE_WRITE_DOCS=1 cargo \
+         test --lib docs_rules`; do not edit. `peerscope explain CODE` prints the same page.\n\n\
          | code | severity | what it means |\n|---|---|---|\n",
     );
     for rule in ALL {
@@ -57,8 +57,10 @@ fn index() -> String {
     }
     text.push_str(
         "\n## Setting severities and figures\n\nA TOML file given by `--config`. Keys that do not exist are refused by \
-         name.\n\n```toml\n[severity]\n# info, warning or error: every finding of the rule has this severity, and attributed to a cause raises it to \
-         no more.\n# off: the rule is not applied; what its findings would have explained is reported by itself\n\
+         name.\n\n```toml\n[severity]\n\
+         # info, warning or error: every finding of the rule has this severity; one that is attributed to a cause \
+         raises the cause to no more.\n\
+         # off: the rule is not applied; what its findings would have explained is reported by itself\n\
          placement-serialises = \"off\"\n\n[parameters.peer-copy-uneven]\nfloor_copy_percent = 60\n\n\
          [expected.nvlink-4]\npercent = 88\nmargin_percent = 5\n```\n",
     );

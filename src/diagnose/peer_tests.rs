@@ -80,7 +80,7 @@ fn a_socket_crossing_that_is_slow_one_way_is_one_finding() {
 }
 
 #[test]
-fn direct_copies_that_are_slower_than_staged_ones_are_told_once() {
+fn direct_copies_that_are_slower_than_staged_ones_are_one_finding() {
     let machine = two_sockets();
     let mut measurements = measured(&machine, 0.85);
     with_staged(&mut measurements, 12.0);
@@ -114,7 +114,7 @@ fn staged_copies_are_judged_by_the_way_to_the_host() {
 }
 
 #[test]
-fn samples_that_scatter_are_told_and_usual_spread_is_not() {
+fn samples_that_scatter_are_reported_and_usual_spread_is_not() {
     let machine = h200_vm(4);
     let mut measurements = measured(&machine, 0.88);
     measurements.peer.iter_mut().for_each(|cell| cell.spread_percent = Some(10.0));
@@ -138,7 +138,7 @@ fn remove_links(machine: &mut Snapshot, gpu: usize, left: usize) {
 }
 
 #[test]
-fn links_that_are_not_there_are_told_by_siblings_and_remote_ends() {
+fn missing_links_are_shown_by_siblings_and_remote_ends() {
     let mut machine = h200_vm(4);
     remove_links(&mut machine, 3, 16);
     let found = only(&without("gpus-mixed", findings(&machine, None)), "nvlink-fewer-than-siblings", Severity::Error);
@@ -236,7 +236,7 @@ fn the_cause_of_missing_access_is_worked_out() {
         (geforce, P2pStatus::ChipsetNotSupported, false, Severity::Info, "GeForce boards of this generation"),
         (geforce, P2pStatus::Ok, false, Severity::Warning, "NVML grants it and CUDA refuses"),
         ("NVIDIA GeForce GTX 1080", P2pStatus::ChipsetNotSupported, false, Severity::Warning, "this chipset"),
-        ("NVIDIA RTX A6000", P2pStatus::NotSupported, false, Severity::Warning, "no like pair has it"),
+        ("NVIDIA RTX A6000", P2pStatus::NotSupported, false, Severity::Warning, "no similar pair has it"),
         (board, P2pStatus::ChipsetNotSupported, false, Severity::Warning, "this chipset"),
         (board, P2pStatus::ChipsetNotSupported, true, Severity::Warning, "the chipset that it emulates"),
         (board, P2pStatus::TopologyNotSupported, false, Severity::Warning, "too far apart"),

@@ -3,6 +3,9 @@
 use super::evidence::Evidence;
 use crate::model::finding::{Finding, RuleId, Severity, Subject};
 
+/// What a rule finds in the evidence.
+type Judge = fn(&Evidence<'_>) -> Vec<Finding>;
+
 /// One thing that can be wrong. A rule is one file; its doc comment is its manual page.
 #[derive(Debug)]
 pub struct Rule {
@@ -18,7 +21,7 @@ pub struct Rule {
     /// Its own file, through `include_str!`: the manual page is kept nowhere else.
     pub page: &'static str,
     /// What it finds.
-    pub judge: fn(&Evidence<'_>) -> Vec<Finding>,
+    pub judge: Judge,
 }
 
 /// A figure that a rule judges by.
@@ -33,6 +36,23 @@ pub struct Parameter {
 }
 
 impl Rule {
+    /// A rule without parameters, whose findings are about the machine.
+    pub const fn new(code: &'static str, severity: Severity, page: &'static str, judge: Judge) -> Self {
+        Self { id: RuleId::new(code), severity, parameters: &[], gap: false, page, judge }
+    }
+
+    /// The same with these parameters.
+    pub const fn with(mut self, parameters: &'static [Parameter]) -> Self {
+        self.parameters = parameters;
+        self
+    }
+
+    /// The same, but its findings say that something was not tested.
+    pub const fn for_gaps(mut self) -> Self {
+        self.gap = true;
+        self
+    }
+
     /// A finding of this rule with its own severity.
     pub fn finding(&self, subject: Subject, message: impl Into<String>, next_step: impl Into<String>) -> Finding {
         Finding::new(self.id.clone(), self.severity, subject, message, next_step)

@@ -1,5 +1,5 @@
-//! What could make copies slow or strange, as far as the facts show, each with the test that would
-//! tell it from the others.
+//! What could make copies slow or strange, as far as the facts show, each with the test that
+//! distinguishes it from the others.
 
 use std::collections::BTreeSet;
 
@@ -38,8 +38,8 @@ pub fn redirecting_ports(evidence: &Evidence<'_>, gpus: &BTreeSet<u32>) -> Vec<P
     ports.into_iter().collect()
 }
 
-/// The settings of the machine that stand between GPUs on PCIe: those that the facts show, and in a
-/// virtual machine those of its host, which they cannot show.
+/// The settings of the machine that affect copies between GPUs on PCIe: those that the facts show,
+/// and in a virtual machine those of its host, which they cannot show.
 pub fn of_pcie_settings(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Suspect> {
     let mut suspects = Vec::new();
     if evidence.snapshot.host.iommu_translating.get() == Some(true) {

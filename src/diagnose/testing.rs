@@ -12,6 +12,15 @@ use crate::model::topology::Topology;
 use crate::model::units::{Bytes, GIB, GbPerSecond};
 use crate::topology::{build, with_cuda};
 
+/// What most tests of rules need.
+pub mod prelude {
+    pub use super::{exit, fact, findings, is, measured, only, set, touches};
+    pub use crate::model::reading::Reading;
+    pub use crate::model::testing::{
+        empty, function, function_mut, generation, h200_vm, lanes, nvlink_bridge, pci, two_sockets,
+    };
+}
+
 /// A reference figure of a pair.
 pub fn cell(pair: Pair, path: Path, gbps: f64) -> PeerBandwidth {
     PeerBandwidth {
@@ -102,7 +111,7 @@ pub fn set(measurements: &mut Measurements, gbps: f64, which: impl Fn(&PeerBandw
     }
 }
 
-/// The findings but those of this rule, which tells the same machine's setting by itself.
+/// The findings except those of this rule, which reports the same setting by itself.
 pub fn without(code: &str, mut findings: Vec<Finding>) -> Vec<Finding> {
     findings.retain(|finding| finding.code != code);
     findings

@@ -1,4 +1,5 @@
-//! The verdict and its exit code: the one place where the contract of docs/exit-codes.md stands.
+//! The verdict and its exit code: the only place that implements the contract of
+//! docs/exit-codes.md.
 
 use clap::ValueEnum;
 
@@ -34,7 +35,7 @@ mod nagios {
 /// How a run can end, before a contract gives it a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Ending {
-    /// Everything that was asked for was tested, and nothing stands out.
+    /// Everything that was asked for was tested, and there is no warning.
     Healthy,
     /// The same, and there are warnings below `--fail-on`.
     Warned,

@@ -47,15 +47,7 @@ pub fn location(snapshot: &Snapshot, subject: &Subject) -> String {
 /// `GPU 0, GPU 1 and GPU 4`; with more than three, `GPUs 0-5, 7`.
 pub fn gpus(indices: &[u32]) -> String {
     if indices.len() > 3 {
-        let mut ranges: Vec<(u32, u32)> = Vec::new();
-        for &index in indices {
-            match ranges.last_mut() {
-                Some((_, last)) if last.checked_add(1) == Some(index) => *last = index,
-                _ => ranges.push((index, index)),
-            }
-        }
-        let text = |(first, last)| if first == last { format!("{first}") } else { format!("{first}-{last}") };
-        return format!("GPUs {}", ranges.into_iter().map(text).collect::<Vec<_>>().join(", "));
+        return format!("GPUs {}", ranges(indices.iter().copied()));
     }
     let names: Vec<_> = indices.iter().map(|index| format!("GPU {index}")).collect();
     match names.split_last() {
@@ -63,6 +55,34 @@ pub fn gpus(indices: &[u32]) -> String {
         Some((last, rest)) => format!("{} and {last}", rest.join(", ")),
         None => "no GPU".into(),
     }
+}
+
+/// `all GPUs`, or those of these indices.
+pub fn all_or(snapshot: &Snapshot, indices: &[u32]) -> String {
+    if indices.len() == snapshot.gpus.len() { "all GPUs".into() } else { gpus(indices) }
+}
+
+/// One GPU with its place, several by their numbers.
+pub fn named(snapshot: &Snapshot, indices: &[u32]) -> String {
+    if let [index] = indices { gpu(snapshot, *index) } else { gpus(indices) }
+}
+
+/// `0,3`, as nvidia-smi takes them.
+pub fn option(indices: &[u32]) -> String {
+    indices.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// `0-3, 7`.
+pub fn ranges(indices: impl IntoIterator<Item = u32>) -> String {
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for index in indices {
+        match ranges.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(index) => *last = index,
+            _ => ranges.push((index, index)),
+        }
+    }
+    let text = |(first, last)| if first == last { format!("{first}") } else { format!("{first}-{last}") };
+    ranges.into_iter().map(text).collect::<Vec<_>>().join(", ")
 }
 
 /// The pairs in order, each once.
@@ -81,7 +101,7 @@ pub fn pairs(pairs: &[Pair]) -> String {
     }
 }
 
-/// The addresses, joined by commas.
+/// The addresses, separated by commas.
 pub fn addresses(addresses: &[PciAddress]) -> String {
     addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
@@ -97,12 +117,12 @@ pub fn count(number: usize, thing: &str) -> String {
     if number == 1 { format!("1 {thing}") } else { format!("{number} {thing}s") }
 }
 
-/// The distinct texts, in order, joined by semicolons.
-pub fn distinct<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
-    let mut seen: Vec<&str> = Vec::new();
+/// The distinct texts, in order, separated by semicolons.
+pub fn distinct<T: AsRef<str>>(texts: impl IntoIterator<Item = T>) -> String {
+    let mut seen: Vec<String> = Vec::new();
     for text in texts {
-        if !seen.contains(&text) {
-            seen.push(text);
+        if !seen.iter().any(|known| known == text.as_ref()) {
+            seen.push(text.as_ref().to_owned());
         }
     }
     seen.join("; ")
@@ -113,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn many_gpus_are_told_as_ranges() {
+    fn many_gpus_are_written_as_ranges() {
         assert_eq!(gpus(&[0, 1, 4]), "GPU 0, GPU 1 and GPU 4");
         assert_eq!(gpus(&[0, 1, 2, 3, 5, 7, 8]), "GPUs 0-3, 5, 7-8");
         assert_eq!(gpus(&[]), "no GPU");

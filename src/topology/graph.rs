@@ -69,7 +69,7 @@ impl Graph<'_> {
             label: label.to_owned(),
             capacity_gbps: None,
             possible_gbps: None,
-            origin: "no interface tells this rate".into(),
+            origin: "no interface reports this rate".into(),
             pcie: None,
         });
     }
@@ -170,7 +170,8 @@ impl Graph<'_> {
             pcie: None,
         };
         if let Some(bundle) = nvlink::switched(gpu) {
-            // What a GPU's links could carry is not in its name: the best of its like shows it.
+            // What a GPU's links could carry is not in its name: the best GPU of its model shows
+            // it.
             let like = snapshot.gpus.iter().filter(|other| other.name.known() == gpu.name.known());
             let best = like.filter_map(|other| nvlink::switched(other)?.gbps).max_by(f64::total_cmp);
             let plane = self.node(NodeId::NvSwitch, NodeKind::NvSwitchPlane, "NVSwitch".into(), None);
@@ -201,7 +202,7 @@ impl Graph<'_> {
         }
     }
 
-    /// Hangs every host bridge on its NUMA node, and connects those nodes.
+    /// Connects every host bridge to its NUMA node, and the nodes to each other.
     fn host_bridges(&mut self) {
         let bridges = self.drawn.nodes.iter().filter(|node| node.kind == NodeKind::HostBridge);
         let bridges: Vec<_> = bridges.map(|node| (node.id, numa_of(self.snapshot, node.id))).collect();

@@ -1,4 +1,4 @@
-//! Snapshot → graph and routes: what every ordered pair of GPUs is joined by, and what that can
+//! Snapshot → graph and routes: what every ordered pair of GPUs is connected by, and what that can
 //! carry at best.
 
 pub mod capacity;
@@ -40,7 +40,7 @@ pub fn is_inside_switch(hop: &Hop) -> bool {
     hop.label == graph::INSIDE_SWITCH
 }
 
-/// The same topology with CUDA's word on peer access beside NVML's.
+/// The same topology with CUDA's answer on peer access beside NVML's.
 #[must_use]
 pub fn with_cuda(mut topology: Topology, driver: &DriverFacts) -> Topology {
     let device_failure = |index: u32| {

@@ -16,14 +16,14 @@ pub struct Bundle {
     pub origin: String,
 }
 
-/// What joins two GPUs by NVLink.
+/// How two GPUs are connected by NVLink.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Join {
     /// Links from one to the other.
     Direct(u8),
     /// Links of both to switches; as nvidia-smi counts, the fewer of the two.
     Switched(u8),
-    /// NVML says that they are joined, and not by which links.
+    /// NVML reports that they are connected, but not by which links.
     Unclear,
 }
 
@@ -71,7 +71,7 @@ fn bundle(links: Vec<&NvLink>) -> Option<Bundle> {
     Some(Bundle { links: count, label, gbps, origin })
 }
 
-/// What joins this ordered pair by NVLink, if anything does.
+/// How this ordered pair is connected by NVLink, if it is.
 pub fn join(snapshot: &Snapshot, source: &Gpu, destination: &Gpu) -> Option<Join> {
     let said = snapshot.pairs.iter().find(|pair| pair.source == source.index && pair.destination == destination.index);
     // NVML's "unknown" is no refusal.

@@ -71,14 +71,15 @@ pub fn link_by_nvml(gpu: &Gpu) -> Option<Connection> {
 fn connection(function: Option<&PciFunction>, parent: Option<&PciFunction>, gpu: Option<&Gpu>) -> Connection {
     let now = |end: &PciFunction| Shape { generation: end.generation.get(), width: end.width.get() };
     let max = |end: &PciFunction| Shape { generation: end.generation_max.get(), width: end.width_max.get() };
-    // Whose link the figures of an unclassified bridge are cannot be told, so they count for none.
+    // It is not known which link the figures of an unclassified bridge describe, so they count for
+    // none.
     let child = function.filter(|end| matches!(end.kind, PciKind::Endpoint | PciKind::SwitchUpstream));
     let port = parent.filter(|end| matches!(end.kind, PciKind::RootPort | PciKind::SwitchDownstream));
     let [child_now, child_max] = [child.map(now), child.map(max)].map(Option::unwrap_or_default);
     let [port_now, port_max] = [port.map(now), port.map(max)].map(Option::unwrap_or_default);
     let nvml = |f: fn(&Gpu) -> Shape| gpu.map(f).unwrap_or_default();
     let nvml_now = nvml(|gpu| Shape { generation: gpu.pcie_generation.get(), width: gpu.pcie_width.get() });
-    // NVML's maximum is that of GPU and slot together, so it stands for both ends.
+    // NVML's maximum is that of GPU and slot together, so it counts for both ends.
     let nvml_max = nvml(|gpu| Shape { generation: gpu.pcie_generation_max.get(), width: gpu.pcie_width_max.get() });
 
     let mut notes = Vec::new();

@@ -110,7 +110,7 @@ fn source_of(
         let lost = [ends.0, ends.1].into_iter().find_map(|gpu| Some((gpu.label(), gpu.pci.unknown()?)));
         return match lost {
             _ if nvlink::join(snapshot, ends.0, ends.1) == Some(Join::Unclear) => {
-                "unknown: NVML says that NVLink joins the two, and not where the links lead".into()
+                "unknown: NVML reports that NVLink connects the two, but not where the links lead".into()
             }
             Some((gpu, why)) => format!("unknown: the PCI address of {gpu} is not known ({why})"),
             None if hops.is_empty() => "unknown: no route between the two GPUs is visible".into(),

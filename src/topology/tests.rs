@@ -221,10 +221,10 @@ fn fabric(machine: &mut Snapshot, change: fn(&mut crate::model::snapshot::Fabric
 #[test]
 fn a_bridge_joins_its_two_gpus_and_no_others() {
     let machine = nvlink_bridge();
-    let joined = route(&machine, 1, 0);
-    assert_eq!(joined.class.to_string(), "NV4");
-    assert!(close(joined.theoretical_gbps, 56.25), "{joined:?}");
-    assert_eq!(joined.bottleneck.as_deref(), Some("4 x NVLink 3.1 between GPU 1 and GPU 0"));
+    let connected = route(&machine, 1, 0);
+    assert_eq!(connected.class.to_string(), "NV4");
+    assert!(close(connected.theoretical_gbps, 56.25), "{connected:?}");
+    assert_eq!(connected.bottleneck.as_deref(), Some("4 x NVLink 3.1 between GPU 1 and GPU 0"));
     assert_eq!(route(&machine, 0, 2).class.to_string(), "SYS");
     assert_eq!(route(&machine, 2, 3).class.to_string(), "PIX");
 }
@@ -304,7 +304,7 @@ fn adapters_are_on_the_graph_with_their_links() {
 }
 
 #[test]
-fn cuda_s_word_stands_beside_nvml_s() {
+fn cuda_s_answer_is_kept_beside_nvml_s() {
     let machine = two_sockets();
     let pair = Pair { source: 0, destination: 1 };
     let driver = DriverFacts {

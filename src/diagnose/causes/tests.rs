@@ -1,4 +1,4 @@
-//! What is laid to a cause, and what stays beside it.
+//! What is attributed to a cause, and what stays a finding of its own.
 
 use crate::diagnose::config;
 use crate::diagnose::testing::{cell, codes, findings, is, measured, only, set, subjects, touches, with_settings};
@@ -15,7 +15,7 @@ fn at_gen1(index: u32) -> LinkUnderLoad {
 }
 
 #[test]
-fn a_rate_that_the_narrow_link_leaves_is_laid_to_it() {
+fn a_rate_that_the_narrow_link_leaves_is_attributed_to_it() {
     // The link stays at Gen1 under load (4.0 GB/s): theory cannot know, and the rates fit it.
     let machine = two_sockets();
     let mut measurements = measured(&machine, 0.85);
@@ -70,7 +70,7 @@ fn copies_between_two_gpus_below_a_narrow_uplink_do_not_pass_it() {
 }
 
 #[test]
-fn staged_copies_over_a_narrow_link_are_laid_to_it() {
+fn staged_copies_over_a_narrow_link_are_attributed_to_it() {
     let machine = two_sockets();
     let mut measurements = measured(&machine, 0.85);
     let gen1 = |pair: Pair| pair.source == 3 || pair.destination == 3;
@@ -87,7 +87,7 @@ fn staged_copies_over_a_narrow_link_are_laid_to_it() {
 }
 
 #[test]
-fn what_a_lost_gpu_leaves_untested_is_laid_to_it_and_nothing_else() {
+fn what_a_lost_gpu_leaves_untested_is_attributed_to_it_and_nothing_else() {
     let mut machine = h200_vm(4);
     let name = machine.gpus[3].name.clone();
     machine.gpus[3] = Gpu { name, ..Gpu::unread(3, &Unknown::Failed("GPU is lost".into())) };
@@ -131,7 +131,7 @@ fn errors_of_nvlinks_are_judged_with_the_rate() {
 }
 
 #[test]
-fn slow_staging_is_laid_to_slow_direct_copies_of_the_same_pairs_alone() {
+fn slow_staging_is_attributed_to_slow_direct_copies_of_the_same_pairs_alone() {
     let machine = two_sockets();
     let mut measurements = measured(&machine, 0.85);
     let staged: Vec<_> = measurements
@@ -151,7 +151,7 @@ fn slow_staging_is_laid_to_slow_direct_copies_of_the_same_pairs_alone() {
 }
 
 #[test]
-fn what_a_lost_copy_left_untested_is_laid_to_it_and_nothing_else() {
+fn what_a_lost_copy_left_untested_is_attributed_to_it_and_nothing_else() {
     use crate::model::measurement::Status;
     let machine = h200_vm(4);
     let mut measurements = measured(&machine, 0.88);

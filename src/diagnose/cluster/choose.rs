@@ -61,7 +61,7 @@ pub fn all_affected(
 }
 
 /// Of links that explain the same, the way from a root port into the processor is left out: nobody
-/// can touch it, and the link below it stands there.
+/// can touch it, and the link below it is named instead.
 fn nameable(common: Common) -> Common {
     let Common::Links(links) = common else { return common };
     let in_processor = |(from, to): &(NodeId, NodeId)| {

@@ -14,8 +14,8 @@ pub enum Common {
     /// One GPU.
     Gpu(u32),
     /// Links of the routes that all of them pass and no good pair does, by the ids of their ends,
-    /// in the direction in which the bad pairs pass them. More than one where the pairs cannot tell
-    /// them apart.
+    /// in the direction in which the bad pairs pass them. More than one where the pairs do not
+    /// distinguish them.
     Links(Vec<(NodeId, NodeId)>),
     /// Nothing: one pair by itself.
     OnePair,

@@ -33,7 +33,7 @@ pub fn groups(bad: &[Pair], seen: &[Pair], topology: &Topology) -> Vec<Group> {
             None => groups.push((common, covered)),
         }
     }
-    // The other direction of a pair that is laid to something is no second fault.
+    // The other direction of a pair that is attributed to something is no second fault.
     left.retain(|pair| match groups.iter_mut().find(|(_, pairs)| pairs.contains(&pair.reversed())) {
         Some((_, pairs)) => !pairs.insert(*pair),
         None => true,

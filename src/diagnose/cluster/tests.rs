@@ -106,7 +106,7 @@ fn groups_of(topology: &Topology, gpus: u32, pairs: &[(u32, u32)]) -> Vec<Group>
 }
 
 #[test]
-fn directions_are_told_apart() {
+fn directions_are_distinguished() {
     let machine = h200_vm(8);
     let topology = build(&machine);
     let out: Vec<_> = (0..8).filter(|&other| other != 3).map(|other| (3, other)).collect();

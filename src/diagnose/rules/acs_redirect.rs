@@ -1,15 +1,15 @@
 //! # What it means
 //!
 //! Access control (ACS) on bridges sends what GPUs write to each other up to the root complex,
-//! although they hang on the same PCIe switch.
+//! although they are connected to the same PCIe switch.
 //!
 //! # How it is detected
 //!
-//! Request redirect is on in the ACS control register of a downstream port of a switch (readable by
-//! root) that stands on the route between two GPUs which meet in that switch or one above it. It is
-//! an error where the copies between them are slow, a warning where they are not, and information
+//! Request redirect is on in the ACS control register of a downstream port of a switch (only root
+//! may read it) on the route between two GPUs that meet in that switch or in one above it. It is an
+//! error where the copies between them are slow, a warning where they are not, and information
 //! where such GPUs copy over NVLink. Root ports are not judged: what passes them goes through the
-//! root complex anyway. Not judged in virtual machines, where the host decides.
+//! root complex anyway. Virtual machines are not judged, because their host decides.
 //!
 //! # Why it matters
 //!
@@ -20,7 +20,7 @@
 //!
 //! Switch ACS off in BIOS, or at every boot with `setpci -s ADDRESS ECAP_ACS+0x6.w=0000` for the
 //! bridges named. Linux switches it on where an IOMMU is in use, so look at `iommu-translating` as
-//! well. Virtual machines that share a switch need it: leave it on there.
+//! well. Virtual machines that share a switch need ACS: leave it on there.
 //!
 //! # Sources
 //!
@@ -28,20 +28,9 @@
 //! troubleshooting, PCI Access Control Services.
 
 use super::prelude::*;
-use std::collections::BTreeSet;
-
-use crate::model::snapshot::PciKind;
-use crate::model::units::PciAddress;
 
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("acs-redirect"),
-    severity: Severity::Warning,
-    parameters: &[],
-    gap: false,
-    page: include_str!("acs_redirect.rs"),
-    judge,
-};
+pub const RULE: Rule = Rule::new("acs-redirect", Severity::Warning, include_str!("acs_redirect.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     if evidence.snapshot.host.virtual_machine.get() != Some(false) {
@@ -137,10 +126,7 @@ fn shortened(ports: &[PciAddress]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::{findings, is, measured, only};
-    use crate::model::reading::Reading;
-    use crate::model::testing::{function_mut, nvlink_bridge, pci, two_sockets};
-    use crate::model::units::GbPerSecond;
+    use crate::diagnose::testing::prelude::*;
 
     #[test]
     fn a_redirecting_port_between_two_gpus_is_named_and_explains_slow_copies() {
@@ -151,9 +137,7 @@ mod tests {
         assert_eq!(found.subject, Subject::PcieLink { address: pci("0000:82:01.0") });
         assert!(found.next_step.contains("setpci -s 0000:82:01.0"), "{}", found.next_step);
 
-        for cell in measurements.peer.iter_mut().filter(|cell| is(cell, 2, 3) || is(cell, 3, 2)) {
-            cell.achieved_gbps = Some(GbPerSecond(9.0));
-        }
+        set(&mut measurements, 9.0, |cell| is(cell, 2, 3) || is(cell, 3, 2));
         let found = only(&findings(&machine, Some(&measurements)), "acs-redirect", Severity::Error);
         assert!(found.message.contains("2 pairs are slow"), "{}", found.message);
         assert!(!found.evidence.effects().is_empty(), "{found:#?}");

@@ -1,18 +1,14 @@
-//! What the rules on slow copies share, so that each slow pair is told by one of them: below the
-//! floor, else slower than its other direction, else an outlier among its like.
+//! What the rules on slow copies share, so that exactly one of them reports each slow pair: below
+//! the floor, else slower than its other direction, else an outlier among comparable pairs.
 
 use super::prelude::*;
-use std::collections::BTreeMap;
-
 use crate::diagnose::expected::Expectation;
-use crate::model::measurement::{PeerBandwidth, Verified};
-use crate::model::units::GbPerSecond;
 
 /// The reference figures of a path, without those whose bytes arrived wrong: a rate of those means
 /// nothing.
 pub fn sound<'a>(evidence: &Evidence<'a>, path: Path) -> BTreeMap<Pair, &'a PeerBandwidth> {
     let mut cells = evidence.reference(path);
-    cells.retain(|_, cell| !matches!(cell.verified, Verified::Dropped | Verified::Corrupt));
+    cells.retain(|_, cell| !cell.verified.is_wrong());
     cells
 }
 
@@ -44,6 +40,11 @@ pub fn below_floor<'a>(evidence: &Evidence<'a>, path: Path) -> Vec<Slow<'a>> {
     sound(evidence, path).values().filter_map(|cell| Slow::of(evidence, cell)).collect()
 }
 
+/// The pairs whose direct copies are below their floor.
+pub fn low_pairs(evidence: &Evidence<'_>) -> BTreeSet<Pair> {
+    below_floor(evidence, Path::Direct).iter().map(|slow| slow.cell.pair).collect()
+}
+
 /// A figure and what it is compared with.
 pub struct Compared {
     /// The pair.
@@ -52,11 +53,36 @@ pub struct Compared {
     pub achieved: GbPerSecond,
     /// What it should be near to.
     pub normal: GbPerSecond,
+    /// How far the samples of both scatter together, per cent: less than that is no difference.
+    pub spread: f64,
 }
 
 impl Compared {
+    /// Compares a figure with another one; `None` where a rate or a spread is not known.
+    pub fn of(cell: &PeerBandwidth, other: &PeerBandwidth) -> Option<Self> {
+        let spread = cell.spread_percent? + other.spread_percent?;
+        Some(Self { pair: cell.pair, achieved: cell.achieved_gbps?, normal: other.achieved_gbps?, spread })
+    }
+
     /// How far the figure lies below, per cent of what it should be near to.
     pub fn below_percent(&self) -> f64 {
         100.0 - self.achieved.percent_of(self.normal)
     }
+
+    /// Whether it lies below by more than this margin, and by more than the samples scatter.
+    pub fn is_below(&self, margin_percent: f64) -> bool {
+        self.below_percent() > margin_percent.max(self.spread)
+    }
+}
+
+/// The figure of this group that lies farthest below.
+pub fn lowest<'a>(compared: &'a [Compared], group: &cluster::Group) -> Option<&'a Compared> {
+    let of_group = compared.iter().filter(|compared| group.pairs.contains(&compared.pair));
+    of_group.max_by(|one, other| one.below_percent().total_cmp(&other.below_percent()))
+}
+
+/// The figure of this group that reaches the least of what is expected.
+pub fn slowest<'a, 'c>(slow: &'a [Slow<'c>], group: &cluster::Group) -> Option<&'a Slow<'c>> {
+    let of_group = slow.iter().filter(|slow| group.pairs.contains(&slow.cell.pair));
+    of_group.min_by(|one, other| one.percent().total_cmp(&other.percent()))
 }

@@ -1,11 +1,11 @@
 //! # What it means
 //!
-//! An earlier report was given to compare with, and not one of its bandwidth figures could be set
-//! beside one of today's.
+//! An earlier report was given for comparison, but none of its bandwidth figures matches a figure
+//! of this report.
 //!
 //! # How it is detected
 //!
-//! No figure of the two reports is of the same GPUs (by PCI address), streams, issuer, engine,
+//! The two reports share no figure with the same GPUs (by PCI address), streams, issuer, engine,
 //! direction and path; or one of them measured nothing.
 //!
 //! # Why it matters
@@ -25,14 +25,8 @@ use super::prelude::*;
 use crate::diagnose::baseline::Beside;
 
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("baseline-not-compared"),
-    severity: Severity::Warning,
-    parameters: &[],
-    gap: true,
-    page: include_str!("baseline_not_compared.rs"),
-    judge,
-};
+pub const RULE: Rule =
+    Rule::new("baseline-not-compared", Severity::Warning, include_str!("baseline_not_compared.rs"), judge).for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(beside) = Beside::of(evidence) else { return Vec::new() };
@@ -47,7 +41,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             Subject::Machine,
             format!(
                 "Nothing of the earlier report ({}, machine {}) could be compared: none of its {then} bandwidth \
-                 measurements is of the same GPUs and the same kind as one of the {now} of this one",
+                 measurements has the GPUs and the kind of one of the {now} in this report",
                 old.started_at, old.machine
             ),
             "Give a report of the same machine, measured with the same profile (--profile, --gpus)",

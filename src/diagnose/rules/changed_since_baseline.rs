@@ -1,20 +1,20 @@
 //! # What it means
 //!
-//! Something is different from an earlier report of the same machine, and not worse.
+//! Something differs from an earlier report of the same machine, but is not worse.
 //!
 //! # How it is detected
 //!
-//! As `fell-since-baseline`, for what appeared or changed: a GPU that is new or was exchanged,
-//! another version of driver or CUDA, peer access that is granted now, bandwidth figures that rose by more than
-//! `least_rise_percent` and their noise.
+//! As `fell-since-baseline`, for what appeared or changed: a GPU that is new or was replaced,
+//! another version of driver or CUDA, peer access that is granted now, bandwidth figures that rose
+//! by more than `least_rise_percent` and their noise.
 //!
 //! # Why it matters
 //!
-//! It may explain what else is different.
+//! It may explain other differences.
 //!
 //! # What to do
 //!
-//! Nothing, if the change was meant. Take the new report as the next baseline then.
+//! Nothing, if the change was intended. Then use the new report as the next baseline.
 //!
 //! # Sources
 //!
@@ -27,17 +27,12 @@ use crate::model::reading::Reading;
 const LEAST_RISE: Parameter = Parameter {
     name: "least_rise_percent",
     default: 3.0,
-    about: "a rise below this is never told; as least_fall_percent of fell-since-baseline",
+    about: "a smaller rise is not reported; as least_fall_percent of fell-since-baseline",
 };
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("changed-since-baseline"),
-    severity: Severity::Info,
-    parameters: &[LEAST_RISE],
-    gap: false,
-    page: include_str!("changed_since_baseline.rs"),
-    judge,
-};
+pub const RULE: Rule =
+    Rule::new("changed-since-baseline", Severity::Info, include_str!("changed_since_baseline.rs"), judge)
+        .with(&[LEAST_RISE]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(beside) = Beside::of(evidence) else { return Vec::new() };
@@ -47,7 +42,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     }
     for (old, new) in beside.gpus(evidence) {
         if differ(&old.uuid, &new.uuid) {
-            changes.push(format!("there is another card in the place of {}", words::gpu(evidence.snapshot, new.index)));
+            changes.push(format!("another card is in the slot of {}", words::gpu(evidence.snapshot, new.index)));
         }
     }
     let (old, new) = (&beside.old.snapshot.host, &evidence.snapshot.host);

@@ -4,8 +4,8 @@
 //!
 //! # How it is detected
 //!
-//! NVML's compute mode. Prohibited is a warning; exclusive is information. Where this run
-//! was kept out by it, the finding on what was not tested says so, and this one is not given.
+//! NVML's compute mode. Prohibited is a warning; exclusive is information. Where the mode kept this
+//! run out, the finding on what was not tested says so, and this one is not reported.
 //!
 //! # Why it matters
 //!
@@ -24,17 +24,11 @@ use super::prelude::*;
 use crate::model::snapshot::ComputeMode;
 
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("compute-mode-restricted"),
-    severity: Severity::Info,
-    parameters: &[],
-    gap: false,
-    page: include_str!("compute_mode_restricted.rs"),
-    judge,
-};
+pub const RULE: Rule =
+    Rule::new("compute-mode-restricted", Severity::Info, include_str!("compute_mode_restricted.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let told = |index: u32| {
+    let untested = |index: u32| {
         evidence.measurements.is_some_and(|measurements| {
             let failed = |device: &crate::model::measurement::CudaDevice| device.failure.is_some();
             measurements.driver.failure.is_some()
@@ -42,7 +36,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         })
     };
     let in_mode = |modes: &[ComputeMode]| -> Vec<u32> {
-        let gpus = evidence.snapshot.gpus.iter().filter(|gpu| !told(gpu.index));
+        let gpus = evidence.snapshot.gpus.iter().filter(|gpu| !untested(gpu.index));
         gpus.filter(|gpu| gpu.compute_mode.get().is_some_and(|mode| modes.contains(&mode)))
             .map(|gpu| gpu.index)
             .collect()
@@ -50,7 +44,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let prohibited = in_mode(&[ComputeMode::Prohibited]);
     let exclusive = in_mode(&[ComputeMode::ExclusiveProcess, ComputeMode::ExclusiveThread]);
     let of = |gpus: &[u32], severity, what: &str| {
-        let list = gpus.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+        let list = words::option(gpus);
         let mut found = RULE
             .finding(
                 Subject::of_gpus(gpus),
@@ -76,13 +70,11 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::{findings, measured, only};
+    use crate::diagnose::testing::prelude::*;
     use crate::model::measurement::CudaDevice;
-    use crate::model::reading::Reading;
-    use crate::model::testing::h200_vm;
 
     #[test]
-    fn it_is_told_unless_the_run_failed_for_it() {
+    fn it_is_reported_unless_the_run_failed_because_of_it() {
         let mut machine = h200_vm(3);
         machine.gpus[2].compute_mode = Reading::Known(ComputeMode::Default);
         assert_eq!(findings(&machine, None), []);

@@ -4,14 +4,15 @@
 //!
 //! # How it is detected
 //!
-//! NVML's GPUs are looked up among CUDA's by UUID and PCI address, never by number. It is information
-//! where CUDA_VISIBLE_DEVICES is set, which is somebody's intention, and a warning otherwise. Those
-//! that CUDA shows are tested and are named by NVML's numbers, whatever their order in CUDA.
+//! NVML's GPUs are looked up among CUDA's by UUID and PCI address, never by number. It is
+//! information where CUDA_VISIBLE_DEVICES is set, which is intentional, and a warning otherwise.
+//! The GPUs that CUDA shows are tested and have NVML's numbers in the report, whatever their order
+//! in CUDA.
 //!
 //! # Why it matters
 //!
-//! The GPUs that are hidden may be the broken ones. By itself this makes the exit code 3, as other
-//! gaps do; it never counts as a fault of the machine.
+//! The hidden GPUs may be the broken ones. By itself this makes the exit code 3, as other gaps do;
+//! it never counts as a fault of the machine.
 //!
 //! # What to do
 //!
@@ -28,19 +29,12 @@ use crate::diagnose::coverage::{coverage, hidden};
 use crate::model::measurement::Hidden;
 
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("devices-hidden"),
-    severity: Severity::Info,
-    parameters: &[],
-    gap: true,
-    page: include_str!("devices_hidden.rs"),
-    judge,
-};
+pub const RULE: Rule = Rule::new("devices-hidden", Severity::Info, include_str!("devices_hidden.rs"), judge).for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(measurements) = evidence.measurements else { return Vec::new() };
     let coverage = coverage(measurements);
-    // Nothing at all is `nothing-measured`'s.
+    // `nothing-measured` reports a run without any figure.
     if coverage.tested == 0 {
         return Vec::new();
     }
@@ -56,17 +50,26 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .collect();
     shown.sort();
     let shown: Vec<_> = shown.into_iter().map(|(_, name)| name).collect();
-    let mut found = RULE.finding(Subject::Machine, format!(
-                "{} and {} pairs were not tested: {why}. CUDA's devices in their order are {}",
+    let mut found = RULE
+        .finding(
+            Subject::Machine,
+            format!(
+                "{} and {} pairs were not tested: {why}. CUDA's device order is {}",
                 words::gpus(&gpus),
                 if gpus.len() == 1 { "its" } else { "their" },
                 shown.join(", ")
-            ), if masked {
-                "To test all, unset CUDA_VISIBLE_DEVICES; to be done with the visible ones, name them with --gpus"
+            ),
+            if masked {
+                "To test all GPUs, unset CUDA_VISIBLE_DEVICES; to test the visible ones only, name them with --gpus"
             } else {
-                "Look for NVRM and Xid messages (dmesg), for MIG mode (nvidia-smi), and in a container for the GPUs that \
-                 it was given"
-            }).fact("hidden_gpus", Fact::Gpus(gpus)).fact("cuda_order", shown).fact("tested", coverage.tested).fact("untested", coverage.hidden);
+                "Look for NVRM and Xid messages (dmesg), for MIG mode (nvidia-smi), and in a container for the GPUs \
+                 that it has access to"
+            },
+        )
+        .fact("hidden_gpus", Fact::Gpus(gpus))
+        .fact("cuda_order", shown)
+        .fact("tested", coverage.tested)
+        .fact("untested", coverage.hidden);
     if !masked {
         found.severity = Severity::Warning;
     }
@@ -76,11 +79,10 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::{fact, findings, measured, only, touches};
+    use crate::diagnose::testing::prelude::*;
     use crate::diagnose::{exit_code, verdict};
     use crate::model::measurement::CudaDevice;
     use crate::model::report::Conclusion;
-    use crate::model::testing::h200_vm;
 
     #[test]
     fn a_mask_is_one_finding_and_a_gap() {
@@ -100,7 +102,7 @@ mod tests {
             [(Some(1), 0), (Some(2), 1), (Some(0), 2), (None, 3)].into_iter().map(device).collect();
         let found = findings(&machine, Some(&measurements));
         let finding = only(&found, &RULE.id, Severity::Info);
-        assert!(finding.message.contains("order are GPU 2, GPU 0, GPU 1"), "{}", finding.message);
+        assert!(finding.message.contains("order is GPU 2, GPU 0, GPU 1"), "{}", finding.message);
         assert_eq!((fact(&finding, "tested"), fact(&finding, "untested")), (6.into(), 6.into()));
         for fail_on in [Severity::Error, Severity::Info] {
             let verdict = verdict(&found, Some(&measurements), fail_on);

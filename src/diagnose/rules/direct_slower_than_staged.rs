@@ -1,27 +1,27 @@
 //! # What it means
 //!
 //! Copies between two GPUs are slower with peer access on than through the host's memory: the
-//! shortcut is the longer way.
+//! direct path is the slower one.
 //!
 //! # How it is detected
 //!
-//! Both the direct and the staged reference figure of the pair were measured (copy engine, issued by
-//! the source, one way, side streams), and the direct one lies below the staged one by more than the
-//! parameter, and by more than the samples of both scatter. Several pairs that share one GPU or one
-//! link are one finding. Where the direct figures lie below the floor of their class as well, this
-//! is an error and `peer-bandwidth-low` of the same pairs is laid to it: the GPU and its slot carry
-//! more, as the staged copies show, so it is the way between the GPUs that is slow.
+//! Both the direct and the staged reference figure of the pair were measured (copy engine, issued
+//! by the source, one way, side streams), and the direct one lies below the staged one by more than
+//! the parameter, and by more than the spread of both. Several pairs that share one GPU or one link
+//! are one finding. Where the direct figures lie below the floor of their class as well, this is an
+//! error, and `peer-bandwidth-low` of the same pairs is attributed to it: the staged copies show
+//! that GPU and slot carry more, so the path between the GPUs is slow.
 //!
 //! # Why it matters
 //!
-//! Programs and libraries take peer access wherever they can have it, and lose by it here.
+//! Programs and libraries use peer access wherever it is granted, and here it makes them slower.
 //!
 //! # What to do
 //!
-//! Until it is mended, run without peer access between these GPUs (NCCL: `NCCL_P2P_DISABLE=1`, or
-//! `NCCL_P2P_LEVEL`). A card in a slot of the chipset: move it to a slot of the processor. Otherwise
-//! look for ACS that redirects peer requests, an IOMMU that translates, and a small payload per
-//! packet (MaxPayload in `lspci -vvv`).
+//! Until it is repaired, run without peer access between these GPUs (NCCL: `NCCL_P2P_DISABLE=1`, or
+//! `NCCL_P2P_LEVEL`). A card in a slot of the chipset: move it to a slot of the processor.
+//! Otherwise look for ACS that redirects peer requests, an IOMMU that translates, and a small
+//! payload per packet (MaxPayload in `lspci -vvv`).
 //!
 //! # Sources
 //!
@@ -34,19 +34,14 @@ use super::prelude::*;
 const BELOW: Parameter = Parameter {
     name: "below_staged_percent",
     default: 10.0,
-    about: "how far below the staged figure the direct one may be before it is told; chosen above the 5 to 10 that \
+    about: "how far below the staged figure the direct one may be before it is reported; chosen above the 5 to 10 that \
             repeats spread by (cuda-samples issue 449)",
 };
 
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("direct-slower-than-staged"),
-    severity: Severity::Warning,
-    parameters: &[BELOW],
-    gap: false,
-    page: include_str!("direct_slower_than_staged.rs"),
-    judge,
-};
+pub const RULE: Rule =
+    Rule::new("direct-slower-than-staged", Severity::Warning, include_str!("direct_slower_than_staged.rs"), judge)
+        .with(&[BELOW]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let margin = RULE.parameter(evidence, &BELOW);
@@ -55,12 +50,9 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let mut seen = Vec::new();
     for (pair, direct) in bandwidth::sound(evidence, Path::Direct) {
         let Some(staged) = staged.get(&pair) else { continue };
-        let rates = direct.achieved_gbps.zip(staged.achieved_gbps);
-        let spreads = direct.spread_percent.zip(staged.spread_percent);
-        let (Some((achieved, normal)), Some((own, others))) = (rates, spreads) else { continue };
+        let Some(compared) = Compared::of(direct, staged) else { continue };
         seen.push(pair);
-        let compared = Compared { pair, achieved, normal };
-        if compared.below_percent() > margin.max(own + others) {
+        if compared.is_below(margin) {
             slower.push(compared);
         }
     }
@@ -70,16 +62,24 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 }
 
 fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slower: &[Compared]) -> Option<Finding> {
-    let of_group = slower.iter().filter(|compared| group.pairs.contains(&compared.pair));
-    let worst = of_group.max_by(|one, other| one.below_percent().total_cmp(&other.below_percent()))?;
-    let mut found = RULE.finding(group.subject(), format!(
-            "Copies {} reach {} GB/s with peer access and {} GB/s through the host's memory without it",
-            group.place(evidence.snapshot),
-            worst.achieved,
-            worst.normal,
-        ), "Run without peer access between these GPUs for now (NCCL_P2P_DISABLE=1). Move a card that sits in a slot of \
-         the chipset to one of the processor; check ACS and the IOMMU (lspci -vvv, iommu= on the kernel's command \
-         line); then check again").fact("direct", worst.achieved).fact("staged", worst.normal).fact("below_staged", Fact::percent(worst.below_percent())).pairs(&group.pairs);
+    let worst = bandwidth::lowest(slower, group)?;
+    let mut found = RULE
+        .finding(
+            group.subject(),
+            format!(
+                "Copies {} reach {} GB/s with peer access and {} GB/s through the host's memory without it",
+                group.place(evidence.snapshot),
+                worst.achieved,
+                worst.normal,
+            ),
+            "Run without peer access between these GPUs for now (NCCL_P2P_DISABLE=1). Move a card that sits in a \
+             slot of the chipset to one of the processor; check ACS and the IOMMU (lspci -vvv, iommu= on the \
+             kernel's command line); then check again",
+        )
+        .fact("direct", worst.achieved)
+        .fact("staged", worst.normal)
+        .fact("below_staged", Fact::percent(worst.below_percent()))
+        .pairs(&group.pairs);
     let mut suspects = suspects::of_pcie_settings(evidence, &group.pairs);
     suspects.push(suspects::suspect(
         "a GPU in a slot of the chipset, or two processors that pass peer requests on slowly",

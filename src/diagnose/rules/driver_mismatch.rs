@@ -1,23 +1,24 @@
 //! # What it means
 //!
-//! The NVIDIA kernel module that is loaded and the NVIDIA libraries are of different versions.
+//! The loaded NVIDIA kernel module and the NVIDIA libraries have different versions.
 //!
 //! # How it is detected
 //!
-//! The version of the loaded kernel module (/sys/module/nvidia/version) is compared with what NVML
-//! says of the driver and of itself; or NVML does not start for this reason (error 18).
+//! The version of the loaded kernel module (/sys/module/nvidia/version) is compared with the
+//! versions that NVML reports for the driver and for itself; or NVML does not start for this reason
+//! (error 18).
 //!
 //! # Why it matters
 //!
-//! Libraries and kernel module work together in the same version only: NVML and CUDA refuse to start,
-//! or programs that began before an update go on and new ones fail.
+//! Libraries and kernel module work together only in the same version: NVML and CUDA refuse to
+//! start, or programs that began before an update go on and new ones fail.
 //!
 //! # What to do
 //!
-//! Mostly a package update changed the libraries while the old module stayed loaded: reboot, or end
-//! all programs and reload the module (`rmmod nvidia_uvm nvidia_drm nvidia_modeset nvidia && modprobe
-//! nvidia`). If it stays, DKMS did not build the new module (`dkms status`). In a container: the
-//! image must not bring libraries of its own.
+//! Usually a package update changed the libraries while the old module stayed loaded: reboot, or
+//! end all programs and reload the module (`rmmod nvidia_uvm nvidia_drm nvidia_modeset nvidia &&
+//! modprobe nvidia`). If it stays, DKMS did not build the new module (`dkms status`). In a
+//! container: the image must not bring libraries of its own.
 //!
 //! # Sources
 //!
@@ -27,14 +28,7 @@ use super::prelude::*;
 use crate::model::restore::NVML_VERSION_MISMATCH;
 
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("driver-mismatch"),
-    severity: Severity::Warning,
-    parameters: &[],
-    gap: false,
-    page: include_str!("driver_mismatch.rs"),
-    judge,
-};
+pub const RULE: Rule = Rule::new("driver-mismatch", Severity::Warning, include_str!("driver_mismatch.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let host = &evidence.snapshot.host;
@@ -69,12 +63,10 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::{findings, only};
-    use crate::model::reading::Reading;
-    use crate::model::testing::{empty, h200_vm};
+    use crate::diagnose::testing::prelude::*;
 
     #[test]
-    fn versions_that_differ_are_told_and_unknown_ones_are_not() {
+    fn versions_that_differ_are_reported_and_unknown_ones_are_not() {
         let mut machine = h200_vm(2);
         let known = |text: &str| Reading::Known(text.to_owned());
         machine.host.driver_version = known("580.159.04");
@@ -88,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_of_nvml_is_told_with_the_version_that_is_loaded() {
+    fn a_refusal_of_nvml_is_reported_with_the_loaded_version() {
         let mut machine = empty();
         machine.nvml_failure_code = Some(NVML_VERSION_MISMATCH);
         machine.host.kernel_module_version = Reading::Known("580.95.05".into());

@@ -1,39 +1,31 @@
 //! # What it means
 //!
-//! Something that the file of `--expect` asks for could not be looked at.
+//! Something that the file of `--expect` asks for could not be checked.
 //!
 //! # How it is detected
 //!
 //! The fact is not known on this machine (a virtual machine that hides the PCIe link, say), or the
-//! pair, class or figure that a floor is given for was not measured.
+//! pair, class or figure of a floor was not measured.
 //!
 //! # Why it matters
 //!
-//! What was not looked at may be missing. Like everything untested it makes the exit code 3.
+//! What was not checked may be missing. Like every gap it makes the exit code 3.
 //!
 //! # What to do
 //!
 //! Measure what is missing (another profile, all GPUs), or take it out of the expectations if this
-//! kind of machine cannot tell.
+//! kind of machine does not show it.
 //!
 //! # Sources
 //!
 //! The file itself.
 
-use super::prelude::*;
-use std::collections::BTreeMap;
-
 use super::expectation_unmet::Links;
+use super::prelude::*;
 
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("expectation-unchecked"),
-    severity: Severity::Warning,
-    parameters: &[],
-    gap: true,
-    page: include_str!("expectation_unchecked.rs"),
-    judge,
-};
+pub const RULE: Rule =
+    Rule::new("expectation-unchecked", Severity::Warning, include_str!("expectation_unchecked.rs"), judge).for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(expected) = evidence.expectations else { return Vec::new() };
@@ -77,9 +69,9 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     vec![
         RULE.finding(
             Subject::Machine,
-            format!("Not all that is expected could be looked at: {}", parts.join("; ")),
+            format!("Not every expectation could be checked: {}", parts.join("; ")),
             "Measure what is missing (check with all GPUs and the standard profile), or take it out of the \
-             expectations if this kind of machine cannot tell",
+             expectations if this kind of machine does not show it",
         )
         .fact("unchecked", parts.len()),
     ]

@@ -1,6 +1,6 @@
 //! # What it means
 //!
-//! The machine is not what was ordered: something that the file of `--expect` asks for is not so.
+//! The machine is not what was ordered: it lacks something that the file of `--expect` asks for.
 //!
 //! # How it is detected
 //!
@@ -11,34 +11,23 @@
 //!
 //! # Why it matters
 //!
-//! A machine can be in order by its own topology and still not be the one that was paid for: a
-//! board with fewer links, a riser with fewer lanes, a slower model.
+//! A machine can be healthy by its own topology and still not be the one that was ordered: a board
+//! with fewer links, a riser with fewer lanes, a slower model.
 //!
 //! # What to do
 //!
-//! Compare with the order and the machine that the expectations were made from (`peerscope expect`).
-//! Other findings on the same GPU tell the cause.
+//! Compare with the order and the machine that the expectations were made from (`peerscope
+//! expect`). Other findings on the same GPU show the cause.
 //!
 //! # Sources
 //!
 //! The file itself.
 
 use super::prelude::*;
-use std::collections::BTreeMap;
-
 use crate::diagnose::expectations::Expectations;
-use crate::model::topology::LinkClass;
-use crate::model::units::GbPerSecond;
 
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("expectation-unmet"),
-    severity: Severity::Error,
-    parameters: &[],
-    gap: false,
-    page: include_str!("expectation_unmet.rs"),
-    judge,
-};
+pub const RULE: Rule = Rule::new("expectation-unmet", Severity::Error, include_str!("expectation_unmet.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(expected) = evidence.expectations else { return Vec::new() };
@@ -58,7 +47,7 @@ fn gpus(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
                 Subject::Machine,
                 format!("{} expected, {} found", words::count(count as usize, "GPU"), gpus.len()),
                 "Look for GPUs that are not listed: lspci -d 10de: shows what the bus sees, dmesg (NVRM, Xid) why the \
-             driver left one out; then power, seating and risers. With --gpus, expect as many as you name",
+                 driver left one out; then power, seating and risers. With --gpus, expect as many as you name",
             )
             .fact("expected", count)
             .fact("found", gpus.len()),
@@ -101,7 +90,7 @@ fn links(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
             }
         }
     }
-    let tell = |((what, wanted, found), gpus): ((&str, u32, u32), Vec<u32>)| {
+    let report = |((what, wanted, found), gpus): ((&str, u32, u32), Vec<u32>)| {
         RULE.finding(
             Subject::of_gpus(&gpus),
             format!("{}: {found} {what} where {wanted} were expected", words::gpus(&gpus)),
@@ -112,7 +101,7 @@ fn links(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
         .fact("found", found)
         .gpus(&gpus)
     };
-    below.into_iter().map(tell).collect()
+    below.into_iter().map(report).collect()
 }
 
 fn access(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
@@ -164,7 +153,7 @@ fn floors(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
                         floor.of()
                     ),
                     "See the other findings on the same GPUs for the cause; without any, measure again with the \
-                 machine idle and compare with the machine that the expectations were made from",
+                     machine idle and compare with the machine that the expectations were made from",
                 )
                 .fact("lowest_achieved", GbPerSecond(least))
                 .fact("floor", GbPerSecond(floor.gbps))
@@ -189,22 +178,21 @@ impl Links {
     /// Collects them.
     pub fn of(evidence: &Evidence<'_>, index: u32) -> Self {
         let gpu = evidence.snapshot.gpu(index);
-        let links = evidence.links();
-        let load = links.iter().find(|link| link.index == index);
-        // Copies over NVLink leave the PCIe link idle and at a low generation, which then tells
-        // nothing of what it can do.
+        let load = links::watched(evidence, index);
+        // Copies over NVLink leave the PCIe link idle and at a low generation, which then says
+        // nothing about what it can do.
         let over_pcie = evidence
             .topology
             .pairs
             .iter()
-            .any(|route| (route.pair.touches(index)) && !matches!(route.class, LinkClass::NvLink(_)));
+            .any(|route| route.pair.touches(index) && !matches!(route.class, LinkClass::NvLink(_)));
         let could = || gpu.and_then(|gpu| gpu.pcie_generation_max.get()).map(u8::from);
         let generation = load.filter(|_| over_pcie).and_then(|load| Some(load.generation?[1])).or_else(could);
         let width = load.and_then(|load| Some(load.width?[1])).or_else(|| gpu?.pcie_width.get().map(u8::from));
-        let active = gpu.and_then(|gpu| gpu.nvlinks.known()).map(|links| {
-            let active = links.iter().filter(|link| link.active.get() == Some(true)).count();
-            u32::try_from(active).unwrap_or(u32::MAX)
-        });
-        Self { generation: generation.map(u32::from), width: width.map(u32::from), nvlinks: active }
+        Self {
+            generation: generation.map(u32::from),
+            width: width.map(u32::from),
+            nvlinks: gpu.and_then(Gpu::active_nvlinks),
+        }
     }
 }

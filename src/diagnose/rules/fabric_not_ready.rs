@@ -1,17 +1,18 @@
 //! # What it means
 //!
-//! A GPU that NVSwitches join to others is not registered with their fabric, or the fabric says that
-//! it is degraded.
+//! A GPU that is connected to others by NVSwitch is not registered with the fabric, or the fabric
+//! reports that it is degraded.
 //!
 //! # How it is detected
 //!
-//! NVML tells the state of the registration (not started, in progress, completed), its status, and a
-//! health mask. A state other than completed, a status other than 0 and a health bit that says
-//! degraded are told, for all GPUs alike in one finding; in progress is a warning, since it may come
-//! to its end. CUDA error 802 (system not yet initialised) is told in the same way where NVML gives
-//! no state. Only GPUs that have NVLinks to a switch are judged, or NVLinks none of which leads to
-//! another GPU: on a machine without NVSwitch no fabric manager runs, and that is right. GPUs in
-//! different cliques or clusters are a warning: the switches carry nothing between those.
+//! NVML reports the state of the registration (not started, in progress, completed), its status,
+//! and a health mask. A state other than completed, a status other than 0 and a health bit that
+//! means degraded are reported, in one finding for all GPUs in the same state; in progress is a
+//! warning, since it may still complete. CUDA error 802 (system not yet initialised) is reported in
+//! the same way where NVML gives no state. Only GPUs that have NVLinks to a switch are judged, or
+//! NVLinks none of which leads to another GPU: on a machine without NVSwitch no fabric manager
+//! runs, which is correct. GPUs in different cliques or clusters are a warning: the switches carry
+//! nothing between them.
 //!
 //! # Why it matters
 //!
@@ -19,10 +20,10 @@
 //!
 //! # What to do
 //!
-//! `systemctl status nvidia-fabricmanager` and its log (/var/log/fabricmanager.log). Its version must
-//! be exactly the driver's. Restart it, then the programs. If it fails: look for NVSwitches that are
-//! lost (`nvidia-smi nvlink -s`, `dmesg | grep -i -E 'nvswitch|sxid'`) and power-cycle the machine. In
-//! a virtual machine the fabric manager runs on the host.
+//! `systemctl status nvidia-fabricmanager` and its log (/var/log/fabricmanager.log). Its version
+//! must be exactly the driver's. Restart it, then the programs. If it fails: look for NVSwitches
+//! that are missing (`nvidia-smi nvlink -s`, `dmesg | grep -i -E 'nvswitch|sxid'`) and power-cycle
+//! the machine. In a virtual machine the fabric manager runs on the host.
 //!
 //! # Sources
 //!
@@ -30,20 +31,11 @@
 //! fabric manager user guide.
 
 use super::prelude::*;
-use std::collections::BTreeMap;
-
 use crate::model::restore::CUDA_SYSTEM_NOT_READY;
-use crate::model::snapshot::{Fabric, FabricState, Gpu, NvLinkRemote};
+use crate::model::snapshot::{Fabric, NvLinkRemote};
 
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("fabric-not-ready"),
-    severity: Severity::Error,
-    parameters: &[],
-    gap: false,
-    page: include_str!("fabric_not_ready.rs"),
-    judge,
-};
+pub const RULE: Rule = Rule::new("fabric-not-ready", Severity::Error, include_str!("fabric_not_ready.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let switched: Vec<_> = evidence.snapshot.gpus.iter().filter(|gpu| has_nvswitch(gpu)).collect();
@@ -52,7 +44,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     for gpu in &switched {
         let trouble = gpu.fabric.known().and_then(trouble).or_else(|| {
             let unread = gpu.fabric.known().is_none_or(|fabric| fabric.state == FabricState::NotSupported);
-            (unread && not_ready).then(|| (Severity::Error, "gives no state of its fabric".to_owned()))
+            (unread && not_ready).then(|| (Severity::Error, "NVML gives no state of the NVSwitch fabric".to_owned()))
         });
         if let Some(trouble) = trouble {
             alike.entry(trouble).or_default().push(gpu.index);
@@ -67,10 +59,9 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 }
 
 fn finding(evidence: &Evidence<'_>, severity: Severity, what: &str, gpus: &[u32], switched: usize) -> Finding {
-    let (subject, who) = match gpus {
-        [index] => (Subject::Gpu { index: *index }, words::gpu(evidence.snapshot, *index)),
-        many if many.len() == switched => (Subject::Machine, format!("All {switched} GPUs")),
-        many => (Subject::Machine, words::gpus(many)),
+    let who = match gpus.len() {
+        number if number > 1 && number == switched => format!("All {switched} GPUs"),
+        _ => words::named(evidence.snapshot, gpus),
     };
     let cuda = evidence.measurements.and_then(|measurements| measurements.driver.failure.clone());
     let cuda = cuda.filter(|_| cuda_is_not_ready(evidence));
@@ -80,11 +71,11 @@ fn finding(evidence: &Evidence<'_>, severity: Severity, what: &str, gpus: &[u32]
          runs its host, where it has not; its version must be exactly the driver's. Then check again"
     } else {
         "See systemctl status nvidia-fabricmanager and its log; its version must be exactly the driver's; restart it \
-         and check again. If it fails, look for lost NVSwitches (dmesg | grep -iE 'nvswitch|sxid') and power-cycle \
+         and check again. If it fails, look for missing NVSwitches (dmesg | grep -iE 'nvswitch|sxid') and power-cycle \
          the machine"
     };
     let mut found = RULE
-        .finding(subject, format!("{who}: joined by NVSwitch, {what}{said}"), next_step)
+        .finding(Subject::of_gpus(gpus), format!("{who}: {what}{said}"), next_step)
         .gpus(gpus)
         .fact("gpus_with_nvswitch", switched)
         .fact("cuda", cuda);
@@ -93,7 +84,7 @@ fn finding(evidence: &Evidence<'_>, severity: Severity, what: &str, gpus: &[u32]
     found
 }
 
-/// GPUs that the switches do not join to each other, although all of them are registered.
+/// GPUs that the switches do not connect to each other, although all of them are registered.
 fn cliques(switched: &[&Gpu]) -> Option<Finding> {
     let mut cliques: BTreeMap<(String, u32), Vec<u32>> = BTreeMap::new();
     for gpu in switched {
@@ -116,13 +107,13 @@ fn cliques(switched: &[&Gpu]) -> Option<Finding> {
         .finding(
             Subject::Machine,
             format!(
-                "The NVSwitches join the GPUs in {} parts{}: {}. They carry nothing between the parts",
+                "The NVSwitches connect the GPUs in {} separate parts{}: {}. They carry nothing between the parts",
                 cliques.len(),
                 if clusters.len() > 1 { " of different clusters" } else { "" },
                 parts.join("; ")
             ),
             "Nothing to do if the machine was partitioned on purpose; otherwise look at the partitions in the fabric \
-         manager's configuration and restart it",
+             manager's configuration and restart it",
         )
         .fact("parts", parts)
         .fact("clusters", clusters)
@@ -136,18 +127,18 @@ fn trouble(fabric: &Fabric) -> Option<(Severity, String)> {
     match fabric.state {
         FabricState::NotSupported => None,
         FabricState::NotStarted => {
-            Some((Severity::Error, "and the registration with the fabric has not started".into()))
+            Some((Severity::Error, "the registration with the NVSwitch fabric has not started".into()))
         }
         FabricState::InProgress => {
-            Some((Severity::Warning, "and the registration with the fabric is still in progress".into()))
+            Some((Severity::Warning, "the registration with the NVSwitch fabric is still in progress".into()))
         }
         FabricState::Completed if fabric.status != 0 => Some((
             Severity::Error,
-            format!("and the registration with the fabric ended with NVML status {}", fabric.status),
+            format!("the registration with the NVSwitch fabric ended with NVML status {}", fabric.status),
         )),
         FabricState::Completed => {
             let mask = fabric.health_mask.filter(|mask| *mask != 0)?;
-            Some((Severity::Error, format!("and the fabric says that it is degraded (health mask {mask:#x})")))
+            Some((Severity::Error, format!("the NVSwitch fabric reports that it is degraded (health mask {mask:#x})")))
         }
     }
 }
@@ -157,8 +148,8 @@ pub fn cuda_is_not_ready(evidence: &Evidence<'_>) -> bool {
     evidence.measurements.is_some_and(|measurements| measurements.driver.failure_code == Some(CUDA_SYSTEM_NOT_READY))
 }
 
-/// Whether this GPU is joined to NVSwitches: by a link that leads to one, or, where the links do not
-/// say (they may be down), by links none of which leads to a GPU or a processor.
+/// Whether this GPU is connected to NVSwitches: by a link that leads to one, or, where the links do
+/// not say (they may be down), by links none of which leads to a GPU or a processor.
 fn has_nvswitch(gpu: &Gpu) -> bool {
     let Some(links) = gpu.nvlinks.known() else { return false };
     let leads = |to| links.iter().any(|link| link.remote.get() == Some(to));
@@ -174,7 +165,10 @@ fn of_all() -> Vec<Suspect> {
             "its version is not the driver's",
             "compare nv-fabricmanager --version with nvidia-smi; they must be the same to the last number",
         ),
-        suspect("an NVSwitch is lost", "dmesg | grep -iE 'nvswitch|sxid'; lspci | grep -i nvidia lists the switches"),
+        suspect(
+            "an NVSwitch is missing",
+            "dmesg | grep -iE 'nvswitch|sxid'; lspci | grep -i nvidia lists the switches",
+        ),
     ]
 }
 

@@ -4,10 +4,10 @@
 //!
 //! # How it is detected
 //!
-//! `check --baseline OLD.json` and `compare OLD NEW` put the two reports side by side, GPUs by their
-//! PCI address (a path belongs to the slot, not to the card in it). Told are: a GPU that is gone;
-//! a narrower or slower PCIe link between its ends, fewer active NVLinks, peer access that is no
-//! longer granted, a class that is farther away; and every bandwidth figure that fell by more than
+//! `check --baseline OLD.json` and `compare OLD NEW` put the two reports side by side, GPUs by
+//! their PCI address (a path belongs to the slot, not to the card in it). Reported are: a GPU that
+//! is gone; a narrower or slower PCIe link between its ends, fewer active NVLinks, peer access that
+//! is no longer granted, a more distant class; and every bandwidth figure that fell by more than
 //! `least_fall_percent` and the two figures' own noise (half the spread of each) together. Figures
 //! that fell are grouped by what the pairs have in common.
 //!
@@ -20,7 +20,7 @@
 //!
 //! Ask what was done to the machine between the two reports (repair, new driver or firmware, other
 //! settings), and look at the other findings on the same GPU. Measure again with the machine idle:
-//! a fall that does not come back was somebody else's work.
+//! a fall that does not show again was caused by other work.
 //!
 //! # Sources
 //!
@@ -28,26 +28,16 @@
 //! reported for measurements without warm-up (cuda-samples issue 449).
 
 use super::prelude::*;
-use std::collections::BTreeMap;
-
 use crate::diagnose::baseline::{Beside, Figures};
-use crate::model::snapshot::Gpu;
-use crate::model::topology::PairRoute;
 
 const LEAST_FALL: Parameter = Parameter {
     name: "least_fall_percent",
     default: 3.0,
-    about: "a fall below this is never told; five runs on H200 lay within 0.41%, 3 leaves room for clocks and driver",
+    about: "a smaller fall is not reported; five runs on H200 lay within 0.41%, 3 leaves room for clocks and driver",
 };
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("fell-since-baseline"),
-    severity: Severity::Error,
-    parameters: &[LEAST_FALL],
-    gap: false,
-    page: include_str!("fell_since_baseline.rs"),
-    judge,
-};
+pub const RULE: Rule = Rule::new("fell-since-baseline", Severity::Error, include_str!("fell_since_baseline.rs"), judge)
+    .with(&[LEAST_FALL]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(beside) = Beside::of(evidence) else { return Vec::new() };
@@ -67,10 +57,6 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 }
 
 fn links(evidence: &Evidence<'_>, old: &Gpu, new: &Gpu) -> Vec<Finding> {
-    let active = |gpu: &Gpu| {
-        let links = gpu.nvlinks.known()?;
-        u32::try_from(links.iter().filter(|link| link.active.get() == Some(true)).count()).ok()
-    };
     let fell = [
         ("PCIe lanes", old.pcie_width.get().map(u32::from), new.pcie_width.get().map(u32::from)),
         // The generation of the moment may be that of an idle link; what GPU and slot can do is not.
@@ -79,22 +65,22 @@ fn links(evidence: &Evidence<'_>, old: &Gpu, new: &Gpu) -> Vec<Finding> {
             old.pcie_generation_max.get().map(u32::from),
             new.pcie_generation_max.get().map(u32::from),
         ),
-        ("active NVLinks", active(old), active(new)),
+        ("active NVLinks", old.active_nvlinks(), new.active_nvlinks()),
     ];
-    let tell = |(what, then, now): (&str, Option<u32>, Option<u32>)| {
+    let report = |(what, then, now): (&str, Option<u32>, Option<u32>)| {
         let (then, now) = then.zip(now).filter(|(then, now)| now < then)?;
         Some(
             RULE.finding(
                 Subject::Gpu { index: new.index },
                 format!("{}: {now} {what}, {then} in the earlier report", words::gpu(evidence.snapshot, new.index)),
-                "Ask what was done to the machine since; reseat the GPU and its riser or bridge. Other findings on the \
-             same GPU tell more",
+                "Ask what was done to the machine since; reseat the GPU and its riser or bridge. Other findings on \
+                 the same GPU may show the cause",
             )
             .fact("then", then)
             .fact("now", now),
         )
     };
-    fell.into_iter().filter_map(tell).collect()
+    fell.into_iter().filter_map(report).collect()
 }
 
 fn routes(evidence: &Evidence<'_>, beside: &Beside<'_>) -> Vec<Finding> {
@@ -106,11 +92,11 @@ fn routes(evidence: &Evidence<'_>, beside: &Beside<'_>) -> Vec<Finding> {
             lost.entry("CUDA no longer grants peer access".into()).or_default().push(now.pair);
         }
         if now.class > then.class && !matches!(then.class, crate::model::topology::LinkClass::NvLink(_)) {
-            let what = format!("The GPUs are joined by {} and were by {}", now.class, then.class);
+            let what = format!("The GPUs are connected by {}, earlier by {}", now.class, then.class);
             lost.entry(what).or_default().push(now.pair);
         }
     }
-    let tell = |(what, pairs): (String, Vec<Pair>)| {
+    let report = |(what, pairs): (String, Vec<Pair>)| {
         RULE.finding(
             if let [pair] = pairs[..] { Subject::Pair(pair) } else { Subject::Machine },
             format!("{what}: {}", words::pairs(&pairs)),
@@ -118,7 +104,7 @@ fn routes(evidence: &Evidence<'_>, beside: &Beside<'_>) -> Vec<Finding> {
         )
         .pairs(&pairs)
     };
-    lost.into_iter().map(tell).collect()
+    lost.into_iter().map(report).collect()
 }
 
 fn figures(evidence: &Evidence<'_>, beside: &Beside<'_>) -> Vec<Finding> {
@@ -160,10 +146,21 @@ fn fell(evidence: &Evidence<'_>, ways: &[(String, Figures<'_>, cluster::Group)])
         1 => String::new(),
         ways => format!(" and in {}", words::count(ways - 1, "other way") + " of copying"),
     };
-    Some(RULE.finding(group.subject(), format!(
-            "Copies {} fell by up to {:.1}%, from {old} to {new} GB/s ({way}){more}",
-            group.place(evidence.snapshot),
-            fall(worst),
-        ), "Stop other work on the machine and measure again. If it stays, ask what was done to the machine since, and \
-         look at the other findings on the same GPUs").fact("then", old).fact("now", new).fact("fall", Fact::percent(fall(worst))).fact("noise", Fact::percent(worst.noise_percent())).pairs(&group.pairs))
+    Some(
+        RULE.finding(
+            group.subject(),
+            format!(
+                "Copies {} fell by up to {:.1}%, from {old} to {new} GB/s ({way}){more}",
+                group.place(evidence.snapshot),
+                fall(worst),
+            ),
+            "Stop other work on the machine and measure again. If it stays, ask what was done to the machine since, \
+             and look at the other findings on the same GPUs",
+        )
+        .fact("then", old)
+        .fact("now", new)
+        .fact("fall", Fact::percent(fall(worst)))
+        .fact("noise", Fact::percent(worst.noise_percent()))
+        .pairs(&group.pairs),
+    )
 }

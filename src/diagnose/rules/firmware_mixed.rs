@@ -4,38 +4,28 @@
 //!
 //! # How it is detected
 //!
-//! NVML's version of the video BIOS of GPUs with the same name. It is a warning where the GPUs belong
-//! to an NVSwitch fabric, whose boards have their firmware as one bundle, and information elsewhere:
-//! boards of one model from different makers have different versions always.
+//! NVML's version of the video BIOS of GPUs with the same name. It is a warning where the GPUs
+//! belong to an NVSwitch fabric, whose boards have their firmware as one bundle, and information
+//! elsewhere: boards of one model from different manufacturers always have different versions.
 //!
 //! # Why it matters
 //!
-//! Power limits, clocks and link settings may differ, so that pairs that should be alike are not; and
-//! the maker supports a board with one bundle only.
+//! Power limits, clocks and link settings may differ, so that comparable pairs differ; and the
+//! manufacturer supports a board with one bundle only.
 //!
 //! # What to do
 //!
-//! Ask the maker of the machine for the firmware bundle and bring all GPUs to one version. A GPU that
-//! was replaced is mostly the one that differs.
+//! Ask the manufacturer of the machine for the firmware bundle and bring all GPUs to one version.
+//! Usually the GPU that differs was replaced.
 //!
 //! # Sources
 //!
 //! NVML, `nvmlDeviceGetVbiosVersion`; NVIDIA HGX firmware release notes (one bundle for a baseboard).
 
 use super::prelude::*;
-use std::collections::BTreeMap;
-
-use crate::model::snapshot::{FabricState, Gpu};
 
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("firmware-mixed"),
-    severity: Severity::Info,
-    parameters: &[],
-    gap: false,
-    page: include_str!("firmware_mixed.rs"),
-    judge,
-};
+pub const RULE: Rule = Rule::new("firmware-mixed", Severity::Info, include_str!("firmware_mixed.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let mut models: BTreeMap<&str, Vec<&Gpu>> = BTreeMap::new();
@@ -60,7 +50,8 @@ fn finding(model: &str, gpus: &[&Gpu]) -> Option<Finding> {
         .finding(
             Subject::Machine,
             format!("GPUs of one model ({model}) have different video BIOS versions: {}", text.join("; ")),
-            "Ask the maker of the machine for the firmware bundle, and bring all GPUs of the model to one version",
+            "Ask the manufacturer of the machine for the firmware bundle, and bring all GPUs of the model to one \
+             version",
         )
         .fact("gpus_by_version", words::table(&versions));
     let in_fabric = |gpu: &&Gpu| gpu.fabric.known().is_some_and(|fabric| fabric.state != FabricState::NotSupported);
@@ -73,9 +64,7 @@ fn finding(model: &str, gpus: &[&Gpu]) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::{findings, only};
-    use crate::model::reading::Reading;
-    use crate::model::testing::{h200_vm, two_sockets};
+    use crate::diagnose::testing::prelude::*;
 
     #[test]
     fn versions_are_compared_within_a_model() {

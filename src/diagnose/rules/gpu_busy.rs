@@ -4,15 +4,15 @@
 //!
 //! # How it is detected
 //!
-//! NVML's list of processes with a context on a GPU, without peerscope's own. It is information, and
-//! a warning where a copy with such a GPU stayed below what is healthy: then the other program may
-//! be the reason, and the figure is no verdict on the machine; the finding on those copies then
-//! says so, where they are the same. In a container with a numbering of
-//! processes of its own, peerscope's worker cannot be told from others and may be listed.
+//! NVML's list of processes with a context on a GPU, without peerscope's own. It is information,
+//! and a warning where a copy with such a GPU stayed below what is healthy: then the other program
+//! may be the reason, and the figure says little about the machine. If all copies of a finding are
+//! with such GPUs, this finding becomes evidence of that one. In a container with process numbers
+//! of its own, peerscope's worker cannot be distinguished from other programs and may be listed.
 //!
 //! # Why it matters
 //!
-//! A program that copies or computes takes its share of links and memory, and slows the figures
+//! A program that copies or computes takes its share of links and memory, and lowers the figures
 //! that a machine is judged by.
 //!
 //! # What to do
@@ -27,14 +27,7 @@ use super::prelude::*;
 use crate::model::units::Bytes;
 
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("gpu-busy"),
-    severity: Severity::Info,
-    parameters: &[],
-    gap: false,
-    page: include_str!("gpu_busy.rs"),
-    judge,
-};
+pub const RULE: Rule = Rule::new("gpu-busy", Severity::Info, include_str!("gpu_busy.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     // Without figures there is nothing that a program could have changed.
@@ -83,14 +76,11 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::{findings, measured, only, touches};
-    use crate::model::reading::Reading;
+    use crate::diagnose::testing::prelude::*;
     use crate::model::snapshot::GpuProcess;
-    use crate::model::testing::h200_vm;
-    use crate::model::units::GbPerSecond;
 
     #[test]
-    fn other_programs_are_told_and_doubted_where_copies_were_slow() {
+    fn other_programs_are_reported_and_suspected_where_copies_were_slow() {
         let mut machine = h200_vm(4);
         machine.gpus[1].processes = Reading::Known(Vec::new());
         let mut measurements = measured(&machine, 0.88);
@@ -99,19 +89,14 @@ mod tests {
         assert_eq!(findings(&machine, None), [], "nothing was measured");
         let found = only(&findings(&machine, Some(&measurements)), "gpu-busy", Severity::Info);
         assert_eq!(found.subject, Subject::Gpu { index: 1 });
-        for cell in measurements.peer.iter_mut().filter(|cell| touches(cell, 1)) {
-            cell.achieved_gbps = Some(GbPerSecond(100.0));
-        }
+        set(&mut measurements, 100.0, |cell| touches(cell, 1));
         let found = findings(&machine, Some(&measurements));
         let slow = only(&found, "peer-bandwidth-low", Severity::Error);
         assert_eq!(slow.evidence.effects()[0].rule, RULE.id, "{slow:#?}");
-        // Where only some of the slow copies are with it, it is told by itself.
-        let slowed = measurements.peer.iter_mut().filter(|cell| touches(cell, 1) && !touches(cell, 3));
-        slowed.for_each(|cell| cell.achieved_gbps = Some(GbPerSecond(396.0)));
+        // Where only some of the slow copies are with it, it is reported by itself.
+        set(&mut measurements, 396.0, |cell| touches(cell, 1) && !touches(cell, 3));
         machine.gpus[2].processes = machine.gpus[1].processes.clone();
-        for cell in measurements.peer.iter_mut().filter(|cell| touches(cell, 0) && touches(cell, 2)) {
-            cell.achieved_gbps = Some(GbPerSecond(100.0));
-        }
+        set(&mut measurements, 100.0, |cell| touches(cell, 0) && touches(cell, 2));
         let found = findings(&machine, Some(&measurements));
         assert!(
             found.iter().any(|finding| finding.code == RULE.id && finding.severity == Severity::Warning),

@@ -1,6 +1,6 @@
 //! # What it means
 //!
-//! The memory of a GPU had errors that ECC could not correct, or rows of it wait to be replaced.
+//! The memory of a GPU had errors that ECC could not correct, or has rows that wait to be replaced.
 //!
 //! # How it is detected
 //!
@@ -24,17 +24,9 @@
 //! `nvmlDeviceGetRemappedRows`, `nvmlDeviceGetTotalEccErrors`.
 
 use super::prelude::*;
-use crate::model::snapshot::Gpu;
 
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("gpu-memory-errors"),
-    severity: Severity::Error,
-    parameters: &[],
-    gap: false,
-    page: include_str!("gpu_memory_errors.rs"),
-    judge,
-};
+pub const RULE: Rule = Rule::new("gpu-memory-errors", Severity::Error, include_str!("gpu_memory_errors.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     evidence.snapshot.gpus.iter().filter_map(|gpu| finding(evidence, gpu)).collect()
@@ -95,10 +87,8 @@ fn finding(evidence: &Evidence<'_>, gpu: &Gpu) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::{findings, only};
-    use crate::model::reading::Reading;
+    use crate::diagnose::testing::prelude::*;
     use crate::model::snapshot::RemappedRows;
-    use crate::model::testing::h200_vm;
 
     #[test]
     fn what_is_broken_is_an_error_what_waits_a_warning_what_was_mended_nothing() {

@@ -5,10 +5,10 @@
 //! # How it is detected
 //!
 //! NVML's reasons for lower clocks, read before and while copies run. Hardware slowdown, thermal
-//! slowdown and power brake are a warning, and an error where a copy with this GPU stayed below what
-//! is healthy. A hardware slowdown that shows only while the GPU is at rest is left out. The
-//! software power cap, clocks set by the user, synchronised boost and idling are how a GPU works and
-//! are not told.
+//! slowdown and power brake are a warning, and an error where a copy with this GPU stayed below
+//! what is healthy. A hardware slowdown that shows only while the GPU is at rest is left out. The
+//! software power cap, clocks set by the user, synchronised boost and idling are normal and are not
+//! reported.
 //!
 //! # Why it matters
 //!
@@ -26,9 +26,6 @@
 //! NVML, `nvmlClocksThrottleReasons`; NVIDIA, `nvidia-smi -q -d PERFORMANCE`.
 
 use super::prelude::*;
-use std::collections::BTreeSet;
-
-use crate::model::snapshot::Gpu;
 
 /// Hardware slowdown, which some GPUs at rest show as well.
 const SLOWDOWN: &str = "hw-slowdown";
@@ -49,14 +46,7 @@ const HOT: [(&str, &str); 2] = [("hw-thermal", "too hot (hardware)"), ("sw-therm
 const AT_REST: u8 = 8;
 
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("gpu-throttled"),
-    severity: Severity::Warning,
-    parameters: &[],
-    gap: false,
-    page: include_str!("gpu_throttled.rs"),
-    judge,
-};
+pub const RULE: Rule = Rule::new("gpu-throttled", Severity::Warning, include_str!("gpu_throttled.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     evidence.snapshot.gpus.iter().filter_map(|gpu| finding(evidence, gpu)).collect()
@@ -111,11 +101,8 @@ fn finding(evidence: &Evidence<'_>, gpu: &Gpu) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::{findings, measured, only, touches};
-    use crate::model::measurement::LinkUnderLoad;
-    use crate::model::reading::Reading;
-    use crate::model::testing::{gpu, h200_vm, two_sockets};
-    use crate::model::units::GbPerSecond;
+    use crate::diagnose::testing::prelude::*;
+    use crate::model::testing::gpu;
 
     #[test]
     fn heat_and_power_brake_are_told_and_what_is_usual_is_not() {
@@ -131,9 +118,7 @@ mod tests {
         measurements.links = vec![load(&["hw-slowdown", "hw-thermal"])];
         let found = only(&findings(&machine, Some(&measurements)), "gpu-throttled", Severity::Warning);
         assert!(found.message.contains("GPU 3") && found.message.contains("too hot"), "{}", found.message);
-        for cell in measurements.peer.iter_mut().filter(|cell| touches(cell, 3)) {
-            cell.achieved_gbps = Some(GbPerSecond(200.0));
-        }
+        set(&mut measurements, 200.0, |cell| touches(cell, 3));
         let found = only(&findings(&machine, Some(&measurements)), "gpu-throttled", Severity::Error);
         assert!(!found.evidence.effects().is_empty(), "{found:#?}");
     }

@@ -1,6 +1,6 @@
 //! # What it means
 //!
-//! The driver lists a GPU and cannot talk to it.
+//! The driver lists a GPU but gets no answer from it.
 //!
 //! # How it is detected
 //!
@@ -22,17 +22,9 @@
 
 use super::prelude::*;
 use crate::model::reading::Unknown;
-use crate::model::snapshot::Gpu;
 
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("gpu-unreachable"),
-    severity: Severity::Error,
-    parameters: &[],
-    gap: false,
-    page: include_str!("gpu_unreachable.rs"),
-    judge,
-};
+pub const RULE: Rule = Rule::new("gpu-unreachable", Severity::Error, include_str!("gpu_unreachable.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let lost = |gpu: &Gpu| {

@@ -4,13 +4,13 @@
 //!
 //! # How it is detected
 //!
-//! NVML's product names. It is information: many machines are built so.
+//! NVML's product names. It is information: many machines are built that way.
 //!
 //! # Why it matters
 //!
 //! Programs that share work evenly run at the speed of the slowest GPU, peer access between
-//! different models may be refused, and figures of different pairs are not to be compared. In a
-//! machine that should have one model it is a wrong part.
+//! different models may be refused, and figures of different pairs cannot be compared. In a machine
+//! that should have one model, one GPU is the wrong part.
 //!
 //! # What to do
 //!
@@ -23,17 +23,9 @@
 //! numbers differ from those of nvidia-smi (CUDA Programming Guide, environment variables).
 
 use super::prelude::*;
-use std::collections::BTreeMap;
 
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("gpus-mixed"),
-    severity: Severity::Info,
-    parameters: &[],
-    gap: false,
-    page: include_str!("gpus_mixed.rs"),
-    judge,
-};
+pub const RULE: Rule = Rule::new("gpus-mixed", Severity::Info, include_str!("gpus_mixed.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let mut models: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
@@ -50,7 +42,8 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         RULE.finding(
             Subject::Machine,
             format!("The GPUs are of {} models: {}", models.len(), text.join("; ")),
-            "Compare with what was ordered; set CUDA_DEVICE_ORDER=PCI_BUS_ID so that CUDA counts as nvidia-smi does",
+            "Compare with what was ordered; set CUDA_DEVICE_ORDER=PCI_BUS_ID so that CUDA numbers GPUs as nvidia-smi \
+             does",
         )
         .fact("models", models.len())
         .fact("gpus_by_model", words::table(&models)),
@@ -60,12 +53,10 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::{findings, only};
-    use crate::model::reading::Reading;
-    use crate::model::testing::h200_vm;
+    use crate::diagnose::testing::prelude::*;
 
     #[test]
-    fn different_models_are_told_once() {
+    fn different_models_are_one_finding() {
         let mut machine = h200_vm(3);
         machine.gpus[1].name = Reading::failed("no answer");
         assert!(findings(&machine, None).iter().all(|finding| finding.code != RULE.id));

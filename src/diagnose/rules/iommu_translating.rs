@@ -1,20 +1,20 @@
 //! # What it means
 //!
-//! On this machine, which is no virtual one, the IOMMU translates the addresses that GPUs use.
+//! On this machine, which is not a virtual one, the IOMMU translates the addresses that GPUs use.
 //!
 //! # How it is detected
 //!
 //! The kernel names the kind of every IOMMU group: `DMA` and `DMA-FQ` translate, `identity` does
-//! not. The groups of the GPUs count where the kernel tells them, otherwise those of the whole
+//! not. The groups of the GPUs count where the kernel reports them, otherwise those of the whole
 //! machine. It is a warning where GPUs copy to each other directly over PCIe, which is what
-//! translation breaks, and information otherwise, and where nothing was copied (`topo`). Virtual machines need translation in their host
-//! and are not judged.
+//! translation breaks, and information otherwise, and where nothing was copied (`topo`). Virtual
+//! machines need translation in their host and are not judged.
 //!
 //! # Why it matters
 //!
-//! Peer copies over PCIe may be dropped or corrupted, hang, or take the way through the root complex
-//! at a fraction of the rate; CUDA does not support peer copies over PCIe on bare metal with the
-//! IOMMU on. Copies over NVLink and through the host's memory are not touched.
+//! Peer copies over PCIe may be dropped or corrupted, hang, or take the path through the root
+//! complex at a fraction of the rate; CUDA does not support peer copies over PCIe on bare metal
+//! with the IOMMU on. Copies over NVLink and through the host's memory are not affected.
 //!
 //! # What to do
 //!
@@ -28,18 +28,9 @@
 //! that lost their bytes; Linux, Documentation/ABI/testing/sysfs-kernel-iommu_groups.
 
 use super::prelude::*;
-use crate::model::measurement::{Status, Verified};
-use crate::model::snapshot::P2pStatus;
 
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("iommu-translating"),
-    severity: Severity::Warning,
-    parameters: &[],
-    gap: false,
-    page: include_str!("iommu_translating.rs"),
-    judge,
-};
+pub const RULE: Rule = Rule::new("iommu-translating", Severity::Warning, include_str!("iommu_translating.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let bare_metal = evidence.snapshot.host.virtual_machine.get() == Some(false);
@@ -53,12 +44,12 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             Subject::Machine,
             format!(
                 "The IOMMU translates addresses of {}{}",
-                if gpus.len() == evidence.snapshot.gpus.len() { "all GPUs".into() } else { words::gpus(&gpus) },
+                words::all_or(evidence.snapshot, &gpus),
                 match (pairs.is_empty(), broken.is_empty()) {
-                    (true, _) => ". No direct copies over PCIe are made here, so this changes nothing now".into(),
+                    (true, _) => ". No direct copies over PCIe are made here, so this has no effect now".into(),
                     (false, true) => {
                         ", and GPUs copy to each other directly over PCIe: such copies may be dropped, corrupted or \
-                         slow. They arrived whole here"
+                         slow. They arrived intact here"
                             .into()
                     }
                     (false, false) => format!(
@@ -79,12 +70,13 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             .into();
     } else if evidence.measurements.is_none() {
         found.severity = Severity::Info;
-        found.message = found.message.replace(". They arrived whole here", "");
+        found.message = found.message.replace(". They arrived intact here", "");
     }
     vec![found]
 }
 
-/// The GPUs whose addresses are translated; all of them where only the machine as a whole tells.
+/// The GPUs whose addresses are translated; all of them where it is known only for the whole
+/// machine.
 fn translated(evidence: &Evidence<'_>) -> Option<Vec<u32>> {
     let snapshot = evidence.snapshot;
     let mut known = false;
@@ -125,8 +117,7 @@ fn broken(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Pair> {
     let cells = evidence.peer();
     let wrong = cells.iter().filter(|cell| {
         cell.setup.path == Path::Direct
-            && (matches!(cell.verified, Verified::Dropped | Verified::Corrupt)
-                || matches!(cell.status, Status::Failed | Status::Hung))
+            && (cell.verified.is_wrong() || matches!(cell.status, Status::Failed | Status::Hung))
     });
     words::unique(wrong.map(|cell| cell.pair).filter(|pair| pairs.contains(pair)).collect())
 }
@@ -134,9 +125,7 @@ fn broken(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Pair> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::{findings, is, measured, only};
-    use crate::model::reading::Reading;
-    use crate::model::testing::{function_mut, h200_vm, nvlink_bridge, two_sockets};
+    use crate::diagnose::testing::prelude::*;
 
     #[test]
     fn it_is_a_warning_where_copies_go_over_pcie() {
@@ -147,7 +136,7 @@ mod tests {
         assert!(!found.message.contains("arrived"), "{}", found.message);
         let mut measurements = measured(&machine, 0.84);
         let found = only(&findings(&machine, Some(&measurements)), "iommu-translating", Severity::Warning);
-        assert!(found.message.contains("arrived whole"), "{}", found.message);
+        assert!(found.message.contains("arrived intact"), "{}", found.message);
         for cell in measurements.peer.iter_mut().filter(|cell| is(cell, 2, 3)) {
             cell.verified = Verified::Dropped;
         }

@@ -1,17 +1,18 @@
 //! # What it means
 //!
-//! MIG mode is on: GPUs are split into parts, and no peer access is possible.
+//! MIG mode is on: GPUs are split into instances, and no peer access is possible.
 //!
 //! # How it is detected
 //!
-//! NVML's word for every GPU, one finding for all. It is information, and a warning where some GPUs of
-//! a model have it and others of the same model have not. Where peer access is refused for it, the
-//! finding on that (`peer-access-missing`) says so, and this one is not given.
+//! What NVML reports for every GPU, in one finding. It is information, and a warning where some
+//! GPUs of a model have it and others of the same model do not. Where peer access is refused
+//! because of it, the finding on that (`peer-access-missing`) says so, and this one is not
+//! reported.
 //!
 //! # Why it matters
 //!
-//! A GPU in MIG mode cannot copy to others directly, and CUDA shows one part of it at most to a
-//! program. A machine where only some GPUs are split was mostly left so by the last user.
+//! A GPU in MIG mode cannot copy to others directly, and CUDA shows at most one instance of it to a
+//! program. Where only some GPUs are split, the last user usually left them that way.
 //!
 //! # What to do
 //!
@@ -23,17 +24,9 @@
 //! NVIDIA Multi-Instance GPU user guide (no GPU-to-GPU peer access in MIG mode).
 
 use super::prelude::*;
-use crate::model::snapshot::P2pStatus;
 
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("mig-enabled"),
-    severity: Severity::Info,
-    parameters: &[],
-    gap: false,
-    page: include_str!("mig_enabled.rs"),
-    judge,
-};
+pub const RULE: Rule = Rule::new("mig-enabled", Severity::Info, include_str!("mig_enabled.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let gpus = &evidence.snapshot.gpus;
@@ -52,7 +45,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         gpu.mig.get() == Some(false)
             && on.iter().any(|other| gpu.name.known().is_some() && other.name.known() == gpu.name.known())
     });
-    let which = if indices.len() == gpus.len() { "all GPUs".to_owned() } else { words::gpus(&indices) };
+    let which = words::all_or(evidence.snapshot, &indices);
     let mut found = RULE
         .finding(
             Subject::Machine,
@@ -63,7 +56,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             ),
             format!(
                 "If they are to work together with others: end all programs on them, then nvidia-smi -i {} -mig 0",
-                indices.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
+                words::option(&indices)
             ),
         )
         .gpus(&indices);
@@ -76,12 +69,10 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::{findings, only};
-    use crate::model::reading::Reading;
-    use crate::model::testing::h200_vm;
+    use crate::diagnose::testing::prelude::*;
 
     #[test]
-    fn all_alike_is_told_and_a_mixture_is_to_be_looked_at() {
+    fn mig_on_all_gpus_is_information_and_on_some_a_warning() {
         let mut machine = h200_vm(3);
         machine.gpus.iter_mut().for_each(|gpu| gpu.mig = Reading::Known(false));
         assert_eq!(findings(&machine, None), []);

@@ -4,11 +4,11 @@
 //!
 //! # How it is detected
 //!
-//! Measurements were skipped, or have a figure but it could not be told whether their bytes
-//! arrived, or a GPU that was asked for could not be used: in exclusive or prohibited compute mode, in
-//! MIG mode, out of memory. GPUs that CUDA does not show are `devices-hidden`. Or the run was cut off,
-//! and its report recovered. Copies that failed or hung have findings of their own.
-//! A pair that CUDA denies peer access is tested by its staged copies.
+//! Measurements were skipped, or have a figure but it is not known whether their bytes arrived, or
+//! a GPU that was asked for could not be used: in exclusive or prohibited compute mode, in MIG
+//! mode, out of memory. `devices-hidden` reports GPUs that CUDA does not show. Or the run was cut
+//! off and its report was recovered. Copies that failed or hung have findings of their own. A pair
+//! that CUDA denies peer access is tested by its staged copies.
 //!
 //! # Why it matters
 //!
@@ -27,25 +27,17 @@
 
 use super::prelude::*;
 use crate::diagnose::coverage::{self, Coverage, coverage};
-use crate::model::measurement::{Measurements, Verified};
 
 /// Reasons that the message spells out; the evidence has them all.
 const SPELT_OUT: usize = 4;
 
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("not-tested"),
-    severity: Severity::Warning,
-    parameters: &[],
-    gap: true,
-    page: include_str!("not_tested.rs"),
-    judge,
-};
+pub const RULE: Rule = Rule::new("not-tested", Severity::Warning, include_str!("not_tested.rs"), judge).for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(measurements) = evidence.measurements else { return Vec::new() };
     let coverage = coverage(measurements);
-    // Nothing at all is `nothing-measured`'s.
+    // `nothing-measured` reports a run without any figure.
     if coverage.tested == 0 {
         return Vec::new();
     }
@@ -113,7 +105,7 @@ fn unverified(measurements: &Measurements, coverage: &Coverage) -> Option<String
     let why = doubtful.verification_detail.as_deref().unwrap_or("no reason given");
     (coverage.unverified > 0).then(|| {
         format!(
-            "{} of {} figures stand unverified, since whether their bytes arrived could not be told: {why}",
+            "{} of {} figures are not verified, because it is not known whether their bytes arrived: {why}",
             coverage.unverified, coverage.tested
         )
     })

@@ -1,6 +1,6 @@
 //! # What it means
 //!
-//! Not a single figure was measured, so nothing can be said of this machine.
+//! Nothing was measured, so nothing is known about the health of this machine.
 //!
 //! # How it is detected
 //!
@@ -8,14 +8,14 @@
 //!
 //! # Why it matters
 //!
-//! A check that tested nothing must not pass for a check that found nothing. The exit code is 3.
+//! A check that tested nothing must not look like a check that found nothing. The exit code is 3.
 //!
 //! # What to do
 //!
-//! The message has the driver's own words. CUDA error 802 (system not yet initialised) on a machine
+//! The message repeats the driver's error. CUDA error 802 (system not yet initialised) on a machine
 //! with NVSwitch means that the fabric manager is not running: `systemctl status
-//! nvidia-fabricmanager`. CUDA error 34 is a toolkit's stub library that was found instead of the
-//! driver's. No device: look at `nvidia-smi` and at CUDA_VISIBLE_DEVICES; in a container, at
+//! nvidia-fabricmanager`. CUDA error 34 means that a toolkit's stub library was loaded instead of
+//! the driver's. No device: look at `nvidia-smi` and at CUDA_VISIBLE_DEVICES; in a container, at
 //! whether it was started with access to GPUs.
 //!
 //! # Sources
@@ -28,19 +28,12 @@ use crate::diagnose::coverage::{self, coverage};
 use crate::model::restore::CUDA_SYSTEM_NOT_READY;
 
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("nothing-measured"),
-    severity: Severity::Warning,
-    parameters: &[],
-    gap: true,
-    page: include_str!("nothing_measured.rs"),
-    judge,
-};
+pub const RULE: Rule =
+    Rule::new("nothing-measured", Severity::Warning, include_str!("nothing_measured.rs"), judge).for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let problems = || words::distinct(evidence.snapshot.problems.iter().map(String::as_str));
-    let Some(why) = why_nothing(evidence) else { return Vec::new() };
-    let mut why = why;
+    let problems = || words::distinct(&evidence.snapshot.problems);
+    let Some(mut why) = why_nothing(evidence) else { return Vec::new() };
     if evidence.snapshot.gpus.is_empty() && !problems().is_empty() && !problems().contains(&why) {
         why = format!("{why} ({})", problems());
     }
@@ -64,13 +57,13 @@ fn why_nothing(evidence: &Evidence<'_>) -> Option<String> {
         return None;
     }
     let failed = coverage::cells(measurements).filter_map(|cell| cell.reason);
-    let unusable = coverage::unusable(measurements).map(|(gpu, why)| format!("GPU {gpu}: {why}")).collect::<Vec<_>>();
+    let unusable = coverage::unusable(measurements).map(|(gpu, why)| format!("GPU {gpu}: {why}"));
     let reasons = [
         measurements.driver.failure.clone().unwrap_or_default(),
         measurements.driver.kernels_failure.clone().unwrap_or_default(),
-        words::distinct(unusable.iter().map(String::as_str)),
+        words::distinct(unusable),
         words::distinct(failed),
-        words::distinct(measurements.problems.iter().map(String::as_str)),
+        words::distinct(&measurements.problems),
     ];
     Some(reasons.into_iter().find(|reason| !reason.is_empty()).unwrap_or_else(|| match gpus {
         0 => "no GPU was found".into(),
@@ -91,9 +84,9 @@ fn next_step(evidence: &Evidence<'_>) -> &'static str {
         "On a machine with NVSwitch, start the fabric manager (systemctl status nvidia-fabricmanager; its version must \
          be the driver's), then check again"
     } else if gpus == 1 {
-        "Nothing is wrong as far as that goes: copies between GPUs need a machine with two or more"
+        "Nothing is wrong with that: copies between GPUs need a machine with two or more"
     } else {
-        "See whether nvidia-smi and a CUDA program work at all; in a container, whether it was given the GPUs; then \
-         check again"
+        "See whether nvidia-smi and a CUDA program work at all, and in a container whether it has access to the \
+         GPUs; then check again"
     }
 }

@@ -4,16 +4,16 @@
 //!
 //! # How it is detected
 //!
-//! The counters of every active link are read before the copies and after them; what they had counted
-//! before says nothing of today. Damaged flits (CRC) and recoveries, in which a link trains anew, are
-//! a warning. Replays alone are information where every copy of the GPU reaches its rate, since
+//! The counters of every active link are read before the copies and after them; errors from before
+//! the run are not reported. Damaged flits (CRC) and recoveries, in which a link retrains, are a
+//! warning. Replays alone are information where every copy of the GPU reaches its rate, since
 //! congestion can raise them, and a warning where one does not. Slow copies over the same links are
-//! laid to this finding, and make it as bad as they are.
+//! attributed to this finding and raise it to their severity.
 //!
 //! # Why it matters
 //!
-//! Links repeat what was damaged: data stays right, and copies get slower. A link that counts more
-//! each day fails in the end.
+//! Links send damaged data again: data stays correct, and copies get slower. A link that counts
+//! more errors each day will fail.
 //!
 //! # What to do
 //!
@@ -31,14 +31,7 @@ use super::prelude::*;
 use crate::model::measurement::NvLinkErrorsAdded;
 
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("nvlink-errors-rose"),
-    severity: Severity::Warning,
-    parameters: &[],
-    gap: false,
-    page: include_str!("nvlink_errors_rose.rs"),
-    judge,
-};
+pub const RULE: Rule = Rule::new("nvlink-errors-rose", Severity::Warning, include_str!("nvlink_errors_rose.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let links = evidence.links();
@@ -67,12 +60,23 @@ fn finding(evidence: &Evidence<'_>, index: u32, counted: &[NvLinkErrorsAdded]) -
         .into_values()
         .any(|cell| cell.pair.touches(index) && evidence.expected(cell).is_some());
     let fine = if judged && !slow { "; every copy of this GPU that was judged reached its rate" } else { "" };
-    let mut found = RULE.finding(subject, format!(
-            "{which} counted errors during the check: {crc} CRC errors, {replay} replays, {recovery} recoveries{fine}"
-        ), format!(
-            "Check again and see whether the same links count (nvidia-smi nvlink -e -i {index}); look for Xid 74 (dmesg \
-             | grep -i xid); reseat the bridge or the GPU, then swap it with another to see whether the errors move"
-        )).fact("links", Fact::Numbers(links.into_iter().map(u64::from).collect())).fact("crc_errors", crc).fact("replays", replay).fact("recoveries", recovery);
+    let mut found = RULE
+        .finding(
+            subject,
+            format!(
+                "{which} counted errors during the check: {crc} CRC errors, {replay} replays, {recovery} \
+             recoveries{fine}"
+            ),
+            format!(
+                "Check again and see whether the same links count (nvidia-smi nvlink -e -i {index}); look for Xid 74 \
+             (dmesg | grep -i xid); reseat the bridge or the GPU, then swap it with another to see whether the \
+             errors move"
+            ),
+        )
+        .fact("links", Fact::Numbers(links.into_iter().map(u64::from).collect()))
+        .fact("crc_errors", crc)
+        .fact("replays", replay)
+        .fact("recoveries", recovery);
     if crc == 0 && recovery == 0 && judged && !slow {
         found.severity = Severity::Info;
     }

@@ -1,16 +1,17 @@
 //! # What it means
 //!
-//! A GPU has fewer NVLinks than the other GPUs of its model in this machine, and none of them shows
-//! as down: the missing ones are not there at all.
+//! A GPU has fewer NVLinks than the other GPUs of its model in this machine, and none of its links
+//! is down: the missing ones are not listed at all.
 //!
 //! # How it is detected
 //!
 //! The number of links that a GPU should have is not in its name, so it is taken from its siblings:
 //! the most active links that another GPU of the same model has, and the links that other GPUs say
-//! lead to this one. A GPU whose own list is shorter and has no inactive link is told here; links
-//! that are listed as down are `nvlink-inactive`'s. All GPUs alike is how the machine is wired, and
-//! no finding, and so is a GPU without any link where bridges join others. Where links lead to GPUs
-//! rather than switches it is a warning: one of two bridges may never have been fitted.
+//! lead to this one. A GPU whose own list is shorter and has no inactive link is reported here;
+//! `nvlink-inactive` reports links that are listed as down. The same number on all GPUs is how the
+//! machine is wired and is not reported, nor is a GPU without any link where bridges connect
+//! others. Where links lead to GPUs rather than switches it is a warning: one of two bridges may
+//! never have been fitted.
 //!
 //! # Why it matters
 //!
@@ -26,23 +27,15 @@
 //!
 //! # Sources
 //!
-//! NVIDIA fabric manager user guide; H100 parts with 12 links by design, which checks that know the
-//! count from the name fail.
+//! NVIDIA fabric manager user guide; H100 parts with 12 links by design, which checks that derive
+//! the number from the name report as faulty.
 
 use super::prelude::*;
-use std::collections::BTreeMap;
-
-use crate::model::snapshot::{Gpu, NvLink, NvLinkRemote, Snapshot};
+use crate::model::snapshot::{NvLink, NvLinkRemote};
 
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("nvlink-fewer-than-siblings"),
-    severity: Severity::Error,
-    parameters: &[],
-    gap: false,
-    page: include_str!("nvlink_fewer_than_siblings.rs"),
-    judge,
-};
+pub const RULE: Rule =
+    Rule::new("nvlink-fewer-than-siblings", Severity::Error, include_str!("nvlink_fewer_than_siblings.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let mut most: BTreeMap<&str, (usize, u32)> = BTreeMap::new();
@@ -63,7 +56,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             (Some((like, index)), claimed) if like >= claimed => (like, Some(index)),
             (_, claimed) => (claimed, None),
         };
-        // A bridge joins some GPUs of a machine and leaves others without any link.
+        // A bridge connects some GPUs of a machine and leaves others without any link.
         let without_bridge = active.is_empty() && of_remotes == 0 && bridged;
         (active.len() < should && !inactive && !without_bridge)
             .then(|| finding(evidence, gpu, active.len(), should, sibling))
@@ -86,8 +79,8 @@ fn finding(evidence: &Evidence<'_>, gpu: &Gpu, active: usize, should: usize, sib
             ),
             format!(
                 "Compare nvidia-smi nvlink -s -i {} with another GPU; see whether a bridge is missing or half seated; \
-             with NVSwitch, look at the fabric manager's log and power-cycle the machine; then swap the GPU with \
-             another to see whether the fault moves",
+                 with NVSwitch, look at the fabric manager's log and power-cycle the machine; then swap the GPU with \
+                 another to see whether the fault moves",
                 gpu.index
             ),
         )

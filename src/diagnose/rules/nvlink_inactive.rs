@@ -5,13 +5,14 @@
 //! # How it is detected
 //!
 //! The number of links that a GPU should have is not in its name: machines are wired differently.
-//! So GPUs of one model are compared with each other. Fewer active links than the best of its like
-//! is an error; no active link at all where others have some to another GPU is a warning, since a
-//! bridge may never have been fitted. All links down on a GPU that belongs to an NVSwitch fabric, or
-//! that NVML says to reach another over NVLink, is an error whatever its like shows. Links that are down on all GPUs of a model alike are told and
-//! are no fault: that is mostly how the machine is wired, and on a machine where it is not, only
-//! its specification shows it. A link between two GPUs has two ends that both show it: what two GPUs
-//! lost alike, or one and several others together, is one finding, and so are GPUs that lost all.
+//! So GPUs of one model are compared with each other. Fewer active links than the best GPU of the
+//! model is an error; no active link at all where others have some to another GPU is a warning,
+//! since a bridge may never have been fitted. All links down on a GPU that belongs to an NVSwitch
+//! fabric, or that reaches another over NVLink according to NVML, is an error whatever the other
+//! GPUs show. Links that are down on all GPUs of a model are reported as information: usually the
+//! machine is wired that way, and if not, only its specification shows it. A link between two GPUs
+//! has two ends that both show it: links that two GPUs lost together, or one GPU and several
+//! others, are one finding, and so are all GPUs that lost every link.
 //!
 //! # Why it matters
 //!
@@ -30,9 +31,7 @@
 //! passed with all NVLinks down.
 
 use super::prelude::*;
-use std::collections::BTreeMap;
-
-use crate::model::snapshot::{FabricState, Gpu, NvLinkRemote, P2pStatus};
+use crate::model::snapshot::NvLinkRemote;
 
 /// A GPU's links, by number.
 struct Links<'a> {
@@ -61,14 +60,7 @@ impl<'a> Links<'a> {
 }
 
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("nvlink-inactive"),
-    severity: Severity::Error,
-    parameters: &[],
-    gap: false,
-    page: include_str!("nvlink_inactive.rs"),
-    judge,
-};
+pub const RULE: Rule = Rule::new("nvlink-inactive", Severity::Error, include_str!("nvlink_inactive.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let mut models: BTreeMap<&str, Vec<Links<'_>>> = BTreeMap::new();
@@ -147,7 +139,7 @@ fn faults(evidence: &Evidence<'_>, subject: Subject, gpus: &[&Links<'_>], most: 
                 _ => format!("of {names}"),
             };
             let text = format!(
-                "NVLinks {place} are down, as both ends show ({} active where like GPUs have {most})",
+                "NVLinks {place} are down, as both ends show ({} active, other GPUs of the model have {most})",
                 gpus.iter().map(|links| links.active.len()).min().unwrap_or(0)
             );
             let next_step = "Look for Xid 74 (dmesg | grep -i xid) and link errors (nvidia-smi nvlink -e); reseat \
@@ -156,11 +148,9 @@ fn faults(evidence: &Evidence<'_>, subject: Subject, gpus: &[&Links<'_>], most: 
             (text, next_step.to_owned())
         }
     };
-    let by_gpu: Facts =
-        gpus.iter().map(|links| (format!("gpu{}", links.gpu.index), link_numbers(&links.inactive))).collect();
     let mut found = RULE
         .finding(subject, what, next_step)
-        .fact("inactive_links", by_gpu)
+        .fact("inactive_links", inactive_by_gpu(gpus))
         .fact("active_count_of_like_gpus", most)
         .gpus(&indices);
     if bridge {
@@ -206,16 +196,20 @@ fn fault(evidence: &Evidence<'_>, links: &Links<'_>, most: usize, bridge: bool) 
 /// One line for the GPUs of a model none of which has more active links than the others.
 fn as_wired(model: &str, gpus: &[&Links<'_>]) -> Finding {
     let indices: Vec<_> = gpus.iter().map(|links| links.gpu.index).collect();
-    let lists: Vec<_> = gpus.iter().map(|links| numbers(&links.inactive)).collect();
     let active = gpus.first().map_or(0, |links| links.active.len());
-    let by_gpu: Facts =
-        gpus.iter().map(|links| (format!("gpu{}", links.gpu.index), link_numbers(&links.inactive))).collect();
-    let mut found = RULE.finding(Subject::Machine, format!(
-            "NVLinks {} of {} ({model}) are not active. No GPU of this model here has more than {active} active, so \
-             this is probably how the machine is wired",
-            words::distinct(lists.iter().map(String::as_str)),
-            words::gpus(&indices),
-        ), "Compare with the machine's specification; nothing to do if it has no more links, or no bridge").fact("active_count", active).fact("inactive_links", by_gpu);
+    let mut found = RULE
+        .finding(
+            Subject::Machine,
+            format!(
+                "NVLinks {} of {} ({model}) are not active. No GPU of this model here has more than {active} active, \
+             so this is probably how the machine is wired",
+                words::distinct(gpus.iter().map(|links| numbers(&links.inactive))),
+                words::gpus(&indices),
+            ),
+            "Compare with the machine's specification; nothing to do if it has no more links, or no bridge",
+        )
+        .fact("active_count", active)
+        .fact("inactive_links", inactive_by_gpu(gpus));
     found.severity = Severity::Info;
     found
 }
@@ -248,20 +242,14 @@ fn said_to_reach_others(evidence: &Evidence<'_>, index: u32) -> bool {
     pairs.any(|pair| pair.p2p_nvlink.get() == Some(P2pStatus::Ok))
 }
 
+fn inactive_by_gpu(gpus: &[&Links<'_>]) -> Facts {
+    gpus.iter().map(|links| (format!("gpu{}", links.gpu.index), link_numbers(&links.inactive))).collect()
+}
+
 fn link_numbers(links: &[u8]) -> Fact {
     Fact::Numbers(links.iter().copied().map(u64::from).collect())
 }
 
-/// `0-3, 7`.
 fn numbers(links: &[u8]) -> String {
-    let mut runs: Vec<(u8, u8)> = Vec::new();
-    for &link in links {
-        match runs.last_mut() {
-            Some((_, last)) if last.checked_add(1) == Some(link) => *last = link,
-            _ => runs.push((link, link)),
-        }
-    }
-    let texts =
-        runs.iter().map(|&(first, last)| if first == last { first.to_string() } else { format!("{first}-{last}") });
-    texts.collect::<Vec<_>>().join(", ")
+    words::ranges(links.iter().copied().map(u32::from))
 }

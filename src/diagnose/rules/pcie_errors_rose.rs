@@ -5,11 +5,12 @@
 //! # How it is detected
 //!
 //! Replays and error counts of every GPU (NVML) and the AER counters of the functions on its way up
-//! (sysfs) are read before and after the copies, and what they rose by is laid to the link. An error
-//! that was not corrected is an error. Corrected ones and replays are judged together with the rates
-//! that were reached: a few of them are within the bit error rate that PCIe allows, and congestion
-//! alone can raise replays, so where no copy over the link was slow they count from
-//! `harmless_count` on only; slow copies over the link are laid to it and make it an error. What the counters held before the run is no finding.
+//! (sysfs) are read before and after the copies, and the increase is attributed to the link. An
+//! error that was not corrected is an error. Corrected ones and replays are judged together with
+//! the rates that were reached: a few of them are within the bit error rate that PCIe allows, and
+//! congestion alone can raise replays, so where no copy over the link was slow they are reported
+//! from `harmless_count` on only. Slow copies over the link are attributed to it and make it an
+//! error. Errors from before the run are not reported.
 //!
 //! # Why it matters
 //!
@@ -79,14 +80,8 @@ fn added(before: PcieErrors, after: PcieErrors) -> PcieErrors {
 }
 
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("pcie-errors-rose"),
-    severity: Severity::Warning,
-    parameters: &[HARMLESS],
-    gap: false,
-    page: include_str!("pcie_errors_rose.rs"),
-    judge,
-};
+pub const RULE: Rule =
+    Rule::new("pcie-errors-rose", Severity::Warning, include_str!("pcie_errors_rose.rs"), judge).with(&[HARMLESS]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     if evidence.measurements.is_none() {
@@ -105,8 +100,8 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<F
     let many = corrected.max(counted.replays) as f64 >= RULE.parameter(evidence, &HARMLESS);
     let some = corrected > 0 || counted.replays > 0;
     let uncorrected = non_fatal > 0 || fatal > 0;
-    let worth_telling = uncorrected || many || (some && !slow.is_empty());
-    if !worth_telling {
+    let worth_reporting = uncorrected || many || (some && !slow.is_empty());
+    if !worth_reporting {
         return None;
     }
     let (subject, name) = place(evidence, link, gpus);
@@ -136,7 +131,8 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<F
             format!("{name} had {} while copies ran; {rates}", parts.join(", ")),
             format!(
                 "Look for AER messages (dmesg | grep -iE 'aer|pcie'); power off, reseat {} and the riser or cable, \
-             clean the contacts, and check again; then swap it with a like one to see whether the errors move",
+                 clean the contacts, and check again; then swap it with one of the same kind to see whether the \
+                 errors move",
                 words::gpus(gpus)
             ),
         )
@@ -181,10 +177,8 @@ fn place(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> (Subject, 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::{findings, measured, only, touches};
-    use crate::model::measurement::{AerAdded, LinkUnderLoad, Measurements};
-    use crate::model::testing::{pci, two_sockets};
-    use crate::model::units::GbPerSecond;
+    use crate::diagnose::testing::prelude::*;
+    use crate::model::measurement::AerAdded;
 
     fn counted(replays: u64, correctable: u64, fatal: u64) -> Measurements {
         let before = PcieErrors { correctable: 7, non_fatal: 1, fatal: 1 };
@@ -204,11 +198,9 @@ mod tests {
         let machine = two_sockets();
         let mut measurements = counted(40, 3, 0);
         assert_eq!(findings(&machine, Some(&measurements)), []);
-        for cell in measurements.peer.iter_mut().filter(|cell| touches(cell, 3)) {
-            cell.achieved_gbps = Some(GbPerSecond(9.0));
-        }
+        set(&mut measurements, 9.0, |cell| touches(cell, 3));
         let found = findings(&machine, Some(&measurements));
-        // As bad as the slow copies that are laid to it.
+        // It has the severity of the slow copies that are attributed to it.
         let finding = only(&found, "pcie-errors-rose", Severity::Error);
         assert_eq!(finding.subject, Subject::Gpu { index: 3 });
         assert!(finding.message.contains("3 corrected errors, 40 replays while copies ran"), "{}", finding.message);

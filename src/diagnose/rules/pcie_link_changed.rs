@@ -27,18 +27,11 @@
 //! `nvmlDeviceGetCurrPcieLinkGeneration`.
 
 use super::prelude::*;
-use crate::model::measurement::{LinkState, LinkUnderLoad, PeerBandwidth};
+use crate::model::measurement::LinkState;
 use crate::topology::pcie::{self, Shape};
 
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("pcie-link-changed"),
-    severity: Severity::Error,
-    parameters: &[],
-    gap: false,
-    page: include_str!("pcie_link_changed.rs"),
-    judge,
-};
+pub const RULE: Rule = Rule::new("pcie-link-changed", Severity::Error, include_str!("pcie_link_changed.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let links = evidence.links();
@@ -66,7 +59,7 @@ fn finding(evidence: &Evidence<'_>, load: &LinkUnderLoad) -> Option<Finding> {
             message,
             format!(
                 "Look for AER messages (dmesg | grep -iE 'aer|pcie'); power off, reseat GPU {} and its riser or cable, \
-             and check again. If it stays: swap the GPU with another one, and replace what the fault stays with",
+                 and check again. If it stays: swap the GPU with another one, and replace what the fault stays with",
                 load.index
             ),
         )
@@ -111,11 +104,7 @@ fn lost_speed(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::{findings, measured, only, touches};
-    use crate::model::measurement::Measurements;
-    use crate::model::snapshot::Snapshot;
-    use crate::model::testing::{h200_vm, two_sockets};
-    use crate::model::units::GbPerSecond;
+    use crate::diagnose::testing::prelude::*;
 
     fn load(index: u32, states: &[(u8, u8)]) -> LinkUnderLoad {
         let range = |figure: fn(&(u8, u8)) -> u8| {
@@ -138,9 +127,7 @@ mod tests {
         let mut measurements = measured(machine, 0.84);
         measurements.links = vec![load(3, states)];
         if let Some(rate) = gpu_3_gbps {
-            for cell in measurements.peer.iter_mut().filter(|cell| touches(cell, 3)) {
-                cell.achieved_gbps = Some(GbPerSecond(rate));
-            }
+            set(&mut measurements, rate, |cell| touches(cell, 3));
         }
         let found = findings(machine, Some(&measurements));
         (measurements, found)

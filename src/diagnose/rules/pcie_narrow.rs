@@ -11,11 +11,11 @@
 //! lanes, so the generation of a GPU's link is judged only by the highest one that was seen while
 //! copies ran over PCIe (copies over NVLink leave the link idle), and the lanes too where they were
 //! read then. Where a run was too short for that, the generation at rest counts if every copy over
-//! the link is as slow as it would make them. The pairs whose copies passed the link stand in the evidence with what they reached;
-//! that they are slow is no finding of its own. A link that is narrow because one end can do no
-//! more (a x8 board, a x4 slot) is no fault (`pcie-narrow-by-design`); one that was wide and lost
-//! lanes while copies ran is another fault (`pcie-link-changed`). In a virtual machine that does not
-//! show the port, it is a warning.
+//! the link is as slow as it would make them. The evidence lists the pairs whose copies passed the
+//! link, with their rates; that they are slow is not reported again. A link that is narrow because
+//! one end can do no more (a x8 board, a x4 slot) is no fault (`pcie-narrow-by-design`); one that
+//! was wide and lost lanes while copies ran is another fault (`pcie-link-changed`). In a virtual
+//! machine that does not show the port, it is a warning.
 //!
 //! # Why it matters
 //!
@@ -38,8 +38,7 @@
 use super::prelude::*;
 use crate::diagnose::coverage;
 use crate::diagnose::links::{self, one_place};
-use crate::model::measurement::LinkUnderLoad;
-use crate::model::units::{GbPerSecond, Generation};
+use crate::model::units::Generation;
 use crate::topology::pcie::{self, Connection, Shape};
 
 /// Readings under load from which a generation that never rose is believed. A link takes its time
@@ -47,14 +46,7 @@ use crate::topology::pcie::{self, Connection, Shape};
 const READINGS_TO_BELIEVE: u32 = 3;
 
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("pcie-narrow"),
-    severity: Severity::Error,
-    parameters: &[],
-    gap: false,
-    page: include_str!("pcie_narrow.rs"),
-    judge,
-};
+pub const RULE: Rule = Rule::new("pcie-narrow", Severity::Error, include_str!("pcie_narrow.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     evidence.topology.pcie_links().filter_map(|link| finding(evidence, link, &link.gpus)).collect()
@@ -131,15 +123,13 @@ fn with_copies(found: Finding, evidence: &Evidence<'_>, gpus: &[u32]) -> Finding
     let cells = evidence.reference(Path::Direct).into_values();
     let cells = cells.filter(|cell| passes(cell.pair) && evidence.over_pcie(cell.pair));
     let (pairs, rates): (Vec<_>, Vec<_>) = cells.filter_map(|cell| Some((cell.pair, cell.achieved_gbps?))).unzip();
-    let by_rate = |one: &GbPerSecond, other: &GbPerSecond| one.0.total_cmp(&other.0);
-    found
-        .pairs(&pairs)
-        .fact("copies_over_it_lowest", rates.iter().copied().min_by(by_rate))
-        .fact("copies_over_it_highest", rates.iter().copied().max_by(by_rate))
+    let (lowest, highest) = links::range(rates.into_iter());
+    found.pairs(&pairs).fact("copies_over_it_lowest", lowest).fact("copies_over_it_highest", highest)
 }
 
-/// The generation at rest, where a run was too short to read the link under load and the copies tell
-/// instead: every direct one over the link is slow, and as fast as that generation makes it.
+/// The generation at rest, where a run was too short to read the link under load and the copies
+/// show it instead: every direct one over the link is slow, and as fast as that generation makes
+/// it.
 fn fitting_generation(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<Generation> {
     if under_load(evidence, link.gpu?).is_some() {
         return None;
@@ -157,7 +147,7 @@ fn fitting_generation(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) 
     link.at_rest.generation.filter(|_| fits)
 }
 
-/// Readings of this GPU's link that tell something: enough of them, of a GPU that had work to do.
+/// Usable readings of this GPU's link: enough of them, from a GPU that had work to do.
 fn under_load<'a>(evidence: &Evidence<'a>, gpu: u32) -> Option<&'a LinkUnderLoad> {
     let measurements = evidence.measurements?;
     let worked = coverage::cells(measurements).any(|cell| cell.tested() && cell.uses(gpu));
@@ -188,14 +178,16 @@ fn name(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> (Subject, S
     (subject, name, "both ends")
 }
 
-/// Lanes are lost at either end or between them, and no register tells where.
+/// Lanes are lost at either end or between them, and no register shows where.
 fn suspects(link: &Connection, gpus: &[u32]) -> Vec<Suspect> {
     let board = match (link.gpu, gpus) {
         (Some(index), _) => suspect(
             "the GPU, its contacts or its lanes",
             format!("swap GPU {index} with another GPU: the narrow link moves with it"),
         ),
-        (None, _) => suspect("the switch board or its cable", "swap it with a like one: the narrow link moves with it"),
+        (None, _) => {
+            suspect("the switch board or its cable", "swap it with one of the same kind: the narrow link moves with it")
+        }
     };
     vec![
         board,

@@ -1,26 +1,27 @@
 //! # What it means
 //!
-//! A GPU's PCIe link is as wide and as fast as it can be, and narrower than it could be elsewhere:
-//! the slot has fewer lanes or a lower generation than the GPU, or the board has fewer lanes than
-//! the slot.
+//! A GPU's PCIe link is as wide and as fast as its ends allow, but narrower than it could be
+//! elsewhere: the slot has fewer lanes or a lower generation than the GPU, or the board has fewer
+//! lanes than the slot.
 //!
 //! # How it is detected
 //!
 //! What the port above the GPU can do is compared with what the GPU can do. Only the narrower of
-//! the two is told, and only where the link runs at that; a link below what both can do is
-//! `pcie-narrow`. A GPU of a lower generation than its slot is the usual case and is not told, nor
-//! is a link that a narrower one above it makes irrelevant (`pcie-upstream-bottleneck`). Not judged
-//! in virtual machines, whose ports are not real.
+//! the two is reported, and only where the link runs at that; a link below what both can do is
+//! `pcie-narrow`. A GPU of a lower generation than its slot is the usual case and is not reported,
+//! nor is a link that a narrower one above it makes irrelevant (`pcie-upstream-bottleneck`). Not
+//! judged in virtual machines, whose ports are not real.
 //!
 //! # Why it matters
 //!
-//! The rates that such a GPU reaches are right and look wrong beside those of others: the limit is
-//! the slot's or the board's, and nothing is to be repaired.
+//! The rates that such a GPU reaches are correct and only look wrong beside those of other GPUs:
+//! the limit is the slot's or the board's, and nothing is to be repaired.
 //!
 //! # What to do
 //!
 //! A narrow slot: if the board has a wider one, move the GPU there; look in the board's manual for
-//! slots that share lanes with others or with M.2 sockets. A narrow GPU: nothing, it is made so.
+//! slots that share lanes with others or with M.2 sockets. A narrow GPU: nothing, it is built that
+//! way.
 //!
 //! # Sources
 //!
@@ -28,8 +29,6 @@
 //! documentation of `nvmlDeviceGetGpuMaxPcieLinkGeneration` (of the GPU whatever the slot).
 
 use super::prelude::*;
-use std::collections::BTreeMap;
-
 use crate::diagnose::links::one_place;
 use crate::model::units::{Lanes, PcieLink};
 use crate::topology::capacity;
@@ -51,14 +50,8 @@ struct Ceiling {
 }
 
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("pcie-narrow-by-design"),
-    severity: Severity::Info,
-    parameters: &[],
-    gap: false,
-    page: include_str!("pcie_narrow_by_design.rs"),
-    judge,
-};
+pub const RULE: Rule =
+    Rule::new("pcie-narrow-by-design", Severity::Info, include_str!("pcie_narrow_by_design.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     if evidence.virtual_machine() {
@@ -97,10 +90,7 @@ fn ceiling(link: &Connection) -> Option<Ceiling> {
 
 fn finding(evidence: &Evidence<'_>, ceiling: Ceiling, gpus: &[u32]) -> Finding {
     let [is, could] = [ceiling.is, ceiling.could].map(|link| capacity::pcie(link).gbps);
-    let (one, names) = match gpus {
-        [index] => (true, words::gpu(evidence.snapshot, *index)),
-        many => (false, words::gpus(many)),
-    };
+    let (one, names) = (gpus.len() == 1, words::named(evidence.snapshot, gpus));
     let (what, next_step) = match ceiling.narrow {
         Narrow::Slot => (
             format!(
@@ -135,12 +125,10 @@ fn finding(evidence: &Evidence<'_>, ceiling: Ceiling, gpus: &[u32]) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::{findings, measured, only};
-    use crate::model::reading::Reading;
-    use crate::model::testing::{function_mut, generation, lanes, two_sockets};
+    use crate::diagnose::testing::prelude::*;
 
     #[test]
-    fn a_narrow_slot_and_a_narrow_board_are_told_apart() {
+    fn a_narrow_slot_and_a_narrow_board_are_distinguished() {
         let mut machine = two_sockets();
         let slot = function_mut(&mut machine, "0000:82:01.0");
         slot.width_max = lanes(4);
@@ -166,10 +154,10 @@ mod tests {
     }
 
     #[test]
-    fn a_slower_gpu_a_narrower_link_above_and_a_virtual_machine_are_not_told() {
+    fn a_slower_gpu_a_narrower_link_above_and_a_virtual_machine_are_not_reported() {
         let mut machine = two_sockets();
         function_mut(&mut machine, "0000:82:01.0").generation_max = generation(5);
-        assert_eq!(findings(&machine, None), [], "the GPU is Gen4, as made");
+        assert_eq!(findings(&machine, None), [], "the GPU is Gen4, as built");
 
         function_mut(&mut machine, "0000:84:00.0").generation_max = generation(5);
         function_mut(&mut machine, "0000:82:01.0").generation_max = generation(4);

@@ -1,28 +1,29 @@
 //! # What it means
 //!
-//! What limits a GPU lies above its own slot: a link nearer to the processor carries less than the
-//! GPU's own, or the GPU hangs on the chipset, whose uplink it shares with disks, network and USB.
+//! A GPU is limited above its own slot: a link nearer to the processor carries less than the GPU's
+//! own, or the GPU is connected through the chipset, whose uplink it shares with disks, network and
+//! USB.
 //!
 //! # How it is detected
 //!
 //! Every link on the way from a GPU up to its root is compared with the GPU's own. A link above
-//! that carries less and is all that its ends can do is told; one that could do more is
-//! `pcie-narrow`. Chipsets are known by their ports: Intel's by root ports of vendor 8086 on bus 0,
-//! devices 1b to 1d; AMD's by bridges 1022:43xx (and 57a3, 57a4, 57ad of X570). The uplink of an
-//! Intel chipset (DMI) is shown by no file, so the copies decide: where a pair with such a GPU stays
-//! below what its visible links allow, the chipset is the first suspect. It is a warning where
-//! copies are slow, or where several GPUs share a link that is too narrow for even one of them. Not
-//! judged in virtual machines.
+//! that carries less, and whose ends can do no more, is reported here; `pcie-narrow` reports one
+//! that could do more. Chipsets are known by their ports: Intel's by root ports of vendor 8086 on
+//! bus 0, devices 1b to 1d; AMD's by bridges 1022:43xx (and 57a3, 57a4, 57ad of X570). No file
+//! shows the uplink of an Intel chipset (DMI), so the copies decide: where a pair with such a GPU
+//! stays below what its visible links allow, the chipset is the first suspect. It is a warning
+//! where copies are slow, or where several GPUs share a link that is too narrow for even one of
+//! them. Not judged in virtual machines.
 //!
 //! # Why it matters
 //!
 //! Everything between this GPU and the processor, and to every GPU elsewhere, passes the narrow
-//! place. With peer access copies may even be slower than staged ones: a card in a chipset slot
-//! fell from 6.4 to 2.0 GB/s.
+//! link. With peer access copies may even be slower than staged ones: a card in a chipset slot fell
+//! from 6.4 to 2.0 GB/s.
 //!
 //! # What to do
 //!
-//! Move the GPU to a slot of the processor (the board's manual names them, mostly the topmost).
+//! Move the GPU to a slot of the processor (the board's manual names them, usually the topmost).
 //! Several GPUs below one narrow link: spread them over slots with links of their own.
 //!
 //! # Sources
@@ -33,8 +34,6 @@
 
 use super::prelude::*;
 use crate::diagnose::links::{self, one_place};
-use crate::model::measurement::PeerBandwidth;
-use crate::model::snapshot::{PciFunction, PciKind};
 use crate::model::topology::Topology;
 use crate::topology::pcie::{self, Connection};
 
@@ -50,14 +49,8 @@ struct Place<'a> {
 }
 
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("pcie-upstream-bottleneck"),
-    severity: Severity::Info,
-    parameters: &[],
-    gap: false,
-    page: include_str!("pcie_upstream_bottleneck.rs"),
-    judge,
-};
+pub const RULE: Rule =
+    Rule::new("pcie-upstream-bottleneck", Severity::Info, include_str!("pcie_upstream_bottleneck.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     if evidence.virtual_machine() {
@@ -66,7 +59,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let mut places: Vec<Place<'_>> = Vec::new();
     for gpu in &evidence.snapshot.gpus {
         let link = narrower_above(evidence.topology, gpu.index);
-        // The topmost: what hangs below one chipset is one place.
+        // The topmost: all GPUs below one chipset are one place.
         let chipset = links::functions_above(evidence, gpu.index).into_iter().find(|function| is_chipset(function));
         if link.is_none() && chipset.is_none() {
             continue;
@@ -116,22 +109,20 @@ fn finding(evidence: &Evidence<'_>, place: &Place<'_>) -> Finding {
     let over: Vec<_> = gpus.iter().filter_map(own).flat_map(|link| links::over(evidence, link, &[])).collect();
     let slow = links::slow(evidence, &over);
 
-    let names = match gpus {
-        [index] => words::gpu(evidence.snapshot, *index),
-        many => words::gpus(many),
-    };
-    let verb = if gpus.len() == 1 { "hangs" } else { "hang" };
+    let names = words::named(evidence.snapshot, gpus);
+    let verb = if gpus.len() == 1 { "is" } else { "are" };
     let each = if gpus.len() == 1 { "its own link" } else { "the link of each" };
     let mut message = match (place.chipset, place.link.and_then(|link| link.now.link()), above, below) {
         (chipset, Some(shape), Some(above), Some(below)) => {
-            let what = if chipset.is_some() { "the chipset, whose link up" } else { "a link to the processor that" };
+            let what = if chipset.is_some() { "the uplink of the chipset" } else { "a link to the processor" };
             format!(
-                "{names} {verb} on {what} ({shape}) carries {above:.1} GB/s each way, while {each} could carry \
-                 {below:.1}"
+                "{names} {verb} connected through {what} ({shape}), which carries {above:.1} GB/s each way, \
+                 while {each} could carry {below:.1}"
             )
         }
         _ => format!(
-            "{names} {verb} on the chipset, and share{} its uplink to the processor with everything else there",
+            "{names} {verb} connected through the chipset and share{} its uplink to the processor with everything \
+             else there",
             if gpus.len() == 1 { "s" } else { "" }
         ),
     };
@@ -154,7 +145,7 @@ fn finding(evidence: &Evidence<'_>, place: &Place<'_>) -> Finding {
         _ => Subject::Machine,
     };
     let next_step = if place.chipset.is_some() {
-        "Move the GPU to a slot of the processor (see the board's manual, mostly the topmost x16 slot); if there is \
+        "Move the GPU to a slot of the processor (see the board's manual, usually the topmost x16 slot); if there is \
          none, expect these rates"
     } else {
         "If the GPU is to run at its full rate, move it to a slot with a link of its own to the processor; \
@@ -184,8 +175,8 @@ fn suspects(chipset: bool) -> Vec<Suspect> {
         suspect(first, "move the GPU to a slot of the processor: the rate rises to that of the link"),
         suspect("other traffic on the same uplink (disks, network)", "measure again with the machine idle"),
         suspect(
-            "peer copies that the chipset turns around badly",
-            "compare with the staged copies of the same pair, which do without",
+            "peer copies that the chipset forwards slowly",
+            "compare with the staged copies of the same pair, which do not need it",
         ),
     ]
 }
@@ -193,11 +184,8 @@ fn suspects(chipset: bool) -> Vec<Suspect> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::{exit, findings, measured, only, touches};
-    use crate::model::reading::Reading;
-    use crate::model::snapshot::Snapshot;
-    use crate::model::testing::{empty, function, function_mut, gpu, lanes, two_sockets};
-    use crate::model::units::GbPerSecond;
+    use crate::diagnose::testing::prelude::*;
+    use crate::model::testing::gpu;
 
     /// Two GPUs, one in a slot of the processor, one in a slot of the chipset, both Gen4 x8.
     fn chipset_slot(device: u8) -> Snapshot {
@@ -219,19 +207,17 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_in_a_slot_of_the_chipset_is_told_and_explains_slow_copies() {
+    fn a_gpu_in_a_slot_of_the_chipset_is_reported_and_explains_slow_copies() {
         let machine = chipset_slot(0x1c);
         let mut measurements = measured(&machine, 0.8);
         let found = only(&findings(&machine, Some(&measurements)), "pcie-upstream-bottleneck", Severity::Info);
         assert_eq!(found.subject, Subject::Gpu { index: 1 });
 
-        for cell in &mut measurements.peer {
-            cell.achieved_gbps = Some(GbPerSecond(6.5));
-        }
+        set(&mut measurements, 6.5, |_| true);
         let found = findings(&machine, Some(&measurements));
         let finding = only(&found, "pcie-upstream-bottleneck", Severity::Warning);
         assert!(finding.message.contains("6.5 of the 13.2 GB/s"), "{}", finding.message);
-        assert!(!finding.evidence.effects().is_empty(), "the slow pairs are laid to it: {finding:#?}");
+        assert!(!finding.evidence.effects().is_empty(), "the slow pairs are attributed to it: {finding:#?}");
         assert_eq!(finding.suspects.len(), 3);
         assert_eq!(exit(&found, Some(&measurements)), 0);
 
@@ -242,10 +228,10 @@ mod tests {
     }
 
     #[test]
-    fn a_narrow_link_above_is_told_where_it_is_narrower_than_one_gpu() {
+    fn a_narrow_link_above_is_reported_where_it_is_narrower_than_one_gpu() {
         let mut machine = two_sockets();
         assert_eq!(findings(&machine, None), [], "two GPUs at one uplink of the same width are usual");
-        // The whole of socket 1 hangs on a link that cannot do more.
+        // The whole of socket 1 is connected through a link that cannot do more.
         for address in ["0000:80:01.0", "0000:81:00.0"] {
             let end = function_mut(&mut machine, address);
             (end.width, end.width_max) = (lanes(8), lanes(8));
@@ -253,14 +239,14 @@ mod tests {
         let measurements = measured(&machine, 0.82);
         let found = only(&findings(&machine, Some(&measurements)), "pcie-upstream-bottleneck", Severity::Warning);
         assert_eq!(found.subject, Subject::PcieLink { address: crate::model::testing::pci("0000:81:00.0") });
-        assert!(found.message.contains("(Gen4 x8) carries 15.8 GB/s"), "{}", found.message);
+        assert!(found.message.contains("(Gen4 x8), which carries 15.8 GB/s"), "{}", found.message);
 
         // Only one GPU there.
         machine.gpus.truncate(3);
         let mut measurements = measured(&machine, 0.82);
         measurements.peer.retain(|cell| !touches(cell, 3));
         only(&findings(&machine, Some(&measurements)), "pcie-upstream-bottleneck", Severity::Info);
-        // One that could do more is a fault and told once, by its own rule.
+        // One that could do more is a fault and reported once, by its own rule.
         function_mut(&mut machine, "0000:80:01.0").width_max = lanes(16);
         function_mut(&mut machine, "0000:81:00.0").width_max = lanes(16);
         only(&findings(&machine, None), "pcie-narrow", Severity::Error);

@@ -1,16 +1,14 @@
-//! What the rules on peer access share: who may reach whom, by whose word, and which pairs are alike.
+//! What the rules on peer access share: which GPU reaches which, according to CUDA or NVML, and
+//! which pairs are comparable.
 
 use super::prelude::*;
 use std::collections::HashMap;
 
-use crate::model::measurement::{PeerAccess, Status};
-use crate::model::snapshot::P2pStatus;
-use crate::model::topology::{LinkClass, PairRoute};
-use crate::model::units::GbPerSecond;
+use crate::model::measurement::PeerAccess;
 use crate::topology::{nvlink, passes_nvswitch};
 
-/// Whether the source reaches the destination's memory: CUDA's word where it was asked, or else
-/// NVML's. An error of CUDA's is no access.
+/// Whether the source reaches the destination's memory: CUDA's answer where it was asked, otherwise
+/// NVML's. An error of CUDA counts as no access.
 pub fn access(evidence: &Evidence<'_>, route: &PairRoute) -> Option<bool> {
     if errored(evidence, route.pair) {
         return Some(false);
@@ -24,13 +22,13 @@ pub fn access(evidence: &Evidence<'_>, route: &PairRoute) -> Option<bool> {
 }
 
 /// Whether CUDA was asked about this pair and gave an error. A GPU that could not be opened was not
-/// asked: that is told by other rules.
+/// asked: other rules report that.
 pub fn errored(evidence: &Evidence<'_>, pair: Pair) -> bool {
     let said = evidence.measurements.and_then(|measurements| measurements.driver.said_of(pair));
     said.is_some_and(|said| said.failure.is_some())
 }
 
-/// NVML's word and what it means.
+/// NVML's answer and what it means.
 pub fn nvml_word(said: &PeerAccess) -> String {
     let word =
         |word: Option<P2pStatus>| word.map_or("nothing".to_owned(), |word| format!("{word} ({})", word.meaning()));
@@ -41,7 +39,7 @@ pub fn nvml_word(said: &PeerAccess) -> String {
     }
 }
 
-/// CUDA's word.
+/// CUDA's answer.
 pub fn cuda_word(said: &PeerAccess) -> String {
     match (said.cuda, &said.cuda_failure) {
         (Some(true), Some(why)) => format!("yes, and then {why}"),
@@ -97,7 +95,7 @@ fn models<'a>(evidence: &Evidence<'a>, pair: Pair) -> Models<'a> {
 
 /// How far apart two GPUs of these models are that have access nevertheless: the farthest of them.
 /// A nearer pair proves nothing (many machines allow it below one switch only), unless it is near
-/// through an NVSwitch, which should join the others as well.
+/// through an NVSwitch, which should connect the others as well.
 fn farthest_with_access<'a>(evidence: &Evidence<'a>) -> HashMap<Models<'a>, u8> {
     let mut farthest = HashMap::new();
     for route in &evidence.topology.pairs {
@@ -124,14 +122,14 @@ pub fn nearer_pairs_have_it(evidence: &Evidence<'_>, routes: &[&PairRoute]) -> b
 }
 
 /// Whether active NVLinks lead from one GPU of a pair to the other, whatever NVML says of using them.
-pub fn joined_by_nvlink(evidence: &Evidence<'_>, pair: Pair) -> bool {
+pub fn connected_by_nvlink(evidence: &Evidence<'_>, pair: Pair) -> bool {
     let ends = evidence.snapshot.gpu(pair.source).zip(evidence.snapshot.gpu(pair.destination));
     ends.is_some_and(|(source, destination)| {
         nvlink::direct(source, destination).is_some() && nvlink::direct(destination, source).is_some()
     })
 }
 
-/// The first word of NVML's, for reading or writing, that is a refusal.
+/// The first answer of NVML, for reading or writing, that is a refusal.
 pub fn refusal(said: &PeerAccess) -> Option<P2pStatus> {
     let words = [said.nvml_read, said.nvml_write];
     words.into_iter().flatten().find(|word| !matches!(word, P2pStatus::Ok | P2pStatus::Unknown))
@@ -143,7 +141,7 @@ pub struct Missing<'a> {
     pub errored: Vec<&'a PairRoute>,
     /// A pair has it in the other direction.
     pub one_way: Vec<&'a PairRoute>,
-    /// Another pair like it has it, or active NVLinks join the two.
+    /// Another pair like it has it, or active NVLinks connect the two.
     pub odd: Vec<&'a PairRoute>,
     /// No pair like it has it.
     pub usual: Vec<&'a PairRoute>,
@@ -168,7 +166,7 @@ pub fn missing<'a>(evidence: &Evidence<'a>) -> Missing<'a> {
             &mut missing.usual
         } else if back.is_some_and(|back| access(evidence, back) == Some(true)) {
             &mut missing.one_way
-        } else if joined_by_nvlink(evidence, route.pair) || like_pair_has_it(route) {
+        } else if connected_by_nvlink(evidence, route.pair) || like_pair_has_it(route) {
             &mut missing.odd
         } else {
             &mut missing.usual
@@ -178,8 +176,8 @@ pub fn missing<'a>(evidence: &Evidence<'a>) -> Missing<'a> {
     missing
 }
 
-/// A finding on pairs without access: `message`, with NVML's word, CUDA's word and the rate of the staged
-/// copies beside it.
+/// A finding on pairs without access: `message`, followed by NVML's answer, CUDA's answer and the
+/// rate of the staged copies.
 pub fn found(
     rule: &Rule,
     evidence: &Evidence<'_>,
@@ -188,14 +186,10 @@ pub fn found(
     routes: &[&PairRoute],
     next_step: String,
 ) -> Finding {
-    let nvml: Vec<_> = routes.iter().map(|route| nvml_word(&route.peer_access)).collect();
-    let cuda: Vec<_> = routes.iter().map(|route| cuda_word(&route.peer_access)).collect();
-    let (nvml, cuda) =
-        (words::distinct(nvml.iter().map(String::as_str)), words::distinct(cuda.iter().map(String::as_str)));
+    let nvml = words::distinct(routes.iter().map(|route| nvml_word(&route.peer_access)));
+    let cuda = words::distinct(routes.iter().map(|route| cuda_word(&route.peer_access)));
     let rates = staged_rates(evidence);
-    let staged: Vec<_> = routes.iter().filter_map(|route| rates.get(&route.pair)).map(|rate| rate.0).collect();
-    let lowest = staged.iter().copied().min_by(f64::total_cmp).map(GbPerSecond);
-    let highest = staged.iter().copied().max_by(f64::total_cmp).map(GbPerSecond);
+    let (lowest, highest) = links::range(routes.iter().filter_map(|route| rates.get(&route.pair)).copied());
     let measured = match (lowest, highest) {
         (Some(low), Some(high)) if low.to_string() == high.to_string() => {
             format!("; staged copies reach {low} GB/s")

@@ -1,19 +1,20 @@
 //! # What it means
 //!
-//! Driver and CUDA grant peer access between GPUs on PCIe, and what is copied over it does not
-//! arrive: not between two GPUs, but between all of them or most.
+//! Driver and CUDA grant peer access between GPUs on PCIe, but data copied over it between all or
+//! most of them does not arrive.
 //!
 //! # How it is detected
 //!
 //! The check of the bytes (see `peer-data-wrong`) fails on three of four PCIe pairs or more, and on
-//! at least two, in every way of copying that was checked on those pairs. The destination still holds
-//! what was there before, or a setting is known that would do it: an IOMMU that translates, or ACS
-//! that redirects peer requests. One finding then names the setting of the machine; fewer pairs,
-//! single engines, and bytes that arrive wrong without such a setting are `peer-data-wrong`'s.
+//! at least two, in every way of copying that was checked on those pairs. The destination still
+//! holds what was there before, or a setting that causes it is known: an IOMMU that translates, or
+//! ACS that redirects peer requests. One finding then names the setting of the machine.
+//! `peer-data-wrong` reports fewer pairs, single engines, and bytes that arrive wrong without such
+//! a setting.
 //!
 //! # Why it matters
 //!
-//! Programs compute with wrong numbers and nothing tells them. The bandwidth looks perfect, and a copy
+//! Programs compute with wrong numbers and get no error. The bandwidth looks perfect, and a copy
 //! there and back that compares equal proves nothing.
 //!
 //! # What to do
@@ -31,17 +32,10 @@
 
 use super::prelude::*;
 use super::wrong_bytes::{self, Broken};
-use crate::diagnose::suspects::{self, gpus_of, suspect};
+use crate::diagnose::suspects::{self, gpus_of};
 
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("peer-access-broken"),
-    severity: Severity::Error,
-    parameters: &[],
-    gap: false,
-    page: include_str!("peer_access_broken.rs"),
-    judge,
-};
+pub const RULE: Rule = Rule::new("peer-access-broken", Severity::Error, include_str!("peer_access_broken.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     wrong_bytes::broken(evidence).map(|broken| finding(evidence, &broken)).into_iter().collect()
@@ -59,24 +53,19 @@ fn finding(evidence: &Evidence<'_>, broken: &Broken) -> Finding {
         (true, false) => "; the facts show neither an IOMMU that translates nor ACS that redirects".into(),
     };
     let what = if broken.corrupt { "does not arrive as it was sent" } else { "never arrives" };
-    let whose = if evidence.virtual_machine() { "On the host of this virtual machine, switch" } else { "Switch" };
     let measurements = evidence.measurements.into_iter().flat_map(|measurements| &measurements.peer);
-    let of_pairs = measurements.filter(|cell| wrong_bytes::is_wrong(cell) && broken.pairs.contains(&cell.pair));
+    let of_pairs = measurements.filter(|cell| cell.verified.is_wrong() && broken.pairs.contains(&cell.pair));
     let seen = words::distinct(of_pairs.filter_map(|cell| cell.verification_detail.as_deref()).take(1));
     let mut found = RULE
         .finding(
             Subject::Machine,
             format!(
                 "Peer access is granted and broken: data copied directly between {} of {} PCIe pairs of GPUs {what}\
-             {because}",
+                 {because}",
                 broken.pairs.len(),
                 broken.checked,
             ),
-            format!(
-                "Take the machine out of service: results computed on it may be wrong. {whose} off IOMMU translation \
-             (iommu=pt on the kernel's command line, or in BIOS) and ACS (BIOS, or setpci on the bridges; lspci -vvv \
-             shows ACSCtl), reboot, and check again. Until then run without peer access (NCCL_P2P_DISABLE=1)"
-            ),
+            wrong_bytes::next_step(evidence, "Until then run without peer access (NCCL_P2P_DISABLE=1)"),
         )
         .fact("pairs_checked", broken.checked)
         .fact("seen_on_destination", seen)

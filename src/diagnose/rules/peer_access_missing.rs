@@ -1,22 +1,23 @@
 //! # What it means
 //!
-//! A GPU may not reach the memory of another directly: copies between them go through the host's
+//! A GPU cannot reach the memory of another directly: copies between them go through the host's
 //! memory.
 //!
 //! # How it is detected
 //!
-//! CUDA's word decides where CUDA was asked, else NVML's. The message shows both, since they
-//! differ on machines with patched drivers, and the rate of the staged copies beside them. It is an
-//! error where another pair of the same GPU models, at the same distance or farther, or over the
-//! same NVSwitch, has access, and where active NVLinks lead from one GPU to the other; and wherever CUDA gave an error instead of an answer, or said yes and
-//! then did not grant it, whatever other pairs do. One direction of a pair that has the other is
-//! `peer-access-one-way`'s. Otherwise it is how this machine is made, and one finding for each cause
-//! tells all its pairs: MIG mode; CUDA's limit of eight peers (error 711); NVML granting what CUDA
-//! refuses; the driver's policy for GeForce boards since Turing (information only, by name and
-//! architecture); a registry key (NVML: DR); the host of a virtual machine; and by NVML's word the
-//! chipset (CNS), the distance (TNS) or the GPU (GNS). Distance and chipset are information only where
-//! nearer pairs have access. Where the words leave it open, IOMMU and ACS
-//! are among the suspects if the facts show them.
+//! CUDA's answer decides where CUDA was asked, otherwise NVML's. The message shows both, since they
+//! differ on machines with patched drivers, and the rate of the staged copies. It is an error where
+//! another pair of the same GPU models, at the same distance or farther, or over the same NVSwitch,
+//! has access, and where active NVLinks lead from one GPU to the other; and wherever CUDA gave an
+//! error instead of an answer, or said yes and then did not grant it, whatever other pairs do.
+//! `peer-access-one-way` reports a pair that has access in one direction only. Otherwise the
+//! machine is built that way, and one finding for each cause lists all its pairs: MIG mode; CUDA's
+//! limit of eight peers (error 711); NVML granting what CUDA refuses; the driver's policy for
+//! GeForce boards since Turing (information only, by name and architecture); a registry key (NVML:
+//! DR); the host of a virtual machine; and, as reported by NVML, the chipset (CNS), the distance
+//! (TNS) or the GPU (GNS). Distance and chipset are information only where nearer pairs have
+//! access. Where the answers leave the cause open, IOMMU and ACS are among the suspects if the
+//! facts show them.
 //!
 //! # Why it matters
 //!
@@ -25,36 +26,26 @@
 //!
 //! # What to do
 //!
-//! GeForce and other workstation boards: the driver of NVIDIA does not allow it, there is nothing
-//! to repair. In a virtual machine `CNS` is the emulated chipset: the host must pass the GPUs
-//! through with peer-to-peer on. Error 711: more than eight peers of one GPU without NVSwitch. One
-//! GPU or pair of several alike: check that it hangs on the same switch or processor as its like,
-//! that ACS and IOMMU settings are the same everywhere, and that its BAR1 window is as large. An
-//! error of CUDA is the driver's trouble and no policy: look for its messages in dmesg (NVRM, Xid).
+//! GeForce and other workstation boards: NVIDIA's driver does not allow it, and there is nothing to
+//! repair. In a virtual machine `CNS` is the emulated chipset: the host must pass the GPUs through
+//! with peer-to-peer on. Error 711: more than eight peers of one GPU without NVSwitch. One GPU or
+//! pair among several of the same kind: check that it is connected to the same switch or processor
+//! as the others, that ACS and IOMMU settings are the same everywhere, and that its BAR1 window is
+//! as large. An error of CUDA is a fault of the driver and not a policy: look for its messages in
+//! dmesg (NVRM, Xid).
 //!
 //! # Sources
 //!
 //! `nvidia-smi topo -p2p` (CNS chipset, GNS GPU, TNS topology not supported, DR disabled by
 //! registry key, NS not supported); CUDA driver API, `cuCtxEnablePeerAccess`; measured on 8 x H200.
 
-use super::prelude::*;
-use std::collections::BTreeMap;
-
 use super::peer_access;
+use super::prelude::*;
 use crate::diagnose::cluster::{self, Common};
 use crate::model::restore::CUDA_TOO_MANY_PEERS;
-use crate::model::snapshot::{Gpu, P2pStatus};
-use crate::model::topology::PairRoute;
 
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("peer-access-missing"),
-    severity: Severity::Error,
-    parameters: &[],
-    gap: false,
-    page: include_str!("peer_access_missing.rs"),
-    judge,
-};
+pub const RULE: Rule = Rule::new("peer-access-missing", Severity::Error, include_str!("peer_access_missing.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let missing = peer_access::missing(evidence);
@@ -74,32 +65,32 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         causes.entry(Why::of(evidence, route)).or_default().push(route);
     }
     let all = missing.seen.len();
-    findings.extend(causes.iter().map(|(why, routes)| as_made(evidence, *why, routes, all)));
+    findings.extend(causes.iter().map(|(why, routes)| as_built(evidence, *why, routes, all)));
     findings
 }
 
 fn fault(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
     let routes: Vec<_> = group.pairs.iter().filter_map(|pair| evidence.topology.route(*pair)).collect();
-    let joined = group.pairs.iter().all(|pair| peer_access::joined_by_nvlink(evidence, *pair));
+    let connected = group.pairs.iter().all(|pair| peer_access::connected_by_nvlink(evidence, *pair));
     let place = match (&group.common, group.pairs.as_slice()) {
-        _ if joined => group.place(evidence.snapshot) + ", although active NVLinks join them",
+        _ if connected => group.place(evidence.snapshot) + ", although active NVLinks connect them",
         (Common::OnePair, [pair]) => format!(
-            "from {} to {}, while other pairs like it, or the other direction, have it",
+            "from {} to {}, while similar pairs, or the other direction, have it",
             words::gpu(evidence.snapshot, pair.source),
             words::gpu(evidence.snapshot, pair.destination)
         ),
-        (Common::OnePair, _) => group.place(evidence.snapshot) + ", while other pairs like it have it",
+        (Common::OnePair, _) => group.place(evidence.snapshot) + ", while similar pairs have it",
         _ => group.place(evidence.snapshot) + ", while other GPUs of this machine have it",
     };
     let next_step = match group.common {
         Common::Gpu(index) => format!(
-            "Compare GPU {index} with the others: the switch or processor that it hangs on, the ACS and IOMMU \
+            "Compare GPU {index} with the others: the switch or processor that it is connected to, the ACS and IOMMU \
              settings of the bridges above it (lspci -vvv), the size of its BAR1 window (nvidia-smi -q), and \
-             whether a fabric manager, where there is one, knows it"
+             whether the fabric manager, if there is one, lists it"
         ),
-        _ => "Compare these GPUs with a pair that has access: the switch or processor that they hang on, the ACS \
-             and IOMMU settings of the bridges above them (lspci -vvv), and the size of their BAR1 windows \
-             (nvidia-smi -q)"
+        _ => "Compare these GPUs with a pair that has access: the switch or processor that they are connected to, \
+            the ACS and IOMMU settings of the bridges above them (lspci -vvv), and the size of their BAR1 windows \
+            (nvidia-smi -q)"
             .into(),
     };
     peer_access::found(&RULE, evidence, group.subject(), format!("No peer access {place}"), &routes, next_step)
@@ -108,16 +99,15 @@ fn fault(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
 /// CUDA gave an error, which is neither a yes nor a no.
 fn driver_trouble(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
     let routes: Vec<_> = group.pairs.iter().filter_map(|pair| evidence.topology.route(*pair)).collect();
-    let message =
-        format!("Peer access {} could not be had, for an error of the driver", group.place(evidence.snapshot));
+    let message = format!("Peer access {} is not available because of a driver error", group.place(evidence.snapshot));
     let next_step = "Look for the driver's messages (dmesg | grep -iE 'nvrm|xid'); reload the driver or reboot, and \
          check again. If it stays, compare with the same driver version on another machine, and with patches to \
          the driver that force peer access";
     peer_access::found(&RULE, evidence, group.subject(), message, &routes, next_step.into())
 }
 
-/// One finding for all pairs that no like pair shows to be out of the ordinary, by cause.
-fn as_made(evidence: &Evidence<'_>, why: Why, routes: &[&PairRoute], all: usize) -> Finding {
+/// One finding for all pairs with this cause, where no similar pair has access.
+fn as_built(evidence: &Evidence<'_>, why: Why, routes: &[&PairRoute], all: usize) -> Finding {
     let pairs: Vec<_> = routes.iter().map(|route| route.pair).collect();
     let which = if pairs.len() == all { "any pair of GPUs".to_owned() } else { words::pairs(&pairs) };
     let message = format!("No peer access for {which}; {}", why.text());
@@ -161,7 +151,7 @@ enum Why {
     Host,
     /// The chipset or processor is not one that the driver allows it on.
     Chipset,
-    /// The two hang too far apart.
+    /// The two GPUs are too far apart.
     Distance,
     /// The GPUs do not support it.
     Gpu,
@@ -203,15 +193,15 @@ impl Why {
             Self::PeerLimit => {
                 "CUDA enables no more than eight peers of one GPU at a time on machines without NVSwitch (error 711)"
             }
-            Self::WordsDiffer => "NVML grants it and CUDA refuses it, as with a driver that is patched in part",
+            Self::WordsDiffer => "NVML grants it and CUDA refuses it, as with a partly patched driver",
             Self::Policy => "the driver does not allow it on GeForce boards of this generation over PCIe",
             Self::Registry => "a registry key of the driver disables it",
             Self::Host => "this is a virtual machine, whose host decides on it (CNS is the chipset that it emulates)",
             Self::Chipset => "the driver does not allow it on this chipset or processor",
-            Self::Distance => "the two hang too far apart: the driver does not allow it on this way",
+            Self::Distance => "the two GPUs are too far apart: the driver does not allow it on this path",
             Self::Gpu => "the GPUs do not support it with each other",
             Self::Unclear => {
-                "no like pair has it, so driver policy or the way this machine is built is the likely reason"
+                "no similar pair has it, so driver policy or the way this machine is built is the likely reason"
             }
         }
     }
@@ -221,8 +211,8 @@ impl Why {
             Self::Mig => "Nothing to repair; switch MIG off (nvidia-smi -mig 0) if these GPUs are to exchange data",
             Self::PeerLimit => {
                 "peerscope enables access for few pairs at a time, so something else holds the others: look for the \
-                 driver's messages (dmesg | grep -iE 'nvrm|xid'), reload the driver or reboot, and check again. Programs \
-                 must enable access only for the pairs that they use, eight for each GPU"
+                 driver's messages (dmesg | grep -iE 'nvrm|xid'), reload the driver or reboot, and check again. \
+                 Programs must enable access only for the pairs that they use, eight for each GPU"
             }
             Self::WordsDiffer => {
                 "Compare modinfo nvidia and nvidia-smi with the driver package: install one driver, kernel modules and \
@@ -230,19 +220,17 @@ impl Why {
             }
             Self::Policy => {
                 "Nothing to repair: these boards copy through the host's memory, or over an NVLink bridge \
-                             where they take one"
+                 where they take one"
             }
             Self::Registry => {
-                "Look for NVreg_RegistryDwords in /etc/modprobe.d and on the kernel's command line; take out the key that \
-                 disables peer access, reload the driver, and check again"
+                "Look for NVreg_RegistryDwords in /etc/modprobe.d and on the kernel's command line; take out the key \
+                 that disables peer access, reload the driver, and check again"
             }
             Self::Host => "Ask whoever runs the host whether the GPUs are passed through with peer-to-peer enabled",
             Self::Chipset => {
                 "Nothing to repair; GPUs below one PCIe switch, or on one processor, may have it: try other slots"
             }
-            Self::Distance => {
-                "Nothing to repair; move the GPUs to slots of one processor or switch if they are to have it"
-            }
+            Self::Distance => "Nothing to repair; move the GPUs to slots of one processor or switch if they need it",
             Self::Gpu => "Nothing to repair where the GPUs differ or are not made for it; compare their models",
             Self::Unclear => {
                 "Nothing to repair if the driver refuses it for these boards; otherwise look at ACS and IOMMU settings \
@@ -259,7 +247,7 @@ impl Why {
                     "compare /proc/driver/nvidia/version with the version of libcuda.so.1; reinstall the stock driver",
                 ),
                 suspect(
-                    "a container or virtual machine that takes from CUDA what NVML still sees",
+                    "a container or virtual machine that hides from CUDA what NVML still sees",
                     "run the same check on the host",
                 ),
             ],
@@ -269,7 +257,7 @@ impl Why {
             )],
             Self::Host => vec![suspect(
                 "GPUs passed through without a peer-to-peer clique",
-                "look for x-nv-gpudirect-clique (QEMU) or its like in the configuration of the virtual machine",
+                "look for x-nv-gpudirect-clique (QEMU) or a similar option in the configuration of the virtual machine",
             )],
             _ => Vec::new(),
         };
@@ -281,7 +269,7 @@ impl Why {
 }
 
 /// Whether NVIDIA's driver refuses peer access over PCIe on this board: GeForce and TITAN since
-/// Turing. The architecture tells where it is known, the name where not.
+/// Turing. The architecture decides where it is known, otherwise the name.
 fn refused_by_policy(gpu: &Gpu) -> bool {
     let name = gpu.name.known().map_or("", String::as_str);
     if !name.contains("GeForce") && !name.contains("TITAN RTX") {

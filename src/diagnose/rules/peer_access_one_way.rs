@@ -1,18 +1,18 @@
 //! # What it means
 //!
-//! Of two GPUs, one may reach the memory of the other directly and the other may not.
+//! Of two GPUs, one can reach the memory of the other directly and the other cannot.
 //!
 //! # How it is detected
 //!
-//! Peer access is asked for each direction by itself: CUDA's word where CUDA was asked, else NVML's.
-//! A direction that is refused while the other is granted is told here, whatever other pairs have;
-//! with MIG, and where CUDA gave an error, `peer-access-missing` tells it. Several such pairs that
-//! share one GPU are one finding.
+//! Peer access is queried for each direction: CUDA's answer counts where CUDA was asked, otherwise
+//! NVML's. A direction that is refused while the other is granted is reported here, whatever other
+//! pairs have; with MIG, and where CUDA gave an error, `peer-access-missing` reports it. Several
+//! such pairs that share one GPU are one finding.
 //!
 //! # Why it matters
 //!
-//! Programs mostly ask for one direction and take the other for granted: they fail, or exchange data
-//! at two speeds.
+//! Most programs query one direction and assume the other: they fail, or exchange data at two
+//! speeds.
 //!
 //! # What to do
 //!
@@ -29,14 +29,7 @@ use super::peer_access;
 use super::prelude::*;
 
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("peer-access-one-way"),
-    severity: Severity::Error,
-    parameters: &[],
-    gap: false,
-    page: include_str!("peer_access_one_way.rs"),
-    judge,
-};
+pub const RULE: Rule = Rule::new("peer-access-one-way", Severity::Error, include_str!("peer_access_one_way.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let missing = peer_access::missing(evidence);

@@ -6,9 +6,9 @@
 //!
 //! The reference figures (copy engine, issued by the source, one way, side streams, peer access on)
 //! of both directions of a pair are compared. The slower one must lie below the other by more than
-//! the parameter, and by more than the samples of both scatter. A direction that lies below its
-//! floor is left to `peer-bandwidth-low`, which shows the other direction beside it. Several pairs that share one GPU or one link
-//! are one finding.
+//! the parameter, and by more than the spread of both. A direction that lies below its floor is
+//! left to `peer-bandwidth-low`, which shows the other direction beside it. Several pairs that
+//! share one GPU or one link are one finding.
 //!
 //! # Why it matters
 //!
@@ -27,10 +27,8 @@
 //! Measured on 8 x H200: both directions of every pair within 0.3% of each other. Published figures
 //! of both directions of a pair agree as well (nvbandwidth, 396.25 to 396.49 GB/s).
 
-use super::prelude::*;
-use std::collections::BTreeSet;
-
 use super::bandwidth::{self, Compared};
+use super::prelude::*;
 
 const BELOW: Parameter = Parameter {
     name: "below_other_direction_percent",
@@ -40,14 +38,9 @@ const BELOW: Parameter = Parameter {
 };
 
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("peer-bandwidth-asymmetric"),
-    severity: Severity::Warning,
-    parameters: &[BELOW],
-    gap: false,
-    page: include_str!("peer_bandwidth_asymmetric.rs"),
-    judge,
-};
+pub const RULE: Rule =
+    Rule::new("peer-bandwidth-asymmetric", Severity::Warning, include_str!("peer_bandwidth_asymmetric.rs"), judge)
+        .with(&[BELOW]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let (slower, seen) = asymmetric(evidence);
@@ -57,8 +50,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 }
 
 fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slower: &[Compared]) -> Option<Finding> {
-    let of_group = slower.iter().filter(|compared| group.pairs.contains(&compared.pair));
-    let worst = of_group.max_by(|one, other| one.below_percent().total_cmp(&other.below_percent()))?;
+    let worst = bandwidth::lowest(slower, group)?;
     let place = match (&group.common, group.pairs.as_slice()) {
         (cluster::Common::OnePair, [pair]) => pair.to_string(),
         _ => group.place(evidence.snapshot),
@@ -74,7 +66,7 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slower: &[Compared])
             ),
             "Stop other work on both GPUs and check again. If the same direction stays slow: look for errors of the \
          links on the way (nvidia-smi nvlink -e, nvidia-smi -q for PCIe), then swap the two GPUs to see whether the \
-         slow direction moves with them",
+             slow direction moves with them",
         )
         .fact("lowest_achieved", worst.achieved)
         .fact("other_direction", worst.normal)
@@ -88,17 +80,14 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slower: &[Compared])
 /// both directions could be compared.
 pub fn asymmetric(evidence: &Evidence<'_>) -> (Vec<Compared>, Vec<Pair>) {
     let margin = RULE.parameter(evidence, &BELOW);
-    let low: BTreeSet<_> = bandwidth::below_floor(evidence, Path::Direct).iter().map(|slow| slow.cell.pair).collect();
+    let low = bandwidth::low_pairs(evidence);
     let cells = bandwidth::sound(evidence, Path::Direct);
     let (mut slower, mut seen) = (Vec::new(), Vec::new());
     for (pair, cell) in cells.iter().filter(|(pair, _)| !low.contains(pair)) {
         let Some(other) = cells.get(&pair.reversed()) else { continue };
-        let rates = cell.achieved_gbps.zip(other.achieved_gbps);
-        let spreads = cell.spread_percent.zip(other.spread_percent);
-        let (Some((achieved, normal)), Some((own, others))) = (rates, spreads) else { continue };
+        let Some(compared) = Compared::of(cell, other) else { continue };
         seen.push(*pair);
-        let compared = Compared { pair: *pair, achieved, normal };
-        if compared.below_percent() > margin.max(own + others) {
+        if compared.is_below(margin) {
             slower.push(compared);
         }
     }

@@ -8,11 +8,11 @@
 //! streams, host not waiting, peer access on) lies below what healthy machines reach on a route of
 //! this class by more than the margin of that class. What they reach is a share of the payload rate
 //! of the narrowest link of the route: `nvlink-2` to `nvlink-5`, `pcie` below one switch,
-//! `pcie-root` below one host bridge, `pcie-far` where the copy crosses host bridges or processors, where the class is not known, and
-//! over PCIe in a virtual machine, whose PCI tree hides what is crossed. The shares stand in the
-//! report beside every figure and may be set with `--config` (`[expected.nvlink-4]`, `percent` and
-//! `margin_percent`). Pairs whose bytes arrived wrong are left to `peer-data-wrong`. Several slow
-//! pairs that share one GPU or one link are one finding.
+//! `pcie-root` below one host bridge, `pcie-far` where the copy crosses host bridges or processors,
+//! where the class is not known, and over PCIe in a virtual machine, whose PCI tree hides what is
+//! crossed. The report shows the share with every figure, and the shares may be set with `--config`
+//! (`[expected.nvlink-4]`, `percent` and `margin_percent`). Pairs whose bytes arrived wrong are
+//! left to `peer-data-wrong`. Several slow pairs that share one GPU or one link are one finding.
 //!
 //! # Why it matters
 //!
@@ -35,17 +35,9 @@
 use super::bandwidth::{self, Slow};
 use super::prelude::*;
 use crate::diagnose::cluster::{self, Common};
-use crate::model::units::GbPerSecond;
 
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("peer-bandwidth-low"),
-    severity: Severity::Error,
-    parameters: &[],
-    gap: false,
-    page: include_str!("peer_bandwidth_low.rs"),
-    judge,
-};
+pub const RULE: Rule = Rule::new("peer-bandwidth-low", Severity::Error, include_str!("peer_bandwidth_low.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let cells = bandwidth::sound(evidence, Path::Direct);
@@ -57,8 +49,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 }
 
 fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow<'_>]) -> Option<Finding> {
-    let of_group = || slow.iter().filter(|slow| group.pairs.contains(&slow.cell.pair));
-    let worst = of_group().min_by(|one, other| one.percent().total_cmp(&other.percent()))?;
+    let worst = bandwidth::slowest(slow, group)?;
     // For a group, the narrowest hop of one of its pairs would be a false trail. Of two directions
     // it is the first's: which is slower may turn on a digit that a saved report has not.
     let alone = group.pairs.first().filter(|_| group.common == Common::OnePair);
@@ -67,7 +58,7 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow<'_>]) -
     let theoretical = GbPerSecond(worst.expected.gbps.0 / worst.expected.share.percent * 100.0);
     let message = format!(
         "Copies {} reach only {} GB/s, {:.0}% of the {} GB/s that healthy machines reach there ({} GB/s and more \
-         is normal) and {:.0}% of the {} GB/s of theory",
+         is normal) and {:.0}% of the theoretical {} GB/s",
         group.place(evidence.snapshot),
         worst.achieved,
         worst.percent(),

@@ -1,6 +1,6 @@
 //! # What it means
 //!
-//! A pair of GPUs is clearly slower than the other pairs of this machine that are joined in the
+//! A pair of GPUs is clearly slower than the other pairs of this machine that are connected in the
 //! same way, although it is not slow enough to be called faulty by itself.
 //!
 //! # How it is detected
@@ -8,16 +8,16 @@
 //! The reference figures (copy engine, issued by the source, one way, side streams, peer access on)
 //! of pairs with the same class, the same theoretical rate and, beyond one host bridge, the same
 //! NUMA nodes on the way are compared. With three such pairs or more, one that lies below their
-//! median by more than the parameter, and by more than its own samples and theirs scatter, stands
-//! out. Pairs below the floor of their class are left to `peer-bandwidth-low`, those that are slow in
-//! one direction only to `peer-bandwidth-asymmetric` where they differ enough for it. PCIe pairs of a
-//! virtual machine are not compared, since its PCI tree hides what they cross. Several pairs that
+//! median by more than the parameter, and by more than its own spread and theirs, is reported.
+//! Pairs below the floor of their class are left to `peer-bandwidth-low`, those that are slow in
+//! one direction only to `peer-bandwidth-asymmetric` where they differ enough for it. PCIe pairs of
+//! a virtual machine are not compared, since its PCI tree hides what they cross. Several pairs that
 //! share one GPU or one link are one finding.
 //!
 //! # Why it matters
 //!
 //! Collective operations run at the speed of the slowest pair, and what is a little slow today is
-//! mostly the link or the GPU that fails next.
+//! often the link or the GPU that fails next.
 //!
 //! # What to do
 //!
@@ -30,15 +30,10 @@
 //! Measured on 8 x H200: 56 pairs within 1% of each other. Repeats elsewhere spread by 5 to 10%
 //! (cuda-samples issue 449), so less than that is no outlier.
 
-use super::prelude::*;
-use std::collections::{BTreeMap, BTreeSet};
-
 use super::bandwidth::{self, Compared};
 use super::peer_bandwidth_asymmetric;
-use crate::model::measurement::PeerBandwidth;
+use super::prelude::*;
 use crate::model::node::NodeId;
-use crate::model::topology::{LinkClass, PairRoute};
-use crate::model::units::GbPerSecond;
 
 /// Pairs of GPUs (both directions together) from which a median is believed.
 const LEAST_PAIRS: usize = 3;
@@ -46,25 +41,20 @@ const LEAST_PAIRS: usize = 3;
 const OUTLIER: Parameter = Parameter {
     name: "below_median_percent",
     default: 10.0,
-    about: "how far below the median of its like a pair may be; 1 was measured on H200, and repeats spread by 5 to 10 \
-            elsewhere (cuda-samples issue 449)",
+    about: "how far below the median of comparable pairs a pair may be; 1 was measured on H200, and repeats spread \
+        by 5 to 10 elsewhere (cuda-samples issue 449)",
 };
 
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("peer-bandwidth-outlier"),
-    severity: Severity::Warning,
-    parameters: &[OUTLIER],
-    gap: false,
-    page: include_str!("peer_bandwidth_outlier.rs"),
-    judge,
-};
+pub const RULE: Rule =
+    Rule::new("peer-bandwidth-outlier", Severity::Warning, include_str!("peer_bandwidth_outlier.rs"), judge)
+        .with(&[OUTLIER]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let outliers = outliers(evidence);
     let bad: Vec<_> = outliers.iter().map(|(compared, _)| compared.pair).collect();
-    // A pair that is told as slow by another rule says nothing good of what it passes.
-    let low: BTreeSet<_> = bandwidth::below_floor(evidence, Path::Direct).iter().map(|slow| slow.cell.pair).collect();
+    // A pair that another rule reports as slow does not show that the links it passes are good.
+    let low = bandwidth::low_pairs(evidence);
     let seen: Vec<_> =
         bandwidth::sound(evidence, Path::Direct).into_keys().filter(|pair| !low.contains(pair)).collect();
     let groups = cluster::groups(&bad, &seen, evidence.topology);
@@ -79,16 +69,16 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, outliers: &[(Compare
         .finding(
             group.subject(),
             format!(
-                "Copies {} reach {} GB/s, {:.0}% less than the median of the {alike} pairs that are joined alike ({} \
-             GB/s)",
+                "Copies {} reach {} GB/s, {:.0}% less than the median of the {alike} pairs that are connected alike \
+                 ({} GB/s)",
                 group.place(evidence.snapshot),
                 worst.achieved,
                 worst.below_percent(),
                 worst.normal,
             ),
             "Stop other work on these GPUs and check again. If the same pairs stay slow: look for link errors \
-         (nvidia-smi nvlink -e) and clocks that are held back (nvidia-smi -q -d PERFORMANCE), then swap the GPU \
-         with another to see whether it moves",
+             (nvidia-smi nvlink -e) and clocks that are held back (nvidia-smi -q -d PERFORMANCE), then swap the GPU \
+             with another to see whether it moves",
         )
         .fact("lowest_achieved", worst.achieved)
         .fact("median", worst.normal)
@@ -99,13 +89,12 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, outliers: &[(Compare
     Some(found)
 }
 
-/// Pairs above their floor that lie clearly below the median of their like, with the number of
-/// pairs alike.
+/// Pairs above their floor that lie clearly below the median of comparable pairs, with the number
+/// of these.
 fn outliers(evidence: &Evidence<'_>) -> Vec<(Compared, usize)> {
     let margin = RULE.parameter(evidence, &OUTLIER);
-    let mut told: BTreeSet<_> =
-        bandwidth::below_floor(evidence, Path::Direct).iter().map(|slow| slow.cell.pair).collect();
-    told.extend(peer_bandwidth_asymmetric::asymmetric(evidence).0.iter().map(|compared| compared.pair));
+    let mut reported = bandwidth::low_pairs(evidence);
+    reported.extend(peer_bandwidth_asymmetric::asymmetric(evidence).0.iter().map(|compared| compared.pair));
     let mut alike: BTreeMap<Like, Vec<&PeerBandwidth>> = BTreeMap::new();
     for (pair, cell) in bandwidth::sound(evidence, Path::Direct) {
         if let Some(like) = evidence.topology.route(pair).and_then(|route| Like::of(evidence, route)) {
@@ -124,11 +113,11 @@ fn outliers(evidence: &Evidence<'_>) -> Vec<(Compared, usize)> {
         if pairs.len() < LEAST_PAIRS {
             continue;
         }
-        for cell in cells.iter().filter(|cell| !told.contains(&cell.pair)) {
+        for cell in cells.iter().filter(|cell| !reported.contains(&cell.pair)) {
             let (Some(achieved), Some(own)) = (cell.achieved_gbps, cell.spread_percent) else { continue };
-            let compared = Compared { pair: cell.pair, achieved, normal: GbPerSecond(normal) };
-            // What repeated samples scatter by is no difference between pairs.
-            if compared.below_percent() > margin.max(own + spread) {
+            let normal = GbPerSecond(normal);
+            let compared = Compared { pair: cell.pair, achieved, normal, spread: own + spread };
+            if compared.is_below(margin) {
                 outliers.push((compared, cells.len()));
             }
         }
@@ -152,8 +141,8 @@ struct Like {
 }
 
 impl Like {
-    /// `None` where it cannot be told: the class or the rate is not known, or a virtual machine
-    /// hides what is crossed.
+    /// `None` where it is not known: the class or the rate is not known, or a virtual machine hides
+    /// what is crossed.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate in MB/s, rounded")]
     fn of(evidence: &Evidence<'_>, route: &PairRoute) -> Option<Self> {
         let nvlink = matches!(route.class, LinkClass::NvLink(_));

@@ -1,17 +1,14 @@
 //! What the rules on copies without a figure share: cells of one status, grouped by pair.
 
 use super::prelude::*;
-use std::collections::BTreeSet;
-
 use crate::diagnose::coverage;
 use crate::model::cells::Cell;
-use crate::model::measurement::Status;
 
 /// One finding for each group of pairs that have cells of this status. `what` completes "Copies
 /// between …"; `next_step` is said of all.
 pub fn findings(rule: &Rule, evidence: &Evidence<'_>, status: Status, what: &str, next_step: &str) -> Vec<Finding> {
     let Some(measurements) = evidence.measurements else { return Vec::new() };
-    // Wrong bytes are `peer-data-wrong`'s, whatever became of the timing.
+    // `peer-data-wrong` reports wrong bytes, whatever became of the timing.
     let is_bad = |cell: &Cell<'_>| cell.status == status && !cell.verified.is_wrong();
     let cells: Vec<_> = coverage::cells(measurements).filter(|cell| cell.status != Status::Skipped).collect();
     let pairs_of = |wanted: &dyn Fn(&Cell<'_>) -> bool| -> Vec<_> {
@@ -27,8 +24,7 @@ pub fn findings(rule: &Rule, evidence: &Evidence<'_>, status: Status, what: &str
                 .filter(|cell| is_bad(cell) && cell.flow.pair().is_some_and(|pair| group.pairs.contains(&pair)))
                 .collect();
             let reasons = words::distinct(bad.iter().filter_map(|cell| cell.reason));
-            let probes: Vec<_> = bad.iter().map(|cell| cell.probe.to_string()).collect();
-            let probes = words::distinct(probes.iter().map(String::as_str));
+            let probes = words::distinct(bad.iter().map(|cell| cell.probe.to_string()));
             let detail = if reasons.is_empty() { String::new() } else { format!(": {reasons}") };
             let mut found = rule
                 .finding(

@@ -22,17 +22,9 @@
 
 use super::peer_copy;
 use super::prelude::*;
-use crate::model::measurement::Status;
 
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("peer-copy-failed"),
-    severity: Severity::Error,
-    parameters: &[],
-    gap: false,
-    page: include_str!("peer_copy_failed.rs"),
-    judge,
-};
+pub const RULE: Rule = Rule::new("peer-copy-failed", Severity::Error, include_str!("peer_copy_failed.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let next_step = "Look for Xid messages (dmesg | grep -i xid) and check these GPUs alone (--gpus). If it repeats: \

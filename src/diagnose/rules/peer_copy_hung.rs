@@ -9,7 +9,7 @@
 //!
 //! # Why it matters
 //!
-//! Programs that use both GPUs hang for ever, and mostly without any message.
+//! Programs that use both GPUs hang indefinitely, usually without any message.
 //!
 //! # What to do
 //!
@@ -24,17 +24,9 @@
 
 use super::peer_copy;
 use super::prelude::*;
-use crate::model::measurement::Status;
 
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("peer-copy-hung"),
-    severity: Severity::Error,
-    parameters: &[],
-    gap: false,
-    page: include_str!("peer_copy_hung.rs"),
-    judge,
-};
+pub const RULE: Rule = Rule::new("peer-copy-hung", Severity::Error, include_str!("peer_copy_hung.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let next_step = "Look for Xid messages (dmesg | grep -i xid). Power-cycle the machine and check these GPUs alone \

@@ -18,8 +18,8 @@
 //! # What to do
 //!
 //! Stop other work on the GPUs and check again. If it stays, compare with another machine of the
-//! kind: kernel copies alone point to the GPU's own clocks (`nvidia-smi -q -d PERFORMANCE`), one
-//! placement alone to the driver version.
+//! same kind: kernel copies alone point to the GPU's own clocks (`nvidia-smi -q -d PERFORMANCE`),
+//! one placement alone to the driver version.
 //!
 //! # Sources
 //!
@@ -28,10 +28,6 @@
 //! these floors.
 
 use super::prelude::*;
-use std::collections::BTreeMap;
-
-use crate::model::measurement::{PeerBandwidth, Status, Verified};
-use crate::model::placement::{Direction, Engine, Pair, Path};
 
 const FLOOR_COPY: Parameter = Parameter {
     name: "floor_copy_percent",
@@ -52,14 +48,8 @@ struct Slow {
 }
 
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("peer-copy-uneven"),
-    severity: Severity::Warning,
-    parameters: &[FLOOR_COPY, FLOOR_KERNEL],
-    gap: false,
-    page: include_str!("peer_copy_uneven.rs"),
-    judge,
-};
+pub const RULE: Rule = Rule::new("peer-copy-uneven", Severity::Warning, include_str!("peer_copy_uneven.rs"), judge)
+    .with(&[FLOOR_COPY, FLOOR_KERNEL]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let reference = evidence.reference(Path::Direct);
@@ -70,7 +60,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         let is_compared = cell.status == Status::Measured
             && cell.setup.path == Path::Direct
             && cell.setup.direction == Direction::OneWay
-            && !matches!(cell.verified, Verified::Dropped | Verified::Corrupt);
+            && !cell.verified.is_wrong();
         let rates = reference.get(&cell.pair).and_then(|reference| reference.achieved_gbps).zip(cell.achieved_gbps);
         let Some((normal, achieved)) = rates.filter(|_| is_compared) else { continue };
         let floor = if cell.setup.engine == Engine::Kernel { floor_kernel } else { floor_copy };

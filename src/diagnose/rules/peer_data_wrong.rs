@@ -1,19 +1,19 @@
 //! # What it means
 //!
-//! A copy from one GPU to another ended without an error, and the bytes that the destination holds
-//! are not those that were sent: they never arrived, or others did.
+//! A copy from one GPU to another ended without an error, but the destination does not hold the
+//! bytes that were sent: they never arrived, or others did.
 //!
 //! # How it is detected
 //!
 //! Before timing, the source is filled with a pattern that depends on source, destination and
 //! offset, the destination with poison; after a one-way copy the destination GPU checks its own
 //! memory. Poison still there means dropped, anything else that is not the pattern means corrupt.
-//! Copy engine and kernel are checked apart, and the message says where one alone fails. All or most
-//! PCIe pairs at once are `peer-access-broken`'s.
+//! Copy engine and kernel are checked apart, and the message says where one alone fails.
+//! `peer-access-broken` reports all or most PCIe pairs at once.
 //!
 //! # Why it matters
 //!
-//! Programs compute with wrong numbers and nothing tells them. The bandwidth may look perfect.
+//! Programs compute with wrong numbers and get no error. The bandwidth may look perfect.
 //!
 //! # What to do
 //!
@@ -29,27 +29,16 @@
 //! issue 84803; FIDESlib issue 28.
 
 use super::prelude::*;
-use std::collections::BTreeSet;
-
 use super::wrong_bytes;
-use crate::model::measurement::{PeerBandwidth, Verified};
-use crate::model::placement::{Engine, Pair, Path};
 
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("peer-data-wrong"),
-    severity: Severity::Error,
-    parameters: &[],
-    gap: false,
-    page: include_str!("peer_data_wrong.rs"),
-    judge,
-};
+pub const RULE: Rule = Rule::new("peer-data-wrong", Severity::Error, include_str!("peer_data_wrong.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(measurements) = evidence.measurements else { return Vec::new() };
     let broken = wrong_bytes::broken_pairs(evidence);
     let is_wrong = |cell: &&PeerBandwidth| {
-        wrong_bytes::is_wrong(cell) && !(cell.setup.path == Path::Direct && broken.contains(&cell.pair))
+        cell.verified.is_wrong() && !(cell.setup.path == Path::Direct && broken.contains(&cell.pair))
     };
     let is_judged = |cell: &&PeerBandwidth| is_wrong(cell) || cell.verified == Verified::Ok;
     let wrong: Vec<_> = measurements.peer.iter().filter(is_wrong).collect();
@@ -84,8 +73,9 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, cells: &[&PeerBandwi
     let mut suspects = if over_pcie { suspects::of_pcie_settings(evidence, &group.pairs) } else { Vec::new() };
     suspects.push(match one_engine {
         Some(Engine::Kernel) => suspect(
-            "the way of kernel stores: the window (BAR1) that maps the peer's memory",
-            "check again after a reboot and with the stock driver; copy engines go another way and arrive",
+            "the path of kernel stores: the window (BAR1) that maps the peer's memory",
+            "check again after a reboot and with the stock driver; copy engines take another path, and their data \
+             arrives",
         ),
         Some(Engine::Copy) => suspect(
             "a copy engine of the source GPU",
@@ -112,16 +102,13 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, cells: &[&PeerBandwi
         },
         suspects.iter().map(|suspect| suspect.cause.as_str()).collect::<Vec<_>>().join("; "),
     );
-    let whose = if evidence.virtual_machine() { "On the host of this virtual machine, switch" } else { "Switch" };
     let mut found = RULE
         .finding(
             group.subject(),
             message,
-            format!(
-                "Take the machine out of service: results computed on it may be wrong. {whose} off IOMMU translation \
-         (iommu=pt on the kernel's command line, or in BIOS) and ACS (BIOS, or setpci on the bridges; lspci -vvv \
-         shows ACSCtl), reboot, and check again. If the fault stays, swap the GPUs' slots to see whether it moves \
-         with a GPU"
+            wrong_bytes::next_step(
+                evidence,
+                "If the fault stays, swap the GPUs' slots to see whether it moves with a GPU",
             ),
         )
         .fact("copies_dropped", dropped)
@@ -143,7 +130,7 @@ fn one_engine(evidence: &Evidence<'_>, cells: &[&PeerBandwidth]) -> Option<Engin
         let mut others = all
             .iter()
             .filter(|cell| cell.pair == pair && cell.setup.path == Path::Direct && cell.setup.engine != engine)
-            .filter(|cell| wrong_bytes::is_wrong(cell) || cell.verified == Verified::Ok)
+            .filter(|cell| cell.verified.is_wrong() || cell.verified == Verified::Ok)
             .peekable();
         others.peek().is_some() && others.all(|cell| cell.verified == Verified::Ok)
     };

@@ -1,17 +1,17 @@
 //! # What it means
 //!
-//! Persistence mode is off: the driver lets go of GPUs that nobody uses and starts them anew each
-//! time.
+//! Persistence mode is off: the driver releases GPUs that nobody uses and initialises them again
+//! each time.
 //!
 //! # How it is detected
 //!
-//! NVML's word for every GPU, one finding for all. It is information, and a warning where the
+//! What NVML reports for every GPU, in one finding. It is information, and a warning where the
 //! driver's start took `long_start_s` or more in this run.
 //!
 //! # Why it matters
 //!
 //! Every first program waits for the start of the driver, settings such as clocks and power limits
-//! are lost in between, and error counters begin anew.
+//! are lost in between, and error counters start again from 0.
 //!
 //! # What to do
 //!
@@ -34,14 +34,8 @@ const LONG_START: Parameter = Parameter {
 };
 
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("persistence-off"),
-    severity: Severity::Info,
-    parameters: &[LONG_START],
-    gap: false,
-    page: include_str!("persistence_off.rs"),
-    judge,
-};
+pub const RULE: Rule =
+    Rule::new("persistence-off", Severity::Info, include_str!("persistence_off.rs"), judge).with(&[LONG_START]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let off = evidence.snapshot.gpus.iter().filter(|gpu| gpu.persistence.get() == Some(false));
@@ -51,13 +45,12 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     }
     let start = evidence.measurements.and_then(|measurements| measurements.driver.start_seconds);
     let long = start.is_some_and(|start| start >= RULE.parameter(evidence, &LONG_START));
-    let all = off.len() == evidence.snapshot.gpus.len();
     let mut found = RULE
         .finding(
             Subject::Machine,
             format!(
                 "Persistence mode is off on {}{}",
-                if all { "all GPUs".to_owned() } else { words::gpus(&off) },
+                words::all_or(evidence.snapshot, &off),
                 match start {
                     Some(start) if long => format!("; the driver took {start:.1} s to start"),
                     _ => ", so the first program after a pause waits for the driver to start".to_owned(),
@@ -76,9 +69,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::{findings, measured, only};
-    use crate::model::reading::Reading;
-    use crate::model::testing::h200_vm;
+    use crate::diagnose::testing::prelude::*;
 
     #[test]
     fn it_is_one_line_and_a_warning_where_it_cost_time() {

@@ -4,7 +4,7 @@
 //!
 //! # How it is detected
 //!
-//! For every stream placement that lets a copy run beside a kernel (source on a side stream, and
+//! For every stream placement that lets a copy overlap with a kernel (source on a side stream, and
 //! the kernel on the source GPU or the destination on a side stream too), the share of the kernel's
 //! time during which the copy ran (median of the samples) lies below 50% on some pair.
 //!
@@ -19,13 +19,14 @@
 //! CUDA_DEVICE_MAX_CONNECTIONS=1), for a profiler or debugger that is attached, and for other work
 //! on the GPUs. Pairs without peer access copy through the host, which holds up its thread.
 //!
-//! Placements with a default stream on the wrong side serialise by CUDA's order: that is no fault of
-//! a machine and no finding, but a program loses by it. A framework's copy runs on the source's
-//! current stream, waits for the destination's and makes it wait. So, in PyTorch: issue the copy
-//! under `torch.cuda.stream(...)` with a stream of its own on **both** devices; keep kernels that
-//! should overlap off those streams; join with events (`wait_event`) only where the data is used, and
-//! call `record_stream` on tensors that cross. `non_blocking=True` alone changes nothing between GPUs,
-//! where the host does not wait anyway; between host and GPU it needs pinned memory.
+//! Placements with a default stream on the wrong side serialise by CUDA's order: that is no fault
+//! of the machine and not reported, but it slows a program down. A framework's copy runs on the
+//! source's current stream, waits for the destination's and makes it wait. So, in PyTorch: issue
+//! the copy under `torch.cuda.stream(...)` with a stream of its own on **both** devices; keep
+//! kernels that should overlap off those streams; synchronise with events (`wait_event`) only where
+//! the data is used, and call `record_stream` on tensors that cross. `non_blocking=True` alone
+//! changes nothing between GPUs, where the host does not wait anyway; between host and GPU it needs
+//! pinned memory.
 //!
 //! # Sources
 //!
@@ -33,26 +34,18 @@
 //! PyTorch 2.11 as well; CUDA Programming Guide 3.4.2.1; PyTorch, aten/src/ATen/native/cuda/Copy.cu.
 
 use super::prelude::*;
-use std::collections::BTreeMap;
-
-use crate::model::measurement::Status;
 
 const LEAST_OVERLAP: Parameter = Parameter {
     name: "floor_overlap_percent",
     default: 50.0,
-    about: "overlap below which a placement is taken not to overlap on a pair; halfway between the 100 of those that \
+    about: "overlap below which a placement counts as not overlapping on a pair; halfway between the 100 of those that \
             should and the 0 to 1 of those that should not, measured on H200",
 };
 
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("placement-serialises"),
-    severity: Severity::Warning,
-    parameters: &[LEAST_OVERLAP],
-    gap: false,
-    page: include_str!("placement_serialises.rs"),
-    judge,
-};
+pub const RULE: Rule =
+    Rule::new("placement-serialises", Severity::Warning, include_str!("placement_serialises.rs"), judge)
+        .with(&[LEAST_OVERLAP]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(measurements) = evidence.measurements else { return Vec::new() };
@@ -83,7 +76,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         RULE.finding(
             Subject::Machine,
             format!(
-                "Copies that should run beside a kernel wait for it or hold it up ({}); pairs: {}",
+                "Copies that should overlap with a kernel wait for it or delay it ({}); pairs: {}",
                 list.join("; "),
                 words::pairs(&pairs)
             ),

@@ -12,8 +12,8 @@
 //!
 //! # Why it matters
 //!
-//! Pairs without peer access have no other way, and what slows it slows loading and saving of data
-//! as well.
+//! Pairs without peer access have no other path, and whatever slows it also slows loading and
+//! saving of data.
 //!
 //! # What to do
 //!
@@ -31,14 +31,7 @@ use super::bandwidth::{self, Slow};
 use super::prelude::*;
 
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("staged-slow"),
-    severity: Severity::Warning,
-    parameters: &[],
-    gap: false,
-    page: include_str!("staged_slow.rs"),
-    judge,
-};
+pub const RULE: Rule = Rule::new("staged-slow", Severity::Warning, include_str!("staged_slow.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let slow = bandwidth::below_floor(evidence, Path::Staged);
@@ -51,18 +44,28 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 }
 
 fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow<'_>]) -> Option<Finding> {
-    let of_group = slow.iter().filter(|slow| group.pairs.contains(&slow.cell.pair));
-    let worst = of_group.min_by(|one, other| one.percent().total_cmp(&other.percent()))?;
-    let mut found = RULE.finding(group.subject(), format!(
-            "Copies {} through the host's memory reach only {} GB/s, {:.0}% of the {} GB/s that healthy machines \
+    let worst = bandwidth::slowest(slow, group)?;
+    let mut found = RULE
+        .finding(
+            group.subject(),
+            format!(
+                "Copies {} through the host's memory reach only {} GB/s, {:.0}% of the {} GB/s that healthy machines \
              reach there ({} GB/s and more is normal)",
-            group.place(evidence.snapshot),
-            worst.achieved,
-            worst.percent(),
-            worst.expected.gbps,
-            worst.expected.floor_gbps(),
-        ), "See that every memory channel of the host is fitted (dmidecode -t memory), run on the NUMA node of the GPUs \
-         (numactl), stop other work, and check again").fact("lowest_achieved", worst.achieved).fact("expected", worst.expected.gbps).fact("percent_of_expected", Fact::figure(worst.percent())).fact("floor", worst.expected.floor_gbps()).fact("expected_from", worst.expected.class.source).pairs(&group.pairs);
+                group.place(evidence.snapshot),
+                worst.achieved,
+                worst.percent(),
+                worst.expected.gbps,
+                worst.expected.floor_gbps(),
+            ),
+            "See that every memory channel of the host is fitted (dmidecode -t memory), run on the NUMA node of the \
+             GPUs (numactl), stop other work, and check again",
+        )
+        .fact("lowest_achieved", worst.achieved)
+        .fact("expected", worst.expected.gbps)
+        .fact("percent_of_expected", Fact::figure(worst.percent()))
+        .fact("floor", worst.expected.floor_gbps())
+        .fact("expected_from", worst.expected.class.source)
+        .pairs(&group.pairs);
     let busy = suspects::busy(evidence, &group.pairs);
     if !busy.is_empty() {
         found.suspects.push(suspects::suspect("other work on these GPUs", "stop it and check again"));

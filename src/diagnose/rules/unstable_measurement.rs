@@ -25,10 +25,8 @@
 //! Measured on 8 x H200: up to 1.3% direct, 4.6% staged. 5 repeats spread by 5 to 10% elsewhere
 //! (cuda-samples issue 449); Azure's node check repeats because a single pass drained good nodes.
 
-use super::prelude::*;
-use std::collections::BTreeSet;
-
 use super::bandwidth;
+use super::prelude::*;
 
 /// Samples from which a spread is believed.
 const LEAST_SAMPLES: u32 = 3;
@@ -46,17 +44,12 @@ const STAGED: Parameter = Parameter {
 };
 
 /// The rule.
-pub const RULE: Rule = Rule {
-    id: RuleId::new("unstable-measurement"),
-    severity: Severity::Warning,
-    parameters: &[DIRECT, STAGED],
-    gap: false,
-    page: include_str!("unstable_measurement.rs"),
-    judge,
-};
+pub const RULE: Rule =
+    Rule::new("unstable-measurement", Severity::Warning, include_str!("unstable_measurement.rs"), judge)
+        .with(&[DIRECT, STAGED]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let low: BTreeSet<_> = bandwidth::below_floor(evidence, Path::Direct).iter().map(|slow| slow.cell.pair).collect();
+    let low = bandwidth::low_pairs(evidence);
     let mut findings = Vec::new();
     for (path, most) in
         [(Path::Direct, RULE.parameter(evidence, &DIRECT)), (Path::Staged, RULE.parameter(evidence, &STAGED))]

@@ -2,19 +2,11 @@
 //! single pairs.
 
 use super::prelude::*;
-use std::collections::{BTreeMap, BTreeSet};
-
 use crate::diagnose::suspects::{self, gpus_of};
-use crate::model::measurement::{PeerBandwidth, Verified};
 
 /// Share of the PCIe pairs, per cent, from which their loss is one of the whole machine. Chosen:
 /// three of four.
 const MOST_PERCENT: usize = 75;
-
-/// Whether the bytes of this cell did not arrive as they were sent.
-pub fn is_wrong(cell: &PeerBandwidth) -> bool {
-    matches!(cell.verified, Verified::Dropped | Verified::Corrupt)
-}
 
 /// Pairs on PCIe whose direct copies lose their bytes because of how the machine is set up.
 pub struct Broken {
@@ -31,7 +23,7 @@ pub struct Broken {
 pub fn broken(evidence: &Evidence<'_>) -> Option<Broken> {
     let mut pairs: BTreeMap<Pair, Vec<Verified>> = BTreeMap::new();
     for cell in &evidence.measurements?.peer {
-        let is_checked = is_wrong(cell) || cell.verified == Verified::Ok;
+        let is_checked = cell.verified.is_wrong() || cell.verified == Verified::Ok;
         if cell.setup.path == Path::Direct && is_checked && evidence.over_pcie(cell.pair) {
             pairs.entry(cell.pair).or_default().push(cell.verified);
         }
@@ -45,7 +37,17 @@ pub fn broken(evidence: &Evidence<'_>) -> Option<Broken> {
     (most && (has_cause || !corrupt)).then_some(Broken { checked: pairs.len(), pairs: all_wrong, corrupt })
 }
 
-/// Direct copies of these pairs are told by `peer-access-broken`.
+/// What to do about wrong bytes; `last` is the last of it.
+pub fn next_step(evidence: &Evidence<'_>, last: &str) -> String {
+    let whose = if evidence.virtual_machine() { "On the host of this virtual machine, switch" } else { "Switch" };
+    format!(
+        "Take the machine out of service: results computed on it may be wrong. {whose} off IOMMU translation \
+         (iommu=pt on the kernel's command line, or in BIOS) and ACS (BIOS, or setpci on the bridges; lspci -vvv \
+         shows ACSCtl), reboot, and check again. {last}"
+    )
+}
+
+/// `peer-access-broken` reports the direct copies of these pairs.
 pub fn broken_pairs(evidence: &Evidence<'_>) -> BTreeSet<Pair> {
     broken(evidence).map(|broken| broken.pairs.into_iter().collect()).unwrap_or_default()
 }

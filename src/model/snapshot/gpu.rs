@@ -85,6 +85,12 @@ impl Gpu {
     pub fn label(&self) -> String {
         format!("GPU {}", self.index)
     }
+
+    /// How many of its NVLinks are active; `None` where they are not known.
+    pub fn active_nvlinks(&self) -> Option<u32> {
+        let links = self.nvlinks.known()?;
+        u32::try_from(links.iter().filter(|link| link.active.get() == Some(true)).count()).ok()
+    }
 }
 
 /// PCIe error counts of one GPU, since the driver was loaded.
