@@ -88,7 +88,8 @@ fn run(gpus: u32, hangs: fn(Pair) -> bool, dies: bool) -> (Heard, Vec<Round>, Ve
         };
         Ok(worker(pid, dies, Box::new(answers)))
     };
-    let mut launch = launch(gpus);
+    // A loaded machine starts threads late.
+    let mut launch = Launch { start_limit: Duration::from_secs(20), ..launch(gpus) };
     let Ok(Ready { worker, .. }) = start(spawn(), &mut launch, &GOING_ON, &mut spawn) else {
         panic!("the first worker does not start")
     };
@@ -250,7 +251,7 @@ fn with_host_node_1_hanging(flows: Vec<Vec<Flow>>) -> Vec<Outcome> {
         };
         Ok(worker(1, true, Box::new(answers)))
     };
-    let mut launch = launch(8);
+    let mut launch = Launch { start_limit: Duration::from_secs(20), ..launch(8) };
     let Ok(Ready { worker, .. }) = start(spawn(), &mut launch, &GOING_ON, &mut spawn) else { panic!("no worker") };
     let mut results = Heard::default();
     run_with(worker, launch, &rounds, &GOING_ON, &mut results, &mut spawn);
