@@ -13,53 +13,53 @@ use crate::model::units::Bytes;
 use crate::plan::{Group, profile};
 use crate::report::{self, Format, Of};
 
-/// Are the paths between the GPUs of this server what they should be? If not: which one is wrong,
-/// why, and what should a technician do?
+/// Check whether the paths between the GPUs of this server are as fast as they should be. If not, report
+/// which GPU, slot, link or pair is at fault, why, and what a technician should do.
 #[derive(Debug, Parser)]
 #[command(name = "peerscope", version, max_term_width = 100, propagate_version = true)]
 #[command(after_help = "Exit codes: 0 healthy, 1 a fault was found, 2 wrong usage or internal error, \
-    3 could not test (all that was asked for), 130 interrupted. See docs/exit-codes.md.")]
+    3 not everything could be tested, 130 interrupted. See docs/exit-codes.md.")]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
 
-    /// Machine to look at: live, or a simulated one: a name (see 'peerscope machines') or a file
-    /// that describes it (.toml).
+    /// Machine to test: live, or a simulated machine by name (see 'peerscope machines') or by the
+    /// file that describes it (.toml).
     #[arg(long, global = true, default_value = "live", value_name = "NAME")]
     pub machine: String,
 
-    /// GPUs to look at, by index, UUID or PCI address, separated by commas [default: all].
+    /// GPUs to use, by index, UUID or PCI address, separated by commas [default: all].
     #[arg(long, global = true, value_delimiter = ',', value_name = "LIST")]
     pub gpus: Vec<String>,
 
-    /// Longest time that the driver may take to answer, in seconds [default: 15 for NVML's facts, 120
-    /// for CUDA's start].
+    /// Longest time to wait for the driver, in seconds [default: 15 to read facts from NVML, 120 to
+    /// start CUDA].
     #[arg(long, global = true, value_name = "SECONDS", value_parser = parse_seconds)]
     pub driver_deadline: Option<Duration>,
-    /// Severities and figures that the rules are to judge by (TOML, see docs/rules).
+    /// Severities and thresholds for the rules (TOML, see docs/rules).
     #[arg(long, global = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
-    /// When to use colour; NO_COLOR is honoured.
+    /// When to use colour; 'auto' respects NO_COLOR.
     #[arg(long, global = true, value_enum, default_value_t = Color::Auto, value_name = "WHEN")]
     pub color: Color,
 
-    /// Who reads the exit code: plain scripts, Slurm and Kubernetes, or Nagios (0 ok, 1 warning,
-    /// 2 critical, 3 unknown).
+    /// Meaning of the exit codes: the default for scripts, Slurm and Kubernetes, or that of Nagios
+    /// (0 ok, 1 warning, 2 critical, 3 unknown).
     #[arg(long, global = true, value_enum, default_value_t = Contract::Default, value_name = "CONTRACT")]
     pub exit_contract: Contract,
 }
 
 impl Cli {
-    /// On what terms a report is judged.
+    /// The terms for judging a report.
     pub fn terms(&self, fail_on: FailOn) -> Terms {
         Terms { fail_on: fail_on.into(), contract: self.exit_contract }
     }
 }
 
-/// The exit contract that a command line asks for, as far as it can be told from one that was
-/// refused: who reads the exit code wants to understand that of a mistyped option too.
+/// The exit contract that a refused command line asks for, as far as it can be recognised: a caller
+/// must understand the exit code after a mistyped option too.
 pub fn contract_in(arguments: impl IntoIterator<Item = OsString>) -> Contract {
     const FLAG: &str = "--exit-contract";
     let mut arguments = arguments.into_iter().map(|argument| argument.to_string_lossy().into_owned());
@@ -80,21 +80,21 @@ pub fn contract_in(arguments: impl IntoIterator<Item = OsString>) -> Contract {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Show the topology: who is joined to whom, by what, and how fast that could be. Opens no CUDA.
+    /// Show the topology: how GPUs are connected, and the theoretical rate of each link. Does not open CUDA.
     Topo(TopoArgs),
-    /// Measure every pair and give a verdict.
+    /// Measure every pair, report findings and give a verdict.
     Check(CheckArgs),
-    /// Judge a saved report (JSON) again.
+    /// Apply the rules again to a saved report (JSON).
     Diagnose(DiagnoseArgs),
-    /// Make a report of the journal that a run left behind which was cut off (killed, say).
+    /// Make a report from the journal of an interrupted run, such as one that was killed.
     Recover(RecoverArgs),
-    /// Compare two saved reports (JSON) of the same machine: what is worse, what is different?
+    /// Compare two saved reports (JSON) of the same machine: show what is worse and what is different.
     Compare(CompareArgs),
-    /// Write what to expect of machines like the one of a report (JSON), for 'check --expect'.
+    /// Write the expectations for machines like the one in a report (JSON), for 'check --expect'.
     Expect(ExpectArgs),
-    /// Say what a finding means and what to do; without a code, list all.
+    /// Explain what a finding means and what to do; without a code, list all rules.
     Explain(ExplainArgs),
-    /// List the built-in simulated machines, or show one as a start for your own.
+    /// List the built-in simulated machines, or print one as a template for your own.
     Machines(MachinesArgs),
     /// The process that opens CUDA; started by 'check'.
     #[command(hide = true, name = crate::worker::protocol::SUBCOMMAND)]
@@ -112,7 +112,7 @@ pub struct TopoArgs {
     #[arg(long, value_parser = format_parser(Of::Topology), default_value = "text")]
     pub format: &'static Format,
 
-    /// Files to write too.
+    /// Files to write as well.
     #[arg(short, long, value_name = "FILE", help = output_help(Of::Topology))]
     pub output: Vec<PathBuf>,
 }
@@ -128,30 +128,30 @@ pub struct CheckArgs {
     #[arg(long, value_enum, value_delimiter = ',', value_name = "GROUPS", conflicts_with = "skip")]
     pub only: Vec<Group>,
 
-    /// Leave these probe groups out.
+    /// Skip these probe groups.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "GROUPS")]
     pub skip: Vec<Group>,
 
-    /// Most memory to take on each GPU, 64MiB or more.
+    /// Maximum memory to use on each GPU, 64MiB or more.
     #[arg(long, default_value = "1GiB", value_name = "SIZE", value_parser = parse_memory)]
     pub memory: Bytes,
 
-    /// Bytes of the copy whose overlap with a kernel is measured [default: the profile's].
+    /// Size of the copy in the overlap probe [default: from the profile].
     #[arg(long, value_name = "SIZE", value_parser = parse_overlap_bytes)]
     pub overlap_bytes: Option<Bytes>,
 
-    /// Longest time that one measurement may take before its pair is given up, in seconds
-    /// [default: by its size, at least 5].
+    /// Longest time for one measurement, in seconds; after it, its pair is not tested any further
+    /// [default: depends on the size, at least 5].
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub deadline: Option<Duration>,
 
-    /// Keep the journal of this run in FILE, which must not exist [default: in the folder for state,
-    /// ~/.local/state/peerscope]. A run that is cut off leaves it to 'peerscope recover'; every other
-    /// run removes it at its end.
+    /// Write the journal of this run to FILE, which must not exist [default: a file in the state
+    /// folder, ~/.local/state/peerscope]. If the run is killed, 'peerscope recover' reads the journal;
+    /// every other run removes it at its end.
     #[arg(long, value_name = "FILE")]
     pub journal: Option<PathBuf>,
 
-    /// Keep no journal: if this run is killed, what it measured is lost.
+    /// Write no journal: if this run is killed, its measurements are lost.
     #[arg(long, conflicts_with = "journal")]
     pub no_journal: bool,
 
@@ -169,7 +169,7 @@ pub struct CompareArgs {
     /// The later report.
     pub new: PathBuf,
 
-    /// Exit with 1 (2 for Nagios) when something that is worse or new is at least this severe.
+    /// Exit with 1 (2 for Nagios) when the machine got worse by a finding of at least this severity.
     #[arg(long, value_enum, default_value_t = FailOn::Error, value_name = "SEVERITY")]
     pub fail_on: FailOn,
 
@@ -181,14 +181,14 @@ pub struct CompareArgs {
 /// Options of `expect`.
 #[derive(Debug, Args)]
 pub struct ExpectArgs {
-    /// A report of a machine that is known to be good.
+    /// A report of a machine that is known to be healthy.
     pub report: PathBuf,
 
-    /// How far below the lowest figure of each class the floors are to lie, per cent.
+    /// Distance of each floor below the lowest figure of its class, in per cent.
     #[arg(long, default_value_t = 5.0, value_name = "PERCENT", value_parser = parse_percent)]
     pub margin: f64,
 
-    /// Take a report that is not of a healthy machine too.
+    /// Accept a report of a machine that is not healthy.
     #[arg(long)]
     pub anyway: bool,
 }
@@ -196,12 +196,12 @@ pub struct ExpectArgs {
 /// What to do with a report.
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    /// What the machine must be and reach (TOML, see 'peerscope expect'): every difference is a
-    /// finding.
+    /// Expectations of the machine (TOML, see 'peerscope expect'): every one that is not met is
+    /// reported as a finding.
     #[arg(long, value_name = "FILE")]
     pub expect: Option<PathBuf>,
 
-    /// An earlier report (JSON) of the same machine: what fell since is a finding.
+    /// An earlier report (JSON) of the same machine: every figure that fell since is reported as a finding.
     #[arg(long, value_name = "FILE")]
     pub baseline: Option<PathBuf>,
 
@@ -217,11 +217,11 @@ pub struct ReportArgs {
     #[arg(long, value_parser = format_parser(Of::All), default_value = "text")]
     pub format: &'static Format,
 
-    /// Files to write too.
+    /// Files to write as well.
     #[arg(short, long, value_name = "FILE", help = output_help(Of::All))]
     pub output: Vec<PathBuf>,
 
-    /// In Prometheus format, write series of every pair too, not only of the machine.
+    /// In Prometheus format, also write series for every pair, not only for the machine.
     #[arg(long)]
     pub prometheus_pairs: bool,
 }
@@ -240,8 +240,8 @@ pub struct DiagnoseArgs {
 /// Options of `recover`.
 #[derive(Debug, Args)]
 pub struct RecoverArgs {
-    /// The journal [default: the newest that was left behind on this machine; it is removed once a
-    /// .json file is written of it].
+    /// The journal [default: the newest of an interrupted run on this machine; it is removed once a
+    /// .json report is written from it].
     pub journal: Option<PathBuf>,
 
     /// What to do with the report.
@@ -252,7 +252,7 @@ pub struct RecoverArgs {
 /// Options of the worker process.
 #[derive(Debug, Args)]
 pub struct WorkerArgs {
-    /// The process that started it, with which it is to die.
+    /// The process that started it; the worker ends with it.
     #[arg(long)]
     pub parent: Option<u32>,
 }
@@ -260,7 +260,7 @@ pub struct WorkerArgs {
 /// Options of `machines`.
 #[derive(Debug, Args)]
 pub struct MachinesArgs {
-    /// Print the description of this one (TOML, see docs/machines.md): a start for your own.
+    /// Print the description of this machine (TOML, see docs/machines.md) as a template for your own.
     #[arg(long, value_name = "NAME")]
     pub show: Option<String>,
 }
@@ -292,7 +292,7 @@ pub enum Color {
     Never,
 }
 
-/// Takes the name of a format that these reports can be written as.
+/// Accepts the names of the formats that these reports can have.
 fn format_parser(of: Of) -> impl TypedValueParser<Value = &'static Format> {
     let names = report::formats(of).map(|format| PossibleValue::new(format.name).help(format.purpose));
     PossibleValuesParser::new(names).try_map(|name| report::named(&name).ok_or("there is no such format"))
@@ -301,17 +301,17 @@ fn format_parser(of: Of) -> impl TypedValueParser<Value = &'static Format> {
 /// The help of `--output`.
 fn output_help(of: Of) -> String {
     let extensions = report::extensions(report::formats(of));
-    format!("Write a file too, in the format that its name ends in: {extensions}. May be given again")
+    format!("Also write the report to FILE; its extension is the format: {extensions}. Can be given more than once")
 }
 
 /// Severities that can make the exit code 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum FailOn {
-    /// Information too.
+    /// Information and above.
     Info,
-    /// Warnings too.
+    /// Warnings and errors.
     Warning,
-    /// Errors.
+    /// Errors only.
     Error,
 }
 
@@ -332,14 +332,14 @@ fn parse_memory(text: &str) -> Result<Bytes, String> {
     let bytes: Bytes = text.parse().map_err(|error| format!("{error}"))?;
     let least: Bytes = LEAST_MEMORY.parse().map_err(|error| format!("{error}"))?;
     if bytes < least {
-        return Err(format!("at least {LEAST_MEMORY} are needed for a figure that means something"));
+        return Err(format!("give at least {LEAST_MEMORY}: with less, the figures mean nothing"));
     }
     Ok(bytes)
 }
 
 fn parse_overlap_bytes(text: &str) -> Result<Bytes, String> {
     let bytes: Bytes = text.parse().map_err(|error| format!("{error}"))?;
-    // A shorter copy ends before two devices' clocks can be told apart.
+    // A shorter copy is no longer than the error in aligning the clocks of two devices.
     if bytes < Bytes(16 << 20) || bytes > Bytes(16 << 30) || !bytes.0.is_multiple_of(16) {
         return Err("give a multiple of 16 from 16MiB to 16GiB".into());
     }
@@ -348,7 +348,7 @@ fn parse_overlap_bytes(text: &str) -> Result<Bytes, String> {
 
 fn parse_percent(text: &str) -> Result<f64, String> {
     let percent: f64 = text.parse().map_err(|_| format!("'{text}' is not a number"))?;
-    if (0.0..100.0).contains(&percent) { Ok(percent) } else { Err("give per cent from 0 to below 100".into()) }
+    if (0.0..100.0).contains(&percent) { Ok(percent) } else { Err("give a percentage from 0 to below 100".into()) }
 }
 
 fn parse_seconds(text: &str) -> Result<Duration, String> {

@@ -9,7 +9,7 @@ use clap::ValueEnum;
 
 use super::output::{self, Files};
 use super::progress::Progress;
-use super::{Judging, Observed, select, snapshot, tell, timestamp};
+use super::{Judging, Observed, remark, select, snapshot, timestamp};
 use crate::cli::{CheckArgs, Cli};
 use crate::diagnose::Ending;
 use crate::hardware::{DRIVER_START_LIMIT, HardwareError, LinkSample, Machine, Telemetry};
@@ -66,14 +66,17 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, String>
     let observed = Observed::recorded(started, started_at, machine, Recorded { timing, ..recorded });
     let report = observed.conclude(&judging);
     let code = output::publish(&report, args.out.format, &output::style_of(cli, &args.out), &files);
-    // Nothing is lost with what could not be written.
+    // If something could not be written, the journal still has the measurements.
     code.inspect(|_| journal.remove()).map_err(|sentence| match journal.path() {
-        Some(path) => format!("{sentence}. What was measured is kept: peerscope recover {}", path.display()),
+        Some(path) => format!(
+            "{sentence}. The measurements are kept; to make the report from them: peerscope recover {}",
+            path.display()
+        ),
         None => sentence,
     })
 }
 
-/// Begins the journal of this run, and tells of one that an earlier run has left.
+/// Begins the journal of this run, and announces one that an earlier run left behind.
 ///
 /// # Errors
 ///
@@ -97,9 +100,9 @@ fn journal(args: &CheckArgs, machine: &Machine, started_at: &str) -> Result<Jour
     let folders = place::folders();
     if let Some(left) = place::prune(place::left_over(&folders)).first() {
         let started_at = &left.header.started_at;
-        tell(&format!(
-            "the run that began {started_at} was cut off: 'peerscope recover -o FILE.json' makes a report of its \
-             journal, {}",
+        remark(&format!(
+            "the run that began {started_at} did not finish: 'peerscope recover -o FILE.json' makes a report from \
+             its journal, {}",
             left.path.display()
         ));
     }
@@ -118,9 +121,9 @@ impl Follower {
         self.recorder.take(event);
         if let Some(why) = self.recorder.failure() {
             self.progress.aside(|| {
-                tell(&format!(
-                    "the journal cannot be written ({why}): if this run is killed, what it measured is lost; choose \
-                     another place with --journal, or none with --no-journal"
+                remark(&format!(
+                    "cannot write the journal ({why}): if this run is killed, its measurements are lost; choose another \
+                     place with --journal, or none with --no-journal"
                 ));
             });
         }
@@ -160,7 +163,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Measures what was asked for, and records it. Gives the last worker back: ending it takes the
+    /// Measures what was requested, and records it. Returns the last worker: ending it takes the
     /// driver a while.
     fn measure(&mut self, worker: Result<Worker, String>, snapshot: Snapshot) -> Option<Worker> {
         self.follower.take(Event::Facts { snapshot: snapshot.clone() });
@@ -176,7 +179,7 @@ impl Run<'_> {
         idle
     }
 
-    /// Waits for the driver; none where it does not start, which is recorded.
+    /// Waits for the driver. If it does not start, that is recorded, and there is no worker.
     fn open(&mut self, worker: Result<Worker, String>, snapshot: &Snapshot) -> Option<(Worker, Launch, DriverFacts)> {
         let mut launch = Launch {
             machine: self.machine.clone(),
@@ -185,7 +188,7 @@ impl Run<'_> {
             start_limit: self.start_limit,
         };
         if launch.selections.is_empty() {
-            // The snapshot says why there is no GPU; the driver would only say so again.
+            // The snapshot has the reason why there is no GPU; the driver would only repeat it.
             let failure = snapshot.problems.first().cloned();
             let devices = with_unidentified(Vec::new(), snapshot);
             let facts = DriverFacts { failure, devices, ..DriverFacts::default() };
@@ -219,7 +222,7 @@ impl Run<'_> {
         Some((worker, launch, facts))
     }
 
-    /// Plans, and runs what can be run; the last worker.
+    /// Plans, and runs what can be run. Returns the last worker.
     fn run_rounds(
         &mut self,
         worker: Worker,
@@ -261,11 +264,11 @@ impl Run<'_> {
     }
 }
 
-/// The probe groups that were asked for.
+/// The requested probe groups.
 ///
 /// # Errors
 ///
-/// The profile has nothing for what was asked for by name.
+/// The profile does not have a group that was requested by name.
 fn groups(args: &CheckArgs, profile: &Profile) -> Result<BTreeSet<Group>, String> {
     let name = args.profile.as_str();
     if let Some(missing) = args.only.iter().find(|&&group| !profile.has(group)) {
@@ -275,7 +278,7 @@ fn groups(args: &CheckArgs, profile: &Profile) -> Result<BTreeSet<Group>, String
     let only = |group: &Group| args.only.is_empty() || args.only.contains(group);
     let groups: BTreeSet<_> = Group::ALL.into_iter().filter(only).filter(|group| !args.skip.contains(group)).collect();
     if args.overlap_bytes.is_some() && !(groups.contains(&Group::Overlap) && profile.has(Group::Overlap)) {
-        return Err(format!("--overlap-bytes: no overlap is measured with profile {name} and these probe groups"));
+        return Err(format!("--overlap-bytes: profile {name} with these probe groups does not measure overlap"));
     }
     Ok(groups)
 }
@@ -290,7 +293,7 @@ fn selections(snapshot: &Snapshot) -> Vec<Selection> {
     identified.filter(|selection| selection.uuid.is_some() || selection.pci.is_some()).collect()
 }
 
-/// The devices that CUDA was asked for, and those that could not even be asked for.
+/// The devices requested from CUDA, and those that could not be identified.
 fn with_unidentified(mut devices: Vec<CudaDevice>, snapshot: &Snapshot) -> Vec<CudaDevice> {
     for gpu in &snapshot.gpus {
         if devices.iter().all(|device| device.index != gpu.index) {

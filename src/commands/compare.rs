@@ -1,4 +1,4 @@
-//! `compare`: what is different between two reports of the same machine.
+//! `compare`: the differences between two reports of the same machine.
 
 use super::{Judging, output};
 use crate::cli::{Cli, CompareArgs, CompareFormat};
@@ -13,7 +13,7 @@ use crate::report::read::load;
 /// One sentence.
 pub fn run(cli: &Cli, args: &CompareArgs) -> Result<u8, String> {
     if cli.machine != crate::hardware::Machine::Live.name() || !cli.gpus.is_empty() {
-        return Err("compare reads saved reports: --machine and --gpus have no meaning for it".into());
+        return Err("compare reads saved reports: --machine and --gpus do not apply to it".into());
     }
     let judging = Judging::of(cli, args.fail_on)?;
     let (old, new) = (load(&args.old)?, load(&args.new)?);

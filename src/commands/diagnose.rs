@@ -1,4 +1,4 @@
-//! `diagnose`: the rules again, over a saved report.
+//! `diagnose`: applies the rules again to a saved report.
 
 use super::Judging;
 use super::output::{self, Files};
@@ -13,7 +13,7 @@ use crate::report::read::load;
 /// One sentence.
 pub fn run(cli: &Cli, args: &DiagnoseArgs) -> Result<u8, String> {
     if cli.machine != Machine::Live.name() || !cli.gpus.is_empty() {
-        return Err("diagnose reads a saved report: --machine and --gpus have no meaning for it".into());
+        return Err("diagnose reads a saved report: --machine and --gpus do not apply to it".into());
     }
     let files = Files::of_report(&args.out)?;
     let judging = Judging::with(cli, &args.out)?;
@@ -50,7 +50,7 @@ mod tests {
         reports.iter().map(|report| serde_json::to_value(report).unwrap()).collect()
     });
 
-    /// All that `diagnose` does with the bytes of a file.
+    /// Everything that `diagnose` does with the bytes of a file.
     fn diagnose(bytes: &[u8]) -> Result<(), String> {
         let mut report = match parse(bytes) {
             Ok(report) => report,
@@ -106,7 +106,7 @@ mod tests {
             (0..100_000).map(|n| crate::model::measurement::CudaDevice { index: n * 40_000, ..device.clone() });
         report.measurements.as_mut().unwrap().driver.devices.extend(devices);
         let error = parse(&serde_json::to_vec(&report).unwrap()).unwrap_err();
-        assert!(error.contains("speaks of 100001 GPUs") || error.contains("speaks of 100000 GPUs"), "{error}");
+        assert!(error.contains("has 100001 GPUs") || error.contains("has 100000 GPUs"), "{error}");
         // A large index alone is no large table.
         let mut report = sample::healthy(2);
         report.measurements.as_mut().unwrap().driver.devices[0].index = 4_000_000_000;

@@ -1,4 +1,4 @@
-//! `expect`: expectations from a report of a machine that is known to be good.
+//! `expect`: expectations from a report of a machine that is known to be healthy.
 
 use super::output;
 use crate::cli::ExpectArgs;
@@ -19,15 +19,15 @@ pub fn run(args: &ExpectArgs) -> Result<u8, String> {
             _ => "inconclusive",
         };
         return Err(format!(
-            "{} says that its machine is {said}: what is wrong with it would become what is expected; give a report \
-             of a healthy machine, or --anyway",
+            "{} is the report of a machine that is {said}: its faults would become expectations; give a report of a \
+             healthy machine, or --anyway",
             args.report.display()
         ));
     }
     let expectations = Expectations::from_report(&report, args.margin);
     let head = format!(
-        "# What is expected of a machine like the one of {} ({}), made by peerscope {}.\n\
-         # Floors lie {}% below the lowest figure of each class, in GB/s. See docs/expectations.md.\n\n",
+        "# Expectations for machines like the one measured at {} ({}), made by peerscope {}.\n\
+         # Floors are {}% below the lowest figure of each class, in GB/s. See docs/expectations.md.\n\n",
         report.started_at.escape_debug(),
         report.machine.escape_debug(),
         env!("CARGO_PKG_VERSION"),

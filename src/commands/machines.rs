@@ -27,12 +27,12 @@ fn description(name: &str) -> Result<String, String> {
     toml::to_string(&machine.spec).map_err(|error| format!("cannot write '{name}' as TOML: {error}"))
 }
 
-/// One line for each machine, those with nothing wrong first.
+/// One line for each machine, those without a fault first.
 fn list() -> String {
     let mut text = String::new();
     for (kind, heading) in [
-        (Kind::Sound, "As they were built, to see what a report of each kind looks like:"),
-        (Kind::Faulty, "With a fault, to see how it is told:"),
+        (Kind::Sound, "Without a fault, to see the report of a healthy machine of each kind:"),
+        (Kind::Faulty, "With a fault, to see how it is reported:"),
     ] {
         if !text.is_empty() {
             text.push('\n');
@@ -41,5 +41,5 @@ fn list() -> String {
         let machines = builtin::names_of(kind).filter_map(|name| Some((name, builtin::get(name)?)));
         text.extend(machines.map(|(name, machine)| format!("  {name:<17} {}\n", machine.summary)));
     }
-    text + "\nUse one with --machine NAME; --show NAME prints it as a start for your own.\n"
+    text + "\nUse one with --machine NAME; --show NAME prints it as a template for your own.\n"
 }

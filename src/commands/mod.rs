@@ -33,7 +33,7 @@ use crate::report::escape::{acts, clean};
 use crate::report::read;
 use crate::worker;
 
-/// How long discovery may take, unless told otherwise. NVML answers within a second on healthy
+/// How long discovery may take by default. NVML answers within a second on healthy
 /// machines and can block for minutes on sick ones.
 const DISCOVERY_LIMIT: Duration = Duration::from_secs(15);
 
@@ -61,14 +61,14 @@ pub fn run(cli: &Cli) -> Result<u8, String> {
     }
 }
 
-/// Prints a failure, as `peerscope: sentence`. Names in it, of files or of what a file says, are
-/// shown and never obeyed.
+/// Prints a failure, as `peerscope: sentence`. Names in it, of files or from files,
+/// are shown and never obeyed.
 pub fn complain(sentence: &str) {
-    tell(sentence);
+    remark(sentence);
 }
 
-/// Prints a remark that changes nothing, in the same way.
-fn tell(sentence: &str) {
+/// Prints a remark in the same way; it does not change the exit code.
+fn remark(sentence: &str) {
     // eprintln! would panic where stderr cannot be written, and a panic hides the exit code.
     let _ = writeln!(std::io::stderr(), "peerscope: {}", clean(sentence));
 }
@@ -82,13 +82,13 @@ pub fn usage(error: &clap::Error) -> u8 {
         let lines: Vec<_> = text.lines().map(clean).collect();
         let _ = writeln!(std::io::stderr(), "{}", lines.join("\n"));
     } else {
-        // Where it cannot be written, the exit code says it all the same.
+        // If it cannot be written, the exit code still says so.
         let _ = error.print();
     }
     if error.use_stderr() { crate::cli::contract_in(std::env::args_os()).code(Ending::Usage) } else { 0 }
 }
 
-/// What a run has seen, before it is judged.
+/// What a run observed, before it is judged.
 struct Observed {
     started: Instant,
     started_at: String,
@@ -100,13 +100,13 @@ struct Observed {
 }
 
 impl Observed {
-    /// What a recording came to.
+    /// The content of a recording.
     fn recorded(started: Instant, started_at: String, machine: String, recorded: Recorded) -> Self {
         let Recorded { snapshot, topology, measurements, timing } = recorded;
         Self { started, started_at, machine, snapshot, topology, measurements: Some(measurements), timing }
     }
 
-    /// The report: what was seen, what the rules find in it, and the verdict.
+    /// The report: the observations, the findings of the rules, and the verdict.
     fn conclude(self, judging: &Judging) -> Report {
         let Self { started, started_at, machine, snapshot, topology, measurements, timing } = self;
         let mut report = Report {
@@ -136,7 +136,7 @@ struct Judging {
 }
 
 impl From<Terms> for Judging {
-    /// Nothing is set, expected or known of before.
+    /// Default settings, no expectations and no baseline.
     fn from(terms: Terms) -> Self {
         Self { terms, settings: Settings::default(), expectations: None, baseline: None }
     }
@@ -160,7 +160,7 @@ impl Judging {
         Ok(Self { settings, ..Self::from(cli.terms(fail_on)) })
     }
 
-    /// The same, with what the buyer expects and an earlier report where they are named.
+    /// The same, with expectations and a baseline where the command line names them.
     ///
     /// # Errors
     ///
@@ -180,7 +180,7 @@ impl Judging {
         Ok(judging)
     }
 
-    /// Says what is expected of each figure, applies the rules, and concludes.
+    /// Fills in the expected figures, applies the rules, and concludes.
     fn judge(&self, report: &mut Report) {
         let began = Instant::now();
         if let Some(measurements) = &mut report.measurements {

@@ -7,15 +7,15 @@ use crate::cli::{Cli, Color, ReportArgs};
 use crate::model::report::Report;
 use crate::report::{self, Format, Of, Style, prometheus, render};
 
-/// Nothing useful can be laid out in less.
+/// A useful layout needs at least this many columns.
 const NARROWEST: usize = 60;
 
-/// How a report on stdout looks.
+/// The style of a report on stdout.
 pub fn style_of(cli: &Cli, args: &ReportArgs) -> Style {
     Style { pairs: args.prometheus_pairs, ..style(cli.color, args.verbose) }
 }
 
-/// How text on stdout looks.
+/// The style of text on stdout.
 pub fn style(color: Color, verbose: bool) -> Style {
     let stdout = std::io::stdout();
     let color = match color {
@@ -30,22 +30,22 @@ pub fn style(color: Color, verbose: bool) -> Style {
     Style { width: width.max(NARROWEST), color, verbose, ..Style::PLAIN }
 }
 
-/// Prints a report and writes its files; gives its exit code.
+/// Prints a report and writes its files; returns its exit code.
 ///
 /// # Errors
 ///
-/// A sentence about what could not be written. What could be written is.
+/// A sentence that names what could not be written. Everything else is written.
 pub fn publish(report: &Report, format: &Format, style: &Style, files: &Files) -> Result<u8, String> {
     let printed = print(&render(report, format, style));
     files.write(report, style).and(printed)?;
     Ok(report.verdict.exit_code)
 }
 
-/// Files to write beside stdout, checked before anything is measured.
+/// Files to write in addition to stdout, checked before anything is measured.
 pub struct Files(Vec<(PathBuf, &'static Format)>);
 
 impl Files {
-    /// Looks whether each file's format is known and fits these reports, and its folder can be written.
+    /// Checks that each file's format is known and fits these reports, and that its folder is writable.
     ///
     /// # Errors
     ///
@@ -55,7 +55,7 @@ impl Files {
         for path in paths {
             let format = report::for_path(path)?;
             if report::formats(of).all(|allowed| allowed != format) {
-                return Err(format!("cannot write {}: this command has no such format", path.display()));
+                return Err(format!("cannot write {}: this command does not have that format", path.display()));
             }
             if path.is_dir() {
                 return Err(format!("cannot write {}: it is a folder", path.display()));
@@ -70,11 +70,11 @@ impl Files {
         Ok(Self(files))
     }
 
-    /// The files of a report that was measured, prepared.
+    /// The files of a report with measurements, prepared.
     ///
     /// # Errors
     ///
-    /// As [`Self::prepare`]; and series of every pair are wanted where nothing would hold them.
+    /// As [`Self::prepare`]; also if series for every pair are requested without a Prometheus format.
     pub fn of_report(args: &ReportArgs) -> Result<Self, String> {
         let files = Self::prepare(&args.output, Of::All)?;
         let mut formats = files.0.iter().map(|(_, format)| *format).chain([args.format]);
@@ -86,7 +86,7 @@ impl Files {
         Ok(files)
     }
 
-    /// Writes every file, whole or not at all. After a failure the others are written all the same.
+    /// Writes every file, whole or not at all. After a failure the others are still written.
     fn write(&self, report: &Report, style: &Style) -> Result<(), String> {
         let style = Style { width: Style::PLAIN.width, color: false, ..*style };
         let mut failure = Ok(());
@@ -99,7 +99,7 @@ impl Files {
     }
 }
 
-/// Writes to stdout. A reader that has gone away has read what it wanted: that is no failure.
+/// Writes to stdout. A reader that has closed the pipe has read what it wanted: that is not a failure.
 ///
 /// # Errors
 ///

@@ -6,7 +6,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::plan::Round;
 
-/// A bar that tells what runs and how long it will take. Nothing is drawn where stderr is no
+/// A bar that shows what runs and how long it will take. Nothing is drawn if stderr is not a
 /// terminal.
 pub struct Progress(ProgressBar);
 
@@ -20,7 +20,7 @@ impl Progress {
         Self(bar)
     }
 
-    /// From now on, so many rounds are run.
+    /// Begins to count this many rounds.
     pub fn measuring(&self, rounds: usize) {
         self.0.disable_steady_tick();
         self.0.reset();
@@ -29,18 +29,18 @@ impl Progress {
         self.0.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "));
     }
 
-    /// This round runs, so many have ended.
+    /// This round is running; `ended` rounds have ended.
     pub fn round(&self, round: &Round, ended: usize) {
         self.0.set_position(ended as u64);
         self.0.set_message(format!("{}: {}", round.way(), round.task));
     }
 
-    /// Does something that writes to stderr too.
+    /// Runs something that also writes to stderr.
     pub fn aside(&self, write: impl FnOnce()) {
         self.0.suspend(write);
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub fn clear(&self) {
         self.0.finish_and_clear();
     }

@@ -1,10 +1,10 @@
-//! `recover`: a report of the journal that a run left behind which was cut off.
+//! `recover`: a report from the journal of an interrupted run.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use super::output::{self, Files};
-use super::{Judging, Observed, tell};
+use super::{Judging, Observed, remark};
 use crate::cli::{Cli, RecoverArgs};
 use crate::hardware::Machine;
 use crate::model::report::Report;
@@ -22,32 +22,34 @@ pub fn run(cli: &Cli, args: &RecoverArgs) -> Result<u8, String> {
         return Err("recover reads a journal: --machine and --gpus have no meaning for it".into());
     }
     let files = Files::of_report(&args.out)?;
-    let (path, found_by_itself) = match &args.journal {
+    let (path, found) = match &args.journal {
         Some(path) => (path.clone(), false),
         None => (newest()?, true),
     };
     let report = report(load(&path)?, &Judging::with(cli, &args.out)?);
     let report = bounded(report).map_err(|why| format!("cannot recover {}: it {why}", path.display()))?;
     let code = output::publish(&report, args.out.format, &output::style_of(cli, &args.out), &files)?;
-    if found_by_itself {
-        // Only JSON has everything that the journal had.
+    if found {
+        // Only JSON has everything that the journal has.
         if args.out.output.iter().any(|file| report::for_path(file).is_ok_and(|format| format.name == "json")) {
             let _ = std::fs::remove_file(&path);
         } else {
             let path = path.display();
-            tell(&format!("the journal {path} is kept until 'peerscope recover -o FILE.json' has made a file of it"));
+            remark(&format!(
+                "the journal {path} is kept until 'peerscope recover -o FILE.json' has written its report"
+            ));
         }
     }
     Ok(code)
 }
 
-/// The newest journal of a run on this machine that was cut off.
+/// The newest journal of an interrupted run on this machine.
 fn newest() -> Result<PathBuf, String> {
     let folders = place::folders();
     place::left_over(&folders).into_iter().next().map(|left| left.path).ok_or_else(|| {
         let folders: Vec<_> = folders.iter().map(|folder| folder.display().to_string()).collect();
         format!(
-            "there is nothing to recover: no run on this machine has left a journal behind (looked in {})",
+            "nothing to recover: there is no journal of an interrupted run on this machine (looked in {})",
             folders.join(", ")
         )
     })
@@ -57,18 +59,18 @@ fn load(path: &Path) -> Result<(Header, Recording), String> {
     let name = path.display();
     let cannot_read = |error: std::io::Error| format!("cannot read {name}: {error}");
     if is_going_on(path).map_err(cannot_read)? {
-        return Err(format!("cannot recover {name}: the run that writes it is still going; it will report by itself"));
+        return Err(format!("cannot recover {name}: its run is still going and will write its own report"));
     }
     let bytes = recording::file(path).map_err(cannot_read)?;
     let found = recording::read(&bytes).map_err(|why| format!("cannot recover {name}: {why}"))?;
-    // Routes are made for every pair of them before anything else is looked at.
+    // Every pair of them gets a route before anything else is checked.
     match found.1.gpus() {
         0..=MOST_GPUS => Ok(found),
-        gpus => Err(format!("cannot recover {name}: it speaks of {gpus} GPUs, which no machine has")),
+        gpus => Err(format!("cannot recover {name}: it has {gpus} GPUs, more than any machine has")),
     }
 }
 
-/// The report that the run would have made, as far as it came.
+/// The report that the run would have made, from what it recorded.
 fn report((header, recording): (Header, Recording), judging: &Judging) -> Report {
     let recorded = recording.conclude();
     let total = recorded.timing.total;
@@ -93,7 +95,7 @@ mod tests {
         Judging::from(Terms::from(Severity::Error))
     }
 
-    /// What every report of a run that was cut off must be, whatever its journal holds.
+    /// What every report of an interrupted run must satisfy, for any journal.
     fn assert_valid(report: &Report) {
         assert!([1, 3].contains(&report.verdict.exit_code), "{:?}", report.verdict);
         let style = Style { verbose: true, ..Style::PLAIN };

@@ -3,15 +3,15 @@
 use crate::model::snapshot::{Gpu, Snapshot};
 use crate::model::units::PciAddress;
 
-/// Keeps the GPUs that were named, by index, UUID or PCI address, and the pairs among them. An empty
-/// list keeps all.
+/// Keeps the GPUs named by index, UUID or PCI address, and the pairs between them. An empty list
+/// keeps all.
 ///
 /// # Errors
 ///
-/// A name that no GPU has, with those there are.
+/// No GPU has a name that was given; lists the GPUs that exist.
 pub fn select(mut snapshot: Snapshot, wanted: &[String]) -> Result<Snapshot, String> {
     if wanted.is_empty() || (snapshot.gpus.is_empty() && !snapshot.problems.is_empty()) {
-        // Without any GPU the reason why there is none says more than the name that was not found.
+        // Without any GPU, the reason for that says more than the name that was not found.
         return Ok(snapshot);
     }
     let mut kept = Vec::new();

@@ -1,5 +1,5 @@
-//! The page for people, laid out by text and HTML alike: what must be known first, the verdict, what
-//! is wrong and what to do, then the figures behind it. Without measurements it is the page of `topo`.
+//! The page for people, shared by text and HTML: what must be known first, the verdict, what is wrong
+//! and what to do, then the figures. Without measurements it is the page of `topo`.
 
 use super::digest::{Caveat, Digest, Figures};
 use super::matrices::Matrices;
@@ -41,7 +41,7 @@ pub(super) fn page(digest: &Digest<'_>, verbose: bool) -> Page {
     page
 }
 
-/// What was measured; nothing where all of it was skipped, which is said at the top with the reason.
+/// The measurements. If all were skipped, there is nothing to show: the reason is at the top.
 fn measured(page: &mut Page, digest: &Digest<'_>, measurements: &Measurements, gpus: &[u32]) {
     if measurements.cells().all(|cell| cell.status == Status::Skipped) {
         return;
@@ -56,7 +56,7 @@ fn measured(page: &mut Page, digest: &Digest<'_>, measurements: &Measurements, g
     }
 }
 
-/// The conclusion and what it rests on, in one line; then, in one more, what the pairs reach.
+/// The conclusion and its reason in one line; then, in another, the rates of the pairs.
 fn verdict(page: &mut Page, digest: &Digest<'_>) {
     let paint = match digest.report.verdict.verdict {
         Conclusion::Healthy => Paint::Good,
@@ -97,7 +97,7 @@ fn not_tested(page: &mut Page, report: &Report) {
     }
 }
 
-/// Where the time went, and what wrote the report.
+/// The time of each stage, and the program that wrote the report.
 fn timing(page: &mut Page, report: &Report) {
     let timing = &report.timing;
     page.blank();

@@ -9,21 +9,23 @@ use super::text::lay_out;
 use crate::diagnose::compare::Comparison;
 use crate::model::report::{Conclusion, Report};
 
-/// For people: the conclusion, what is worse, what is different, and what came and went.
+/// For people: the conclusion, what is worse, what is different, and findings that are new or gone.
 pub fn text(comparison: &Comparison, new: &Report, style: &Style) -> String {
     let mut page = Page::new(style.verbose);
     if let Some(simulated) = Digest::of(new).caveats.get(&Caveat::Simulated) {
         page.banner(simulated);
     }
     let (word, paint, said) = match comparison.verdict.verdict {
-        Conclusion::Healthy => ("no worse:", Paint::Good, "nothing fell by more than its noise, nothing is gone"),
+        Conclusion::Healthy => {
+            ("no worse:", Paint::Good, "no figure fell by more than its noise, and nothing is missing")
+        }
         Conclusion::Faulty => ("WORSE:", Paint::Error, "something is worse than in the earlier report"),
         Conclusion::Inconclusive => ("inconclusive:", Paint::Warning, "not all of it could be compared"),
     };
     let figures = count(comparison.compared, "figure");
     let missing = match comparison.not_compared {
         0 => String::new(),
-        missing => format!(", {missing} of the earlier report not measured again"),
+        missing => format!(", {missing} from the earlier report not measured again"),
     };
     page.verdict(word.trim_end_matches(':'), paint, &format!("{said}; {figures} compared{missing}"));
     let side =
@@ -31,9 +33,7 @@ pub fn text(comparison: &Comparison, new: &Report, style: &Style) -> String {
     page.line(Paint::Faint, &format!("{}, {}", side("then", &comparison.old), side("now", &comparison.new)));
     let shown = Report { findings: comparison.findings.clone(), ..new.clone() };
     findings::write(&mut page, &shown);
-    for (heading, list) in
-        [("Found now and not then", &comparison.appeared), ("Found then and no longer", &comparison.gone)]
-    {
+    for (heading, list) in [("New findings", &comparison.appeared), ("Findings that are gone", &comparison.gone)] {
         if !list.is_empty() {
             page.heading(heading);
             for finding in list {

@@ -1,5 +1,5 @@
-//! Machines with more GPUs than a matrix can show: GPUs that stand alike to all others are told
-//! together, figures by kind of link, and the pairs that fall behind by name.
+//! Machines with more GPUs than a matrix can show: GPUs with the same connections form a group,
+//! figures are by kind of link, and slow pairs are named.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -20,11 +20,11 @@ use crate::model::topology::LinkClass;
 /// A matrix of more GPUs takes several blocks on a wide terminal, and pages on a narrow one.
 const MOST_IN_MATRIX: usize = 16;
 
-/// Pairs that are named before the rest is counted.
+/// Number of pairs that are named; the rest is counted.
 const SHOWN: usize = 8;
 
-/// A pair is named where it reaches less than this share of the median of its kind: repeated
-/// measurements are 5 to 10% apart (cuda-samples issue 449).
+/// A pair is named if it reaches less than this share of the median of its kind: repeated
+/// measurements differ by 5 to 10% (cuda-samples issue 449).
 const BEHIND: f64 = 0.9;
 
 /// Whether these are too many for a matrix.
@@ -65,7 +65,7 @@ fn groups(classes: &Classes, gpus: &[u32]) -> Vec<Vec<u32>> {
     groups
 }
 
-/// What stands for the class matrix.
+/// Replaces the class matrix.
 pub(super) fn classes(page: &mut Page, report: &Report, gpus: &[u32]) {
     let classes = by_pair(report);
     let groups = groups(&classes, gpus);
@@ -89,13 +89,16 @@ pub(super) fn classes(page: &mut Page, report: &Report, gpus: &[u32]) {
                 table.row(std::iter::once(Cell::from(name)).chain(cells));
             }
             page.table(table);
-            page.note(Paint::Faint, "GPUs of a group stand alike to all others; in the diagonal, to each other");
+            page.note(
+                Paint::Faint,
+                "GPUs of a group have the same connections to all others; the diagonal is within the group",
+            );
         }
         _ => partners(page, &classes, gpus),
     }
 }
 
-/// Where groups are many too: how many others each GPU reaches in which way.
+/// If there are many groups too: how many other GPUs each GPU reaches by each class.
 fn partners(page: &mut Page, classes: &Classes, gpus: &[u32]) {
     let mut by_class: BTreeMap<LinkClass, Vec<usize>> = BTreeMap::new();
     for &gpu in gpus {
@@ -115,7 +118,7 @@ fn partners(page: &mut Page, classes: &Classes, gpus: &[u32]) {
     }
 }
 
-/// NUMA nodes, those of one size in one line.
+/// NUMA nodes, those of the same size in one line.
 pub(super) fn numa_nodes(page: &mut Page, report: &Report) {
     let mut by_size: Vec<(Vec<u32>, &NumaNode)> = Vec::new();
     for node in &report.snapshot.numa_nodes {
@@ -169,7 +172,7 @@ pub(super) fn theoretical(page: &mut Page, report: &Report) {
     page.table(table);
 }
 
-/// The PCIe paths without their addresses, GPUs with the same one together.
+/// The PCIe paths without addresses, one line for all GPUs with the same path.
 pub(super) fn pcie_paths(page: &mut Page, report: &Report) {
     let mut shapes: Vec<(Vec<u32>, paths::PathText)> = Vec::new();
     for gpu in &report.snapshot.gpus {
@@ -186,8 +189,8 @@ pub(super) fn pcie_paths(page: &mut Page, report: &Report) {
     page.note(Paint::Faint, "--verbose shows every GPU's own path");
 }
 
-/// What the pairs reach in the reference configuration, by class; those that have no figure, and
-/// those that fall behind.
+/// The rates of the pairs in the reference configuration, by class; pairs without a figure, and slow
+/// pairs.
 pub(super) fn rates(page: &mut Page, digest: &Digest<'_>, gpus: &[u32]) {
     page.heading("Achieved, by kind of link, GB/s and % of theoretical");
     let mut kinds: BTreeMap<(LinkClass, Path), Vec<&PeerBandwidth>> = BTreeMap::new();
@@ -254,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn gpus_that_stand_alike_are_one_group() {
+    fn gpus_with_the_same_connections_are_one_group() {
         let (classes, gpus) = table(72, |_, _| LinkClass::NvLink(18));
         assert_eq!(groups(&classes, &gpus), [(0..72).collect::<Vec<_>>()]);
         // Two switches, GPU 0 with fewer links to the others of its own.
@@ -271,7 +274,7 @@ mod tests {
     fn a_lone_link_makes_two_groups_of_its_ends() {
         let (classes, gpus) =
             table(4, |one, other| if one + other == 1 { LinkClass::NvLink(4) } else { LinkClass::Node });
-        // The bridged pair stands alike to all others, and so does the other pair.
+        // Both GPUs of the bridged pair have the same connections to the others, and so has the other pair.
         assert_eq!(groups(&classes, &gpus), [vec![0, 1], vec![2, 3]]);
     }
 }

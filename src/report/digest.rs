@@ -1,5 +1,5 @@
-//! What every format says of a report, worked out once, so that no two formats disagree: what must be
-//! known before anything else, the headline, the findings by weight, and the figures that pairs are
+//! The content that all formats share, computed once, so that no two formats disagree: what must be
+//! known before anything else, the headline, the findings by severity, and the figures that pairs are
 //! judged by.
 
 use std::cmp::Reverse;
@@ -23,7 +23,7 @@ pub(super) enum Caveat {
     Simulated,
     /// The run was interrupted.
     Interrupted,
-    /// The run was cut off, and the report was made of its journal.
+    /// The run was cut off (killed, for example), and the report was made from its journal.
     Recovered,
     /// Some of the profile was left out on purpose.
     Partial,
@@ -42,19 +42,19 @@ impl Caveat {
         }
     }
 
-    /// In a sentence without its full stop; none where it does not hold of this report.
+    /// As a sentence without its full stop; none if it does not apply to this report.
     fn sentence(self, report: &Report) -> Option<String> {
         let measured = report.measurements.as_ref();
         match self {
             Self::Simulated => report
                 .is_simulated()
                 .then(|| format!("SIMULATED machine {}: no figure below comes from real hardware", report.machine)),
-            Self::Interrupted => measured?
-                .interrupted
-                .then(|| "INTERRUPTED: this report is partial and holds what was measured until then".to_owned()),
+            Self::Interrupted => measured?.interrupted.then(|| {
+                "INTERRUPTED: this report is partial and has what was measured before the interruption".to_owned()
+            }),
             Self::Recovered => measured?
                 .cut_off
-                .then(|| "RECOVERED: the run was cut off, and this report holds what its journal has".to_owned()),
+                .then(|| "RECOVERED: the run was cut off, and this report was made from its journal".to_owned()),
             Self::Partial => {
                 let left_out = &measured?.left_out;
                 (!left_out.is_empty()).then(|| format!("PARTIAL: {}", left_out.join("; ")))
@@ -63,14 +63,14 @@ impl Caveat {
     }
 }
 
-/// A report, and what every format says of it.
+/// A report, with the content that all formats share.
 pub(super) struct Digest<'a> {
     pub(super) report: &'a Report,
     /// What must be known before anything else, in a sentence each.
     pub(super) caveats: BTreeMap<Caveat, String>,
     /// The worst first; those of one severity as they are in the report.
     pub(super) findings: Vec<&'a Finding>,
-    /// What every pair is shown with: its direct copy in the reference setup, or the staged one where
+    /// The cell shown for every pair: its direct copy in the reference setup, or the staged one where
     /// a direct one was not possible. A direct copy that failed stays visible.
     pub(super) pairs: BTreeMap<Pair, &'a PeerBandwidth>,
 }
@@ -84,12 +84,12 @@ impl<'a> Digest<'a> {
         Self { report, caveats: caveats.collect(), findings, pairs }
     }
 
-    /// Whether this must be known of it.
+    /// Whether this applies to the report.
     pub(super) fn is(&self, caveat: Caveat) -> bool {
         self.caveats.contains_key(&caveat)
     }
 
-    /// How many findings are of this severity.
+    /// The number of findings of this severity.
     pub(super) fn count_of(&self, severity: Severity) -> usize {
         self.findings.iter().filter(|finding| finding.severity == severity).count()
     }
@@ -103,7 +103,7 @@ impl<'a> Digest<'a> {
         }
     }
 
-    /// What the verdict rests on: `2 errors, 1 warning; all 448 measurements made`.
+    /// The reason for the verdict: `2 errors, 1 warning; all 448 measurements made`.
     pub(super) fn headline(&self) -> String {
         let verdict = &self.report.verdict;
         let found: Vec<_> = [(Severity::Error, "error"), (Severity::Warning, "warning")]
@@ -115,17 +115,17 @@ impl<'a> Digest<'a> {
         let found = match (found.is_empty(), verdict.verdict, verdict.tested) {
             (false, ..) => format!("{}; ", found.join(", ")),
             (true, Conclusion::Healthy, _) => "nothing is at fault; ".to_owned(),
-            (true, Conclusion::Inconclusive, 1..) => "no fault was seen, but not everything was tested; ".to_owned(),
+            (true, Conclusion::Inconclusive, 1..) => "no fault was found, but not everything was tested; ".to_owned(),
             _ => String::new(),
         };
         found + &self.tested()
     }
 
-    /// How much of what was asked for was measured.
+    /// How many of the requested measurements were made.
     pub(super) fn tested(&self) -> String {
         let verdict = &self.report.verdict;
         match (&self.report.measurements, verdict.tested, verdict.untested) {
-            (None, ..) => "facts alone, nothing was to be measured".to_owned(),
+            (None, ..) => "facts only, no measurements requested".to_owned(),
             (_, 0, 0) => "nothing was measured".to_owned(),
             (_, 0, missing) => format!("nothing was measured, {} missing", count(missing as usize, "measurement")),
             (_, tested, 0) => format!("all {tested} measurements made"),
@@ -152,7 +152,7 @@ impl<'a> Digest<'a> {
         self.pairs.values().copied().filter(|cell| is_sound(cell))
     }
 
-    /// What the pairs of each class reach on each path.
+    /// The rates of the pairs of each class on each path.
     pub(super) fn by_class(&self) -> Vec<ClassFigures> {
         let mut groups: BTreeMap<_, (Vec<_>, Vec<f64>)> = BTreeMap::new();
         for cell in self.reference() {
@@ -172,8 +172,8 @@ impl<'a> Digest<'a> {
         figures.collect()
     }
 
-    /// The GPUs that this run was about: those that CUDA was asked for and those measured; all GPUs
-    /// of the machine where neither is known.
+    /// The GPUs of this run: those requested from CUDA and those measured; all GPUs of the machine if
+    /// neither is known.
     pub(super) fn gpus(&self) -> Vec<u32> {
         let mut gpus: Vec<u32> = Vec::new();
         if let Some(measurements) = &self.report.measurements {
@@ -201,7 +201,7 @@ fn pairs(measurements: &Measurements) -> BTreeMap<Pair, &PeerBandwidth> {
     pairs
 }
 
-/// Whether a cell has a rate that means something: it was measured, and the bytes arrived.
+/// Whether a cell has a valid rate: it was measured, and the bytes arrived.
 pub(super) fn is_sound(cell: &PeerBandwidth) -> bool {
     cell.status == Status::Measured && cell.achieved_gbps.is_some() && !cell.verified.is_wrong()
 }
@@ -209,7 +209,7 @@ pub(super) fn is_sound(cell: &PeerBandwidth) -> bool {
 /// Figures over some pairs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Figures {
-    /// Pairs that were to be measured.
+    /// Number of pairs in the plan.
     pub(super) planned: usize,
     /// GB/s.
     pub(super) rates: Option<Spread>,
@@ -258,7 +258,7 @@ mod tests {
         assert_eq!(direct.copies.rates.unwrap().count, 56);
         assert_eq!((staged.class, staged.path), (LinkClass::NvLink(18), Path::Staged));
         assert!(Digest::of(&sample::nothing_measured()).by_class().is_empty());
-        assert!(Digest::of(&sample::pcie_box()).by_class().len() > 3, "classes are told apart");
+        assert!(Digest::of(&sample::pcie_box()).by_class().len() > 3, "classes are kept apart");
     }
 
     #[test]

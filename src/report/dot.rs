@@ -14,7 +14,7 @@ use crate::model::topology::{Link, LinkKind, Node, NodeKind};
 pub(super) const FORMAT: Format =
     Format { is_looked_at: true, of: Of::Topology, ..Format::new("dot", &["dot", "gv"], "For Graphviz", render) };
 
-/// Below this share of the possible rate a link counts as slower than it could be; above, the two
+/// A link below this share of its possible rate counts as slower than it could be; above, the two
 /// figures differ by rounding only.
 const AS_POSSIBLE: f64 = 0.99;
 
@@ -41,7 +41,7 @@ fn render(digest: &Digest<'_>, _: &Style) -> String {
     for node in &report.topology.nodes {
         put(&mut out, &node_statement(node));
     }
-    // GPUs side by side in their order, whatever depth they hang at.
+    // GPUs side by side in their order, at any depth of the tree.
     let leaves = report.topology.nodes.iter().filter(|node| node.kind == NodeKind::Gpu);
     let leaves: Vec<_> = leaves.map(|node| quoted(node.id)).collect();
     if leaves.len() > 1 {
@@ -109,7 +109,7 @@ fn link_statement(link: &Link) -> String {
         LinkKind::RootComplex => ", style=dashed",
         LinkKind::Interconnect => ", style=dashed, constraint=false",
     };
-    // The PCIe tree stands above the GPUs, the NVSwitches below; links from GPU to GPU bend neither.
+    // The PCIe tree is above the GPUs, the NVSwitches are below; links from GPU to GPU move neither.
     let (upper, lower) =
         if link.upper == NodeId::NvSwitch { (link.lower, link.upper) } else { (link.upper, link.lower) };
     let aside = if upper.is_gpu() && lower.is_gpu() { ", constraint=false" } else { "" };

@@ -35,7 +35,7 @@ pub fn clean(text: &str) -> Cow<'_, str> {
 const LABEL: usize = 200;
 
 /// The name of a node as a quoted string of the dot language. Graphviz takes some 16 kB: a name
-/// that is too long keeps its beginning, and a hash tells it from others.
+/// that is too long keeps its beginning, and a hash makes it unique.
 pub(super) fn dot_quoted(name: &str) -> String {
     match name.char_indices().nth(LABEL) {
         Some((at, _)) => {

@@ -1,27 +1,27 @@
-//! Facts of a finding, as people read them.
+//! The facts of a finding, written for people.
 
 use crate::model::fact::{Effect, Fact, Facts};
 use crate::model::finding::Finding;
 use crate::model::placement::Pair;
 use crate::model::rounding::short;
 
-/// Elements of a list that are shown; the rest is counted. The JSON report has them all.
+/// Number of elements of a list that are shown; the rest is counted. The JSON report has them all.
 const SHOWN: usize = 12;
 
-/// Pairs with one GPU in common that are listed; more of them are counted.
+/// Number of pairs with one GPU in common that are listed; if there are more, they are counted.
 const SHOWN_PAIRS: usize = 4;
 
-/// What the place of a finding says already.
+/// Facts that the place of a finding shows already.
 const ELSEWHERE: [&str; 4] = ["device_address", "port_address", "slot", "bridges"];
 
-/// All facts of a finding in one line, without what [`ELSEWHERE`] lists and what stands on lines of its
+/// All facts of a finding in one line, without those in [`ELSEWHERE`] and those with lines of their
 /// own.
 pub(super) fn text(finding: &Finding) -> String {
     let elsewhere = |key: &str, fact: &Fact| ELSEWHERE.contains(&key) || matches!(fact, Fact::Effects(_));
     items(&finding.evidence, |key, fact| !elsewhere(key, fact)).join("; ")
 }
 
-/// What this finding explains.
+/// The symptoms that are attributed to this finding.
 pub(super) fn effects(finding: &Finding) -> &[Effect] {
     finding.evidence.effects()
 }
@@ -34,7 +34,7 @@ fn items(facts: &Facts, here: impl Fn(&str, &Fact) -> bool) -> Vec<String> {
 fn item(key: &str, fact: &Fact) -> String {
     match fact {
         Fact::Gpus(gpus) if key == "gpus" && !gpus.is_empty() => show(fact),
-        // A width is told from a number of lanes by its whole key.
+        // The whole key, so that a width differs from a number of lanes.
         Fact::Lanes(_) => format!("{} {}", key.replace('_', " "), show(fact)),
         _ => format!("{} {}", fact.name(key).replace('_', " "), show(fact)),
     }

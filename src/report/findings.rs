@@ -1,4 +1,4 @@
-//! What stands out, worst first.
+//! The findings, worst first.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use crate::model::report::Report;
 use crate::model::snapshot::Snapshot;
 use crate::topology::pcie;
 
-/// Findings of one rule that are shown in full; the rest is listed by subject.
+/// Number of findings of one rule that are shown in full; the rest is listed by subject.
 const SHOWN_PER_RULE: usize = 3;
 
-/// Effects of a cause that are spelt out; the JSON report has them all.
+/// Number of symptoms of a root cause that are listed; the JSON report has them all.
 const SHOWN_EFFECTS: usize = 3;
 
 /// Every finding, the worst first.
@@ -33,7 +33,7 @@ pub(super) fn write(page: &mut Page, report: &Report) {
         }
         done.push(key);
         let alike = seen.remove(&key).unwrap_or_default();
-        // One more than the limit takes no more room in full than in a list.
+        // One more than the limit takes no more space in full than in a list.
         let shown = if page.verbose() || alike.len() <= SHOWN_PER_RULE + 1 { alike.len() } else { SHOWN_PER_RULE };
         for finding in &alike[..shown] {
             finding_in_full(page, finding, &report.snapshot);
@@ -66,7 +66,7 @@ fn finding_in_full(page: &mut Page, finding: &Finding, snapshot: &Snapshot) {
     page.finding(label(finding.severity), &text, below);
 }
 
-/// The subject and its place, where the message does not name it by itself.
+/// The subject and its place, unless the message names it.
 fn subject(finding: &Finding, snapshot: &Snapshot) -> Option<String> {
     let gpus = match finding.subject {
         Subject::Machine | Subject::PcieLink { .. } => return None,
@@ -97,7 +97,7 @@ const fn label(severity: Severity) -> (&'static str, Paint) {
     (word, paint(severity))
 }
 
-/// Where the subject is found in the chassis: PCI address, and slot where the firmware names it.
+/// The place of the subject in the chassis: PCI address, and slot if the firmware names it.
 fn place(subject: &Subject, snapshot: &Snapshot) -> Option<String> {
     let of = |index: u32| {
         let address = *snapshot.gpu(index)?.pci.known()?;
@@ -117,7 +117,7 @@ fn place(subject: &Subject, snapshot: &Snapshot) -> Option<String> {
     }
 }
 
-/// A finding in one sentence, with its subject where the sentence does not name it by itself.
+/// A finding in one sentence, with its subject unless the sentence names it.
 pub(super) fn sentence(finding: &Finding, snapshot: &Snapshot) -> String {
     match subject(finding, snapshot) {
         Some(subject) => format!("{subject}: {}", finding.message),

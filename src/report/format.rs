@@ -1,44 +1,44 @@
-//! What a format is, and how text is to look. The table of them all is in the parent module.
+//! What a format is, and the style of text. The table of all formats is in the parent module.
 
 use super::digest::Digest;
 
-/// How a report is to look.
+/// The style of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Style {
     /// Columns of the terminal; no line is longer. Fewer than 60 are taken as 60.
     pub width: usize,
-    /// Whether ANSI colours may be used. Nothing is ever said by colour alone.
+    /// Whether ANSI colours may be used. Nothing is shown by colour alone.
     pub color: bool,
     /// Whether every matrix is shown, not only those most people need.
     pub verbose: bool,
-    /// Whether metrics have series of every pair, beside those of the machine.
+    /// Whether metrics have series for every pair, in addition to those for the machine.
     pub pairs: bool,
 }
 
 impl Style {
-    /// How files look, and text that goes to no terminal.
+    /// The style of files, and of text that does not go to a terminal.
     pub const PLAIN: Self = Self { width: 100, color: false, verbose: false, pairs: false };
 }
 
-/// Something that a report can be written as.
+/// A format for reports.
 #[derive(Debug)]
 pub struct Format {
     /// Its name for `--format`.
     pub name: &'static str,
-    /// What the names of its files end in, without the dot; empty where it is for stdout alone.
+    /// File extensions, without the dot; empty if the format is for stdout only.
     pub extensions: &'static [&'static str],
-    /// What it is for, as the help of `--format` says it.
+    /// Its purpose, for the help of `--format`.
     pub purpose: &'static str,
-    /// Which reports can be written as it.
+    /// The reports that can be written in it.
     pub of: Of,
-    /// Whether somebody looks at it and waits for it: `topo` leaves out facts that are slow to read.
+    /// Whether a person waits for it: `topo` then leaves out facts that are slow to read.
     pub is_looked_at: bool,
     /// Writes it.
     pub(super) render: fn(&Digest<'_>, &Style) -> String,
 }
 
 impl Format {
-    /// A format that every report can be written as and that is kept for later.
+    /// A format for every report that is kept for later.
     pub(super) const fn new(
         name: &'static str,
         extensions: &'static [&'static str],
@@ -49,12 +49,12 @@ impl Format {
     }
 }
 
-/// Which reports can be written as a format.
+/// The reports that can be written in a format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Of {
     /// Every report.
     All,
-    /// Those of `topo`: it shows nothing of what was measured.
+    /// Those of `topo`: the format shows no measurements.
     Topology,
 }
 

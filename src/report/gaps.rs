@@ -7,10 +7,10 @@ use crate::model::flow::Flow;
 use crate::model::measurement::{Measurements, Status};
 use crate::model::report::Report;
 
-/// Reasons for missing measurements that are shown.
+/// Number of reasons for missing measurements that are shown.
 const SHOWN_REASONS: usize = 6;
 
-/// Flows that are shown with a reason.
+/// Number of flows that are shown with a reason.
 const SHOWN_FLOWS: usize = 8;
 
 /// Why CUDA or single GPUs could not be used, what else went wrong, what was left out on purpose, and
@@ -62,7 +62,7 @@ fn missing(measurements: &Measurements) -> Vec<(String, String)> {
     groups.into_iter().map(line).collect()
 }
 
-/// `GPU 2→5, 5→2`, and how many more.
+/// `GPU 2→5, 5→2`, and the number of others.
 fn named(flows: &BTreeSet<Flow>) -> String {
     let name = |flow: &Flow| match flow.pair() {
         Some(pair) => format!("{}→{}", pair.source, pair.destination),

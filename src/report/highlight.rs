@@ -1,5 +1,5 @@
-//! Which GPUs and pairs the findings are about, so that matrices can point at them in colour. The
-//! findings themselves stand above in words.
+//! Which GPUs and pairs the findings are about, so that matrices can mark them in colour. The
+//! findings themselves are above, in words.
 
 use std::collections::HashMap;
 

@@ -129,7 +129,7 @@ fn without_colors(text: &str) -> String {
     plain
 }
 
-/// How often each element stands in a page, and what a parser of browsers says against it.
+/// How often each element occurs in a page, and the errors that a browser's parser reports.
 fn elements(page: &str) -> (BTreeMap<String, u32>, Vec<String>) {
     let parsed = scraper::Html::parse_document(page);
     let mut elements: BTreeMap<String, u32> = BTreeMap::new();
@@ -199,7 +199,7 @@ fn fuzz_names_in_every_format() {
     });
 }
 
-/// Every string of a report, and where it stands.
+/// Every string of a report, and its place.
 fn texts(report: &Value) -> Vec<(String, Option<&Value>)> {
     let mut found = Vec::new();
     strings(report, &mut String::new(), &mut found);
@@ -241,7 +241,7 @@ fn pages_are_valid() {
     }
 }
 
-/// Each place of a report by itself: none may be forgotten.
+/// Each place of a report separately: none may be forgotten.
 #[test]
 fn no_place_of_a_report_is_shown_as_it_is() {
     let mut tried = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! The report as one HTML file for a browser or a printer: the page that is shown as text, with
+//! The report as one HTML file for a browser or a printer: the same page as the text format, with
 //! sections, tables that scroll in their own boxes, and shades behind rates. It loads nothing from
 //! anywhere and runs nothing.
 
@@ -20,7 +20,7 @@ const STYLE_SHEET: &str = include_str!("html.css");
 /// Tables of more columns are set smaller on paper.
 const WIDE: usize = 10;
 
-/// Between what stands below each other, so that the file can be read and compared.
+/// Between elements below each other, so that the file can be read and compared.
 const NEW_LINE: PreEscaped<&str> = PreEscaped("\n");
 
 fn render(digest: &Digest<'_>, style: &Style) -> String {
@@ -39,7 +39,7 @@ fn render(digest: &Digest<'_>, style: &Style) -> String {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
-                // Nothing is fetched and nothing runs, whatever else a hostile name might try.
+                // Nothing is fetched and nothing runs, even if a hostile name gets through.
                 meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'";
                 title { (title) }
                 style { (PreEscaped(STYLE_SHEET)) }
@@ -144,7 +144,7 @@ fn matrix(table: &Table) -> Markup {
     }
 }
 
-/// A caption; an empty corner is none.
+/// A caption; an empty corner is not one.
 fn caption(cell: &Cell, scope: &str, align: Align) -> Markup {
     html! {
         @if cell.text.is_empty() {
@@ -155,7 +155,7 @@ fn caption(cell: &Cell, scope: &str, align: Align) -> Markup {
     }
 }
 
-/// What a finding points at bears a mark, so that it is not told by colour alone.
+/// Cells that a finding is about have a mark, so that nothing is shown by colour alone.
 fn text_of(cell: &Cell) -> Markup {
     let mark = match cell.paint {
         Paint::Error => Some("✖\u{a0}"),

@@ -32,7 +32,7 @@ pub(super) fn tidy(value: &impl Serialize) -> String {
 }
 
 /// Indents like [`PrettyFormatter`], keeps the noise out of floating-point numbers, and writes
-/// characters that a terminal obeys as escapes, also those that JSON would let stand.
+/// characters that a terminal obeys as escapes, also those that JSON would leave as they are.
 struct Tidy<'a>(PrettyFormatter<'a>);
 
 impl Formatter for Tidy<'_> {

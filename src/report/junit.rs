@@ -126,7 +126,7 @@ fn finding_text(report: &Report, finding: &Finding) -> String {
     lines.join("\n")
 }
 
-/// The GPUs that CUDA was asked for; none where CUDA could not be used at all.
+/// The GPUs requested from CUDA; none if CUDA could not be used at all.
 fn gpus(report: &Report) -> Option<TestSuite> {
     let devices = &report.measurements.as_ref()?.driver.devices;
     if devices.is_empty() {
@@ -172,7 +172,7 @@ fn probes(digest: &Digest<'_>) -> Vec<TestSuite> {
     suites.collect()
 }
 
-/// The worst that became of a pair's measurements by one probe.
+/// The worst result of a pair's measurements by one probe.
 fn pair_status(report: &Report, cells: &[Cell<'_>]) -> TestCaseStatus {
     let number = |wanted: &dyn Fn(&Cell<'_>) -> bool| {
         let found: Vec<_> = cells.iter().filter(|cell| wanted(cell)).collect();
@@ -201,14 +201,14 @@ fn pair_status(report: &Report, cells: &[Cell<'_>]) -> TestCaseStatus {
     }
     let (unverified, reason) = number(&|cell| cell.verified == Verified::Inconclusive);
     if unverified > 0 {
-        return skipped(&format!("whether the bytes arrived could not be told in {unverified} of {of}{reason}"));
+        return skipped(&format!("not verified in {unverified} of {of} measurements{reason}"));
     }
     passed(report)
 }
 
 fn suite(report: &Report, name: &str) -> TestSuite {
     let mut suite = TestSuite::new(format!("peerscope.{name}"));
-    // Only what is one: readers refuse the whole file for another text.
+    // Only a valid one: for another text, readers refuse the whole file.
     if OffsetDateTime::parse(&report.started_at, &Rfc3339).is_ok() {
         suite.extra.insert("timestamp".into(), report.started_at.as_str().into());
     }
@@ -224,12 +224,12 @@ fn case(class: &str, name: &str, status: TestCaseStatus) -> TestCase {
     case
 }
 
-/// A pass, where anything was measured that it could rest on.
+/// A pass, if anything was measured to support it.
 fn passed(report: &Report) -> TestCaseStatus {
     match (&report.measurements, report.verdict.tested) {
         (Some(_), 1..) => TestCaseStatus::success(),
         (Some(_), 0) => skipped("nothing was measured"),
-        (None, _) => skipped("the facts alone were looked at, and nothing was to be measured"),
+        (None, _) => skipped("facts only: no measurements were requested"),
     }
 }
 
@@ -306,7 +306,7 @@ mod tests {
             assert!(skipped > 0);
         }
         let [_, _, errors, _] = counts(&read(&sample::nothing_measured()));
-        assert!(errors > 0, "what was asked for and not measured is an error");
+        assert!(errors > 0, "a measurement that was requested and not made is an error");
     }
 
     #[test]

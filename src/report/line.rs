@@ -1,8 +1,8 @@
 //! The report in one line, for node health checkers: LBNL NHC, Slurm's reasons, Nagios plugins.
 //!
 //! `PEERSCOPE CRITICAL - pcie-narrow: The PCIe link of GPU 5 ... (and 3 more) | errors=2 ...`: the word is that of a
-//! Nagios plugin whatever the exit contract, then the worst finding and how many more there are;
-//! behind the bar figures in Nagios' form for performance data.
+//! Nagios plugin with every exit contract, then come the worst finding and the number of others;
+//! after the bar figures in Nagios' form for performance data.
 
 use super::digest::{Caveat, Digest};
 use super::escape::clean;
@@ -104,7 +104,7 @@ fn plain(text: &str) -> String {
         .collect()
 }
 
-/// At most so many bytes of ASCII text, with dots where it was cut.
+/// At most this many bytes of ASCII text, with dots if it was cut.
 fn shortened(text: &str, longest: usize) -> String {
     if text.len() <= longest {
         return text.to_owned();

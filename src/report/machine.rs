@@ -1,4 +1,4 @@
-//! What machine this is, in a few lines.
+//! The machine in a few lines.
 
 use super::figures::{count, ranges};
 use super::highlight::Highlights;
@@ -11,7 +11,7 @@ use crate::model::report::Report;
 use crate::model::snapshot::{Gpu, Host};
 use crate::model::units::{MIB, PcieLink};
 
-/// Labels wider than this stand out rather than push all facts to the right.
+/// Labels wider than this run into their text rather than push all texts to the right.
 const LABELS: usize = 16;
 
 /// Host, driver and GPUs.
@@ -85,7 +85,7 @@ pub(super) fn software(host: &Host) -> String {
     parts.join(", ")
 }
 
-/// GPUs that read the same, with their common text, in order of their first index.
+/// GPUs with the same facts, with their common text, in order of their first index.
 pub(super) fn gpu_groups(report: &Report) -> Vec<(Vec<u32>, String)> {
     let mut groups: Vec<(Vec<u32>, String)> = Vec::new();
     let loads = report.measurements.as_ref().map(|measurements| measurements.links.as_slice()).unwrap_or_default();
@@ -108,13 +108,13 @@ fn model(gpu: &Gpu) -> String {
         Reading::Unknown(why) => format!("model unknown ({why})"),
     };
     match gpu.memory_total_bytes.get() {
-        // Whole GiB: boards of one kind differ by some reserved MiB.
+        // Whole GiB: boards of the same model differ by some reserved MiB.
         Some(bytes) => format!("{name}, {} GiB", (bytes.0 / MIB + 512) / 1024),
         None => name,
     }
 }
 
-/// The PCIe link under load where it was read so, otherwise as it is.
+/// The PCIe link under load if it was read then, otherwise as it was at rest.
 fn pcie(link: Option<&Connection>, load: Option<&LinkUnderLoad>) -> String {
     let loaded = load.and_then(|load| {
         let ([_, generation], [width, _]) = (load.generation?, load.width?);
@@ -142,7 +142,7 @@ fn nvlinks(gpu: &Gpu) -> Option<String> {
     Some(format!("NVLink {active} of {} active", links.len()))
 }
 
-/// What tells this board from the others.
+/// The facts that identify this board.
 fn identity(gpu: &Gpu) -> String {
     let pci = gpu.pci.get().map(|pci| pci.to_string());
     let serial = gpu.serial.known().map(|serial| format!("serial {serial}"));

@@ -20,13 +20,13 @@ use crate::model::rounding::{percent, rate};
 /// Markdown.
 pub(super) const FORMAT: Format = Format::new("markdown", &["md"], "For a ticket", render);
 
-/// Findings that are shown in full; the rest is counted by code.
+/// Number of findings that are shown in full; the rest is counted by code.
 const SHOWN_FINDINGS: usize = 8;
 
-/// Pairs that are shown.
+/// Number of pairs that are shown.
 const SHOWN_PAIRS: usize = 5;
 
-/// Lines of the other lists that are shown.
+/// Number of lines of the other lists that are shown.
 const SHOWN_LINES: usize = 16;
 
 /// Longest text of one item, in characters. A finding's sentence is shorter by far; chosen.
@@ -120,7 +120,7 @@ fn facts(page: &mut String, report: &Report) -> std::fmt::Result {
     Ok(())
 }
 
-/// The pairs that reach the least of what they could.
+/// The pairs with the least share of their theoretical rate.
 fn worst_pairs(page: &mut String, digest: &Digest<'_>) -> std::fmt::Result {
     let cells = digest.figures().filter_map(|cell| Some((cell, cell.percent?, cell.achieved_gbps?.0)));
     let mut cells: Vec<_> = cells.collect();
@@ -140,7 +140,7 @@ fn worst_pairs(page: &mut String, digest: &Digest<'_>) -> std::fmt::Result {
     Ok(())
 }
 
-/// The options that a report tells; it does not keep its command line.
+/// The options that a report shows; it does not keep its command line.
 fn reproduce(page: &mut String, digest: &Digest<'_>) -> std::fmt::Result {
     let report = digest.report;
     let mut command = match &report.measurements {
@@ -198,7 +198,7 @@ fn cell(words: &str) -> String {
     text(words).replace('|', "\\|")
 }
 
-/// A command as inline code, whatever it holds.
+/// A command as inline code, for any content.
 fn code(command: &str) -> String {
     format!("`{}`", clean(command).replace('`', "'"))
 }
@@ -227,7 +227,7 @@ mod tests {
         ]
     }
 
-    /// Checks that a page holds nothing that acts, as GitHub's dialect has it; gives the text of its
+    /// Checks that a page holds nothing that acts, by GitHub's dialect; gives the text of its
     /// tables' rows.
     fn assert_inert(page: &str) -> Vec<String> {
         let arena = Arena::new();

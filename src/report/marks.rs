@@ -1,4 +1,4 @@
-//! What is shown of a pair's copies in a matrix: a figure, or a word that says why there is none.
+//! The cell of a pair in a matrix: a figure, or a word for the reason why there is none.
 
 use super::digest::is_sound;
 use super::highlight::Highlights;
@@ -8,7 +8,7 @@ use crate::model::measurement::{PeerBandwidth, Status, Verified};
 use crate::model::placement::{Pair, Path};
 use crate::model::rounding::{percent, tight_rate};
 
-/// What is in a cell: a figure with its mark and per cent, or a word.
+/// The content of a cell: a figure with its mark and per cent, or a word.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Figure {
     Number { value: String, percent: Option<f64> },
@@ -19,14 +19,14 @@ pub(super) enum Figure {
 const MARKS: [(&str, &str); 7] = [
     ("hung", "did not end before its deadline"),
     ("fail", "the copy failed"),
-    ("BAD", "bytes were lost or changed on the way, so a rate would mean nothing"),
+    ("BAD", "bytes were lost or changed on the way, so there is no rate"),
     ("skip", "not run, for the reason given"),
     ("-", "not measured in this run"),
     ("s", "staged through host memory, per cent of the staged route"),
-    ("?", "whether the bytes arrived could not be told"),
+    ("?", "not verified: it is not known whether the bytes arrived"),
 ];
 
-/// What a word or mark means.
+/// The meaning of a word or mark.
 pub(super) fn meaning(mark: &str) -> &'static str {
     MARKS.iter().find(|(known, _)| *known == mark).map_or("", |(_, meaning)| meaning)
 }
@@ -40,7 +40,7 @@ pub(super) const fn word(status: Status) -> &'static str {
     }
 }
 
-/// The paint of a word: what was not asked for is no fault.
+/// The paint of a word: a measurement that was not requested is not a fault.
 pub(super) fn paint(word: &str) -> Paint {
     if matches!(word, "-" | "skip") { Paint::Faint } else { Paint::Error }
 }
@@ -59,7 +59,7 @@ impl Figure {
         }
     }
 
-    /// Which of [`MARKS`] it bears.
+    /// The [`MARKS`] that it has.
     fn bears(&self, mark: &str) -> bool {
         match self {
             Self::Word(word) => *word == mark,
@@ -68,13 +68,13 @@ impl Figure {
     }
 }
 
-/// The marks that these figures bear, with their meaning.
+/// The marks of these figures, with their meaning.
 pub(super) fn legend<'a>(figures: impl IntoIterator<Item = &'a Figure>) -> Vec<(&'static str, &'static str)> {
     let figures: Vec<_> = figures.into_iter().collect();
     MARKS.into_iter().filter(|(mark, _)| figures.iter().any(|figure| figure.bears(mark))).collect()
 }
 
-/// Figures as cells in which values and per cent each keep to a column of their own.
+/// Figures as cells in which values and per cent are aligned separately.
 pub(super) fn cells(figures: &[(Pair, Figure)], highlights: &Highlights) -> Vec<(Pair, Cell)> {
     let text = |value: Option<f64>| value.map_or_else(|| "?".to_owned(), |value| percent(value) + "%");
     let has_percent = |figure: &&(Pair, Figure)| matches!(figure.1, Figure::Number { percent: Some(_), .. });

@@ -14,7 +14,7 @@ use crate::model::measurement::{Measurements, PeerBandwidth, Status};
 use crate::model::placement::{Pair, Path, Placement, Side};
 use crate::model::rounding::{percent, range, rate, short};
 
-/// What a matrix is drawn from.
+/// The data for the matrices.
 pub(super) struct Matrices<'a> {
     digest: &'a Digest<'a>,
     measurements: &'a Measurements,
@@ -27,7 +27,7 @@ impl<'a> Matrices<'a> {
         Self { digest, measurements, gpus, highlights: Highlights::of(&digest.report.findings) }
     }
 
-    /// What every pair reaches in the reference configuration.
+    /// The rate of every pair in the reference configuration.
     pub(super) fn reference(&self, page: &mut Page) {
         if crowd::is_one(self.gpus) && !page.verbose() {
             return crowd::rates(page, self.digest, self.gpus);
@@ -43,7 +43,7 @@ impl<'a> Matrices<'a> {
         self.measurements.peer.iter().filter(move |peer| peer.setup.of_any_size() == setup)
     }
 
-    /// What healthy machines reach on these routes, and how much of it was reached.
+    /// The rates of healthy machines on these routes, and the share that was achieved.
     fn expected(&self) -> Option<String> {
         let peers = || self.of_setup(Setup::REFERENCE);
         let mut routes: Vec<(f64, f64)> =

@@ -1,4 +1,4 @@
-//! Tables without borders: laid out by comfy-table, split into column blocks where the terminal is
+//! Tables without borders: arranged by comfy-table, split into column blocks where the terminal is
 //! too narrow, coloured afterwards so that escape codes never count as width.
 
 use comfy_table::{CellAlignment, ContentArrangement, presets};
@@ -13,7 +13,7 @@ use crate::model::placement::Pair;
 pub(super) struct Cell {
     pub(super) text: String,
     pub(super) paint: Paint,
-    /// How much of what could be this is, in per cent: a shade where there are colours enough.
+    /// Share of the possible value, in per cent: drawn as a shade where there are enough colours.
     pub(super) share: Option<u8>,
 }
 
@@ -22,7 +22,7 @@ impl Cell {
         Self { text: clean(text.as_ref()).into_owned(), paint, share: None }
     }
 
-    /// The same cell with its share of what could be, in per cent.
+    /// The same cell with its share of the possible value, in per cent.
     pub(super) fn with_share(self, percent: Option<f64>) -> Self {
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped; what is no number is 0")]
         let share = percent.map(|percent| percent.clamp(0.0, 100.0) as u8);
@@ -45,11 +45,11 @@ pub(super) enum Align {
     Right,
 }
 
-/// A table. The first `labels` columns stand at the left of every block it is split into.
+/// A table. The first `labels` columns are repeated at the left of every block it is split into.
 #[derive(Debug, Clone)]
 pub(super) struct Table {
     pub(super) labels: usize,
-    /// The first so many rows are captions.
+    /// Number of rows at the top that are captions.
     pub(super) head: usize,
     pub(super) align: Vec<Align>,
     pub(super) rows: Vec<Vec<Cell>>,
@@ -63,7 +63,7 @@ impl Table {
         Self { labels, head: 0, align, rows: Vec::new() }
     }
 
-    /// A table of a column of words and columns of figures, so many together.
+    /// A table with `columns` columns: one of words, the others of figures.
     pub(super) fn of_figures(columns: usize) -> Self {
         let mut align = vec![Align::Right; columns];
         align[..1].fill(Align::Left);
@@ -114,7 +114,7 @@ impl Table {
         blocks.iter().map(|columns| self.block(columns, &widths, gap, color)).collect()
     }
 
-    /// Which columns stand in which block, spread evenly.
+    /// The columns of each block, spread evenly.
     fn blocks(&self, widths: &[usize], gap: usize, width: usize) -> Vec<Vec<usize>> {
         let label_width: usize = widths[..self.labels].iter().map(|width| width + gap).sum();
         let room = (width + gap).saturating_sub(label_width);
@@ -162,7 +162,7 @@ impl Table {
     }
 }
 
-/// Colours the cells of a laid-out line, each by its place.
+/// Colours the cells of a finished line, each by its place.
 fn paint_line(line: &str, columns: &[usize], row: &[Cell], widths: &[usize], gap: usize, color: bool) -> String {
     let mut rest = line;
     let mut painted = String::with_capacity(line.len());
@@ -189,8 +189,8 @@ fn split_columns(text: &str, columns: usize) -> (&str, &str) {
     text.split_at(at.map_or(text.len(), |(at, _)| at))
 }
 
-/// A matrix of GPUs: sources in rows, destinations in columns, `X` on the diagonal as nvidia-smi
-/// has it. Labels come from `label`, cells from `cell`.
+/// A matrix of GPUs: sources in rows, destinations in columns, `X` on the diagonal as in
+/// nvidia-smi. Labels come from `label`, cells from `cell`.
 pub(super) fn pair_matrix(gpus: &[u32], label: impl Fn(u32) -> Cell, cell: impl Fn(Pair) -> Cell) -> Table {
     let mut table = Table::of_figures(gpus.len() + 1);
     table.head_row(std::iter::once(Cell::default()).chain(gpus.iter().map(|&gpu| label(gpu))));

@@ -76,7 +76,7 @@ pub fn extensions(formats: impl Iterator<Item = &'static Format>) -> String {
     all.join(", ")
 }
 
-/// The format that a file's extension stands for.
+/// The format that a file's extension means.
 ///
 /// # Errors
 ///

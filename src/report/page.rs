@@ -1,5 +1,5 @@
-//! A page for people: what is said and what each piece of it means, before it is laid out as text
-//! or as HTML. Cleans what it is given.
+//! A page for people: its text and the meaning of each piece, before the layout as text or as HTML.
+//! Cleans every text.
 
 use super::escape::clean;
 use super::matrix::Table;
@@ -11,13 +11,13 @@ pub(super) const GLUE: char = '\u{a0}';
 /// A piece of a page. Its texts are clean.
 #[derive(Debug, Clone)]
 pub(super) enum Block {
-    /// Air, where there is none yet.
+    /// Empty space, unless there is some already.
     Blank,
     /// What must be known before anything else.
     Banner(String),
     /// The conclusion.
     Verdict { word: String, paint: Paint, text: String },
-    /// One thing that stands out, with its evidence and what to do.
+    /// A finding, with its evidence and next step.
     Finding { word: &'static str, paint: Paint, text: String, below: Vec<(&'static str, String)> },
     /// The title of what follows.
     Heading(String),
@@ -25,7 +25,7 @@ pub(super) enum Block {
     Line(Paint, String),
     /// Text below a heading.
     Note(Paint, String),
-    /// A label and what belongs to it; `at` are the columns of both.
+    /// A label and its text; `at` are the columns of both.
     Item { at: (usize, usize), label: String, paint: Paint, text: String },
     /// A table.
     Table(Table),
@@ -61,12 +61,12 @@ impl Page {
         self.blocks.push(Block::Banner(cleaned(text)));
     }
 
-    /// The conclusion in a word, and what it rests on.
+    /// The conclusion in a word, and the reason for it.
     pub(super) fn verdict(&mut self, word: &str, paint: Paint, text: &str) {
         self.blocks.push(Block::Verdict { word: cleaned(word), paint, text: cleaned(text) });
     }
 
-    /// A finding, and what stands below it by label; what is empty is left out.
+    /// A finding, and the labelled texts below it; empty ones are left out.
     pub(super) fn finding(
         &mut self,
         (word, paint): (&'static str, Paint),
@@ -78,7 +78,7 @@ impl Page {
         self.blocks.push(Block::Finding { word, paint, text: cleaned(text), below });
     }
 
-    /// A heading, set apart from what stands above.
+    /// A heading, separated from what is above.
     pub(super) fn heading(&mut self, text: &str) {
         self.blocks.push(Block::Heading(cleaned(text)));
     }

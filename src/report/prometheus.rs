@@ -1,8 +1,8 @@
 //! The report in Prometheus' text format, for node_exporter's textfile collector.
 //!
 //! Base units in the names, no timestamps (the collector refuses them; the time of the run is a
-//! metric). By default only series of the machine; those of every pair, which grow with the square
-//! of the number of GPUs, on request.
+//! metric). By default there are series for the machine only; series for every pair, whose number grows
+//! with the square of the number of GPUs, are on request.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -24,7 +24,7 @@ pub const FORMAT: Format = Format::new("prometheus", &["prom"], "For node_export
 /// Names and values of labels.
 type Labels<'a> = Vec<(&'static str, std::borrow::Cow<'a, str>)>;
 
-/// The report as metrics, those of every pair too where they are wanted.
+/// The report as metrics, with those of every pair on request.
 fn render(digest: &Digest<'_>, style: &Style) -> String {
     let mut metrics = Metrics(String::new());
     run(&mut metrics, digest);
@@ -45,13 +45,17 @@ fn run(metrics: &mut Metrics, digest: &Digest<'_>) {
         ("schema", report.schema.as_str().into()),
         ("version", report.tool.version.as_str().into()),
     ];
-    metrics.gauge("info", "What wrote this, and about which machine: live, or a simulated one.", [(labels, 1.0)]);
+    metrics.gauge(
+        "info",
+        "Program and report schema, and the machine: live, or the name of a simulated one.",
+        [(labels, 1.0)],
+    );
     for caveat in Caveat::ALL {
         let help = match caveat {
             Caveat::Simulated => "1 if the machine is a simulated one and no figure comes from hardware.",
             Caveat::Interrupted => "1 if the run was interrupted.",
-            Caveat::Recovered => "1 if the run was cut off and this was made of its journal.",
-            Caveat::Partial => "1 if some of the profile was left out, as with many GPUs.",
+            Caveat::Recovered => "1 if the run was killed and this was recovered from its journal.",
+            Caveat::Partial => "1 if part of the profile was left out, as with many GPUs.",
         };
         metrics.plain(caveat.word(), help, digest.is(caveat));
     }
@@ -73,7 +77,7 @@ fn run(metrics: &mut Metrics, digest: &Digest<'_>) {
         "Time that each stage of the run took; stages overlap.",
         stages.map(|(stage, seconds)| (vec![("stage", stage.into())], seconds)),
     );
-    metrics.plain("gpus", "GPUs that were looked at.", count(report.snapshot.gpus.len()));
+    metrics.plain("gpus", "Number of GPUs in the report.", count(report.snapshot.gpus.len()));
 }
 
 fn verdict(metrics: &mut Metrics, digest: &Digest<'_>) {
@@ -85,24 +89,24 @@ fn verdict(metrics: &mut Metrics, digest: &Digest<'_>) {
         "1 for the verdict of the run, 0 for the others.",
         verdicts.map(|(name, verdict)| (vec![("verdict", name.into())], (report.verdict.verdict == verdict).into())),
     );
-    metrics.plain("exit_code", "Exit code of the run, by the contract that was chosen.", report.verdict.exit_code);
+    metrics.plain("exit_code", "Exit code of the run, by the chosen exit contract.", report.verdict.exit_code);
     let measurements = [("tested", report.verdict.tested), ("untested", report.verdict.untested)];
     metrics.gauge(
         "measurements",
-        "Measurements that were asked for, with an answer and without.",
+        "Requested measurements, with a result and without.",
         measurements.map(|(state, number)| (vec![("state", state.into())], number.into())),
     );
     let severities =
         SEVERITIES.map(|severity| (vec![("severity", severity.to_string().into())], count(digest.count_of(severity))));
     metrics.gauge("findings", "Findings by severity.", severities);
-    // Every rule has its series, so that an alert needs no guess about a series that is not there.
+    // Every rule has its series, so that an alert need not handle a missing one.
     let mut rules: BTreeMap<&str, usize> = diagnose::RULES.iter().map(|rule| (&*rule.id, 0)).collect();
     for finding in &report.findings {
         *rules.entry(&finding.code).or_default() += 1;
     }
     metrics.gauge(
         "rule_findings",
-        "Findings by the code of their rule; 'peerscope explain CODE' says what it means.",
+        "Findings by the code of their rule; 'peerscope explain CODE' explains it.",
         rules.into_iter().map(|(code, number)| (vec![("code", code.into())], count(number))),
     );
 }
@@ -206,7 +210,7 @@ fn every_pair(metrics: &mut Metrics, digest: &Digest<'_>) {
     }
     metrics.gauge(
         "pair_measurements",
-        "Measurements of the pair that were asked for, with an answer and without.",
+        "Requested measurements of the pair, with a result and without.",
         states.into_iter().flat_map(|(pair, numbers)| {
             ["tested", "untested"].into_iter().zip(numbers).map(move |(state, number)| {
                 let mut labels = labels(pair, None);
@@ -234,7 +238,7 @@ const fn count(number: usize) -> f64 {
     number as f64
 }
 
-/// Text that grows by whole metrics, so that HELP and TYPE stand once before all samples of one.
+/// Text that grows by whole metrics, so that HELP and TYPE appear once, before all samples of a metric.
 struct Metrics(String);
 
 impl Metrics {

@@ -11,8 +11,8 @@ use crate::model::restore;
 use crate::recording;
 use crate::topology;
 
-/// The most GPUs that a report may speak of, which is twice the largest NVLink domain there is:
-/// tables grow with the square of it.
+/// Most GPUs that a report may have: twice the largest NVLink domain. Tables grow with the square of
+/// the number.
 pub const MOST_GPUS: usize = 144;
 
 /// Reads a saved report.
@@ -28,7 +28,7 @@ pub fn load(path: &Path) -> Result<Report, String> {
     Ok(report)
 }
 
-/// The one key that is looked at before all others.
+/// The key that is checked before all others.
 #[derive(Deserialize)]
 struct Head {
     schema: Option<Value>,
@@ -38,7 +38,7 @@ struct Head {
 ///
 /// # Errors
 ///
-/// What is wrong with it, which goes on after the file's name.
+/// What is wrong with it, to follow the file's name.
 pub fn parse(text: &[u8]) -> Result<Report, String> {
     let not_json = |error: serde_json::Error| format!("is not JSON: {error}");
     let head = if text.trim_ascii_start().starts_with(b"{") {
@@ -66,12 +66,10 @@ pub fn parse(text: &[u8]) -> Result<Report, String> {
 ///
 /// # Errors
 ///
-/// How many it speaks of, which goes on after the file's name.
+/// How many it has, to follow the file's name.
 pub fn bounded(report: Report) -> Result<Report, String> {
     match report.gpus().len() {
         0..=MOST_GPUS => Ok(report),
-        gpus => {
-            Err(format!("speaks of {gpus} GPUs, which no machine has: {MOST_GPUS} are the most that can be judged"))
-        }
+        gpus => Err(format!("has {gpus} GPUs; a report can have {MOST_GPUS} at most")),
     }
 }

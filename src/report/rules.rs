@@ -1,4 +1,4 @@
-//! The rules in a sentence each, for people.
+//! The list of rules, a sentence each, for people.
 
 use super::format::Style;
 use super::page::{Page, Paint};

@@ -182,8 +182,8 @@ pub(crate) fn nothing_measured() -> Report {
 }
 
 /// Eight PCIe cards: GPU 3 in a x4 slot, GPUs 2 and 5 without peer access, 4 → 6 hangs and 6 → 4
-/// drops what it is sent; GPU 1 idles at Gen1; GPUs 6 and 7 share a switch. Whether the bytes of 0 → 7
-/// arrived could not be told.
+/// drops what it is sent; GPU 1 idles at Gen1; GPUs 6 and 7 share a switch. The bytes of 0 → 7 could not
+/// be verified.
 pub(crate) fn pcie_box() -> Report {
     let spec = load::parse(include_str!("../../tests/data/machines/pcie-box.toml")).unwrap();
     let (snapshot, topology, mut measurements) = measured(spec);

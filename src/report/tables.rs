@@ -45,14 +45,14 @@ fn placements(page: &mut Page, measurements: &Measurements) {
     page.table(table);
     let note = format!("copy engine, issued by source, one way, {path}; per cent, overlap and host are medians");
     page.note(Paint::Faint, &note);
-    let overlap = "share of a kernel, on the source or the destination, that ran beside the copy; where a stream is \
-                   the default one the two may have to take turns: CUDA's order and no fault";
+    let overlap = "share of a kernel, on the source or the destination, that ran at the same time as the copy; on a \
+                   default stream the two may have to take turns, by CUDA's rules and not by a fault";
     page.item(2, 11, "overlap", Paint::Strong, overlap);
-    let host = "time that the host spent in the calls for one copy; where they block, until it had ended";
+    let host = "time that the host spent in the calls for one copy; with blocking, until the copy had ended";
     page.item(2, 11, "host", Paint::Strong, host);
 }
 
-/// Where no pair has a direct path, the staged one is what the pairs have.
+/// If no pair has a direct path, the staged one.
 fn path_of_placements(measurements: &Measurements) -> Path {
     let has_direct = measurements.peer.iter().any(|peer| peer.setup.path == Path::Direct);
     if has_direct || measurements.peer.is_empty() { Path::Direct } else { Path::Staged }
@@ -67,7 +67,7 @@ fn host_blocked(measurements: &Measurements, setup: Setup) -> Option<Spread> {
         .or_else(|| Spread::of(overlap.filter_map(|overlap| overlap.host_blocked_us)))
 }
 
-/// One row for each configuration beside the placements.
+/// One row for each other configuration.
 fn others(page: &mut Page, measurements: &Measurements) {
     let path = path_of_placements(measurements);
     let is_placement = |setup: &Setup| *setup == Setup::REFERENCE.with_path(path).with_placement(setup.placement);
@@ -142,9 +142,9 @@ fn links(page: &mut Page, measurements: &Measurements) {
     }
 }
 
-/// Which pairs a table is about: with many GPUs not everything is measured on all of them.
+/// The pairs of a table: with many GPUs, not everything is measured on all of them.
 const fn pairs_meant(measurements: &Measurements) -> &'static str {
-    if measurements.left_out.is_empty() { "all pairs" } else { "the pairs that were measured so" }
+    if measurements.left_out.is_empty() { "all pairs" } else { "the pairs that were measured in this way" }
 }
 
 /// Rates, and medians of the per cent of theoretical and of what healthy machines reach.
@@ -159,7 +159,7 @@ fn spread_cells(spread: Option<Spread>, text: fn(f64) -> String) -> [Cell; 3] {
     values.map(|value| or_dash(value.map(text)))
 }
 
-/// How many pairs have a figure, of how many where some have none.
+/// The number of pairs with a figure, and the number of all pairs if some have none.
 fn done_cell(spread: Option<Spread>, planned: usize) -> Cell {
     match spread.map_or(0, |spread| spread.count) {
         done if done < planned => Cell::new(format!("{done} of {planned}"), Paint::Warning),

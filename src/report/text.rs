@@ -16,8 +16,8 @@ fn render(digest: &Digest<'_>, style: &Style) -> String {
     lay_out(&body::page(digest, style.verbose), style)
 }
 
-/// Narrower terminals get lines of this width: below it neither hanging indents nor the first
-/// columns of tables leave room for the rest.
+/// Minimum width of a line, also on narrower terminals: below it, hanging indents and the first
+/// columns of tables leave no space for the rest.
 pub(super) const MINIMUM_WIDTH: usize = 60;
 
 /// Column at which the text of a finding starts.
@@ -57,7 +57,7 @@ pub(super) fn lay_out(page: &Page, style: &Style) -> String {
     out.text
 }
 
-/// Text in the making.
+/// Text that is being written.
 struct Text {
     width: usize,
     color: bool,
@@ -124,7 +124,7 @@ impl Text {
 }
 
 /// The text in lines of at most `width` columns, the first indented by `first`, the others by `rest`;
-/// at least one line. Words longer than a line are cut, since a terminal would do worse.
+/// at least one line. Words longer than a line are cut, since a terminal would wrap them anywhere.
 fn wrap(text: &str, width: usize, first: usize, rest: usize) -> Vec<String> {
     let (first, rest) = (" ".repeat(first), " ".repeat(rest));
     let options = Options::new(width)

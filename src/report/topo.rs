@@ -1,4 +1,4 @@
-//! `topo`: what is joined to what, and at which rate, without a single copy.
+//! `topo`: how GPUs are connected, and the theoretical rates; nothing is measured.
 
 use super::figures::ranges;
 use super::highlight::Highlights;
@@ -15,7 +15,7 @@ use crate::model::topology::{LinkClass, LinkKind};
 use crate::model::units::{GbPerSecond, PciAddress};
 use crate::topology;
 
-/// The graph and what it is made of.
+/// The graph and its parts.
 pub(super) fn write(page: &mut Page, report: &Report) {
     let gpus: Vec<_> = report.snapshot.gpus.iter().map(|gpu| gpu.index).collect();
     if !gpus.is_empty() {
@@ -37,11 +37,11 @@ pub(super) fn class_matrix(page: &mut Page, report: &Report, gpus: &[u32]) {
         Some(route) => Cell::from(route.class.to_string()),
         None => Cell::from("?"),
     };
-    // Class words read better from the left, as nvidia-smi sets them.
+    // Class words are easier to read left-aligned, as in nvidia-smi.
     page.table(pair_matrix(gpus, |gpu| highlights.label(gpu), class).aligned(Align::Left));
 }
 
-/// What the matrix can hold: a GPU, or a network adapter with its names.
+/// A row or column of the matrix: a GPU, or a network adapter with its names.
 struct Device {
     label: Cell,
     node: NodeId,
@@ -117,7 +117,7 @@ fn class_between(report: &Report, from: &Device, to: &Device) -> LinkClass {
     }
 }
 
-/// Network adapters by PCI address: a card is one column, whatever names the kernel gives it.
+/// Network adapters by PCI address: a card is one column even if the kernel gives it several names.
 fn adapters(snapshot: &Snapshot) -> Vec<(PciAddress, Vec<&str>)> {
     let mut adapters: Vec<(PciAddress, Vec<&str>)> = Vec::new();
     for adapter in &snapshot.adapters {
@@ -130,7 +130,7 @@ fn adapters(snapshot: &Snapshot) -> Vec<(PciAddress, Vec<&str>)> {
     adapters
 }
 
-/// What the classes mean, only those that occur.
+/// The meaning of the classes that occur.
 pub(super) fn legend(page: &mut Page, classes: &[LinkClass]) {
     let nvlink = |class: &LinkClass| matches!(class, LinkClass::NvLink(_));
     let meanings: [(&str, bool, &str); 7] = [
@@ -149,7 +149,7 @@ pub(super) fn legend(page: &mut Page, classes: &[LinkClass]) {
     }
 }
 
-/// Theoretical rates: one sentence where all pairs are alike, otherwise a matrix.
+/// Theoretical rates: one sentence if all pairs have the same, otherwise a matrix.
 pub(super) fn theoretical(page: &mut Page, report: &Report, gpus: &[u32]) {
     let routes = || report.topology.pairs.iter().filter(|route| route.pair.source != route.pair.destination);
     let text = |capacity: Option<GbPerSecond>| capacity.map(|capacity| rate(capacity.0));
@@ -180,7 +180,7 @@ pub(super) fn theoretical(page: &mut Page, report: &Report, gpus: &[u32]) {
     let mut slowest: Vec<&str> = routes().filter_map(|route| route.bottleneck.as_deref()).collect();
     slowest.sort_unstable();
     slowest.dedup();
-    // One line per bottleneck is a help while they are few, and a burden when every pair has its own.
+    // One line per bottleneck helps while there are few, and not when every pair has its own.
     if page.verbose() || slowest.len() <= 4 {
         page.blank();
         for bottleneck in slowest {
@@ -203,12 +203,12 @@ fn pcie_paths(page: &mut Page, report: &Report) {
     }
 }
 
-/// Column at which the text beside `GPU n` starts.
+/// Column at which the text after `GPU n` starts.
 fn hang(report: &Report) -> usize {
     report.snapshot.gpus.iter().map(|gpu| gpu.label().len() + 4).max().unwrap_or(8)
 }
 
-/// The NVLinks of each GPU, GPUs that read the same in one line.
+/// The NVLinks of each GPU, one line for all GPUs with the same text.
 fn nvlinks(page: &mut Page, report: &Report) {
     let mut groups: Vec<(Vec<u32>, String)> = Vec::new();
     for gpu in &report.snapshot.gpus {

@@ -15,7 +15,7 @@ use crate::measure::{Bench, Outcome};
 ///
 /// # Errors
 ///
-/// The parent cannot be answered any more, or speaks another language.
+/// The parent is gone, or its requests are not those of this protocol.
 pub fn serve(machine: &Machine, start_limit: Duration, mut to_parent: impl Write) -> Result<(), String> {
     let requests = read_requests();
     // Before the first request, so that the driver starts while the parent still reads facts.
@@ -45,7 +45,7 @@ pub fn serve(machine: &Machine, start_limit: Duration, mut to_parent: impl Write
     Ok(())
 }
 
-/// Has the kernel end this process when its parent ends, whatever either is doing.
+/// Asks the kernel to end this process when its parent ends.
 ///
 /// # Errors
 ///

@@ -15,7 +15,7 @@ use crate::hardware::Machine;
 /// How long a killed worker may take to die before it is left behind: one that is stuck in the
 /// kernel driver dies when that lets go of it, or never.
 const DEATH_LIMIT: Duration = Duration::from_secs(2);
-/// How often an interruption is looked for while waiting.
+/// How often to check for an interruption while waiting.
 const POLL: Duration = Duration::from_millis(50);
 /// How much of a worker's last words is kept, bytes.
 const LAST_WORDS: usize = 2000;
@@ -29,7 +29,7 @@ pub struct Worker {
     last_words: Arc<Mutex<String>>,
 }
 
-/// What came of waiting for a worker.
+/// The result of waiting for a worker.
 pub(super) enum Received {
     /// It answered.
     Reply(Reply),
@@ -83,7 +83,7 @@ impl Worker {
         Ok(Self { process: Mortal::new(child), death_limit: DEATH_LIMIT, requests, replies, last_words })
     }
 
-    /// A worker of other make.
+    /// A worker of another kind, for tests.
     #[cfg(test)]
     pub(super) fn made_of(
         process: impl super::process::Process + 'static,
@@ -146,7 +146,7 @@ impl Worker {
             _ => "it could not be ended".to_owned(),
         };
         let words = self.last_words.lock().map(|words| words.trim().replace('\n', " / ")).unwrap_or_default();
-        if words.is_empty() { how } else { format!("{how}; its last words: {words}") }
+        if words.is_empty() { how } else { format!("{how}; its last output: {words}") }
     }
 }
 

@@ -1,26 +1,26 @@
-//! What hangs may cost. Each costs its deadline and another start of the driver, and on a machine
-//! where every copy hangs, waiting for all of them would take hours and tell nothing new.
+//! Limits the time that hangs may take. Each costs its deadline and another start of the driver, and on
+//! a machine where every copy hangs, waiting for all of them would take hours and show nothing new.
 //!
-//! Pairs of a GPU that keeps hanging are put off, not given up: what hangs may be the way between
-//! two groups of GPUs, each of which is sound in itself.
+//! Pairs of a GPU that keeps hanging are put off, not given up: the fault may be the path between two
+//! groups of GPUs, each of which is healthy.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::flow::{Flow, Place};
 use crate::plan::places;
 
-/// So many pairs of one GPU in a row, and the GPU itself is suspected: chosen. One such pair may be
-/// a bad link, two the two directions of it.
+/// After this many pairs of one GPU in a row, the GPU itself is suspected: chosen. One such pair may be
+/// a bad link, two may be its two directions.
 const IN_A_ROW: u32 = 3;
-/// So many pairs in all where none has ended, and no more are tried: chosen.
+/// After this many hung pairs, if no pair has ended, no more are tried: chosen.
 const MOST_IF_NONE_ENDS: usize = 12;
-/// So many in all, whatever else has ended: chosen, some minutes with the usual deadlines.
+/// After this many in total, no more are tried: chosen, some minutes with the usual deadlines.
 const MOST: usize = 32;
 
 /// The flows of a round, by which rounds belong together.
 pub type Flows = [Flow];
 
-/// What has hung so far, and what follows from it.
+/// The hangs so far, and their consequences.
 #[derive(Debug, Default)]
 pub struct Hangs {
     /// Sets of flows that hung in a part of the machine since one of it ended.
@@ -32,7 +32,7 @@ pub struct Hangs {
 }
 
 impl Hangs {
-    /// All rounds of these flows have ended, well or not: everything that they use still does something.
+    /// All rounds of these flows have ended, with or without errors: everything that they use still responds.
     pub fn ended(&mut self, flows: &Flows) {
         for place in places(flows) {
             self.in_a_row.remove(&place);
@@ -49,7 +49,7 @@ impl Hangs {
         }
     }
 
-    /// Why nothing more is tried, if so.
+    /// Why no more is tried, if that is so.
     pub fn enough(&self) -> Option<String> {
         let hung = self.hung.len();
         if self.ended.is_empty() && hung >= MOST_IF_NONE_ENDS {
@@ -58,15 +58,14 @@ impl Hangs {
         (hung >= MOST).then(|| format!("not run, since {hung} pairs hung"))
     }
 
-    /// Whether rounds of these flows are to wait until everything else is done.
+    /// Whether rounds of these flows are put off until everything else is done.
     pub fn puts_off(&self, flows: &Flows) -> bool {
-        // Where the opposite direction ended, the path is there.
+        // If the opposite direction ended, the path works.
         let known = matches!(flows, [flow] if self.ended.contains(&vec![flow.reversed()]));
         !known && self.suspects(flows).next().is_some()
     }
 
-    /// Which of the flows that were put off are tried next, the most promising. None where none are
-    /// worth it.
+    /// The flows to try next of those that were put off: the most promising, or none.
     pub fn another_chance<'r>(&mut self, put_off: impl Iterator<Item = &'r Flows>) -> Option<Vec<Flow>> {
         let rank = |flows: &Flows| {
             let tried = || self.suspects(flows).any(|place| self.tried.contains(&place));
@@ -75,7 +74,7 @@ impl Hangs {
             Some(match suspects.as_slice() {
                 _ if !self.puts_off(flows) => 0,
                 _ if tried() || self.hung.contains(&reverse) => return None,
-                // Two that hang with a third may be of one group, and sound between themselves.
+                // Two that hang with a third may be in the same group, with a healthy path between them.
                 [one, other] if self.hung_with(*one).intersection(&self.hung_with(*other)).next().is_some() => 1,
                 [_, _] => 2,
                 _ => 3,
@@ -95,7 +94,7 @@ impl Hangs {
         format!("not run, since {IN_A_ROW} pairs or more of {them} hung one after the other")
     }
 
-    /// The other parts of the machine that flows used which hung with this one.
+    /// The other parts of the machine used by flows that hung with this one.
     fn hung_with(&self, place: Place) -> BTreeSet<Place> {
         let with = self.hung.iter().map(|flows| places(flows)).filter(|places| places.contains(&place));
         with.flatten().filter(|other| *other != place).collect()

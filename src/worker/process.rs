@@ -1,10 +1,10 @@
-//! Ending a process, and leaving alone one that does not end: what is stuck in the kernel driver
-//! does not even die when it is killed, and whoever waits for it is stuck as well.
+//! Ends a process, and does not wait for one that cannot be ended: a process that is stuck in the kernel
+//! driver does not die even when it is killed, and a process that waits for it is stuck as well.
 
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
-/// How often it is looked whether a process has ended.
+/// How often to check whether a process has ended.
 const POLL: Duration = Duration::from_millis(5);
 
 /// A process that can be ended.
@@ -25,7 +25,7 @@ impl Process for Child {
     }
 
     fn kill(&mut self) {
-        // It may have ended by itself already.
+        // It may have ended already.
         let _ = Self::kill(self);
     }
 
@@ -39,7 +39,7 @@ impl Process for Child {
 pub enum End {
     /// It has ended.
     Exited(ExitStatus),
-    /// It was killed and goes on: nobody waits for it any more.
+    /// It was killed and still runs: nobody waits for it any more.
     Stuck,
 }
 

@@ -1,4 +1,4 @@
-//! What parent and worker say to each other: one JSON object a line.
+//! The protocol between parent and worker: one JSON object per line.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,9 +19,9 @@ pub enum Request {
     Open {
         /// The GPUs.
         selections: Vec<Selection>,
-        /// Most memory to take on each.
+        /// Maximum memory to use on each.
         memory_limit: Bytes,
-        /// One after the other, so that a driver that crashes on one of them tells which. Slow.
+        /// One after the other, so that it is known on which GPU a driver crashes. Slow.
         #[serde(default)]
         one_by_one: bool,
     },

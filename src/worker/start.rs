@@ -1,4 +1,4 @@
-//! Making a worker ready. A GPU on which the driver hangs or crashes while it starts costs itself:
+//! Makes a worker ready. If the driver hangs or crashes on a GPU while it starts, only that GPU is lost:
 //! the others are opened without it.
 
 use std::sync::atomic::AtomicBool;
@@ -22,7 +22,7 @@ pub struct Launch {
     pub machine: Machine,
     /// The GPUs.
     pub selections: Vec<Selection>,
-    /// Most memory to take on each.
+    /// Maximum memory to use on each.
     pub memory_limit: Bytes,
     /// How long the driver may take to start.
     pub start_limit: Duration,
@@ -41,7 +41,7 @@ pub struct Ready {
     pub floor_seconds: f64,
     /// GPUs that had to be left out, which `facts` has too.
     pub left_out: LeftOut,
-    /// What went wrong on the way and cost nothing, a sentence each.
+    /// Problems during the start that had no effect, a sentence each.
     pub problems: Vec<String>,
 }
 
@@ -50,7 +50,7 @@ pub struct Ready {
 pub enum StartError {
     /// What the driver said, or a sentence for the user.
     Failed(HardwareError),
-    /// A sentence, where trying once more would only take as long again.
+    /// A sentence; another attempt would take as long again.
     Late(String),
     /// The user stopped it.
     Interrupted,
@@ -98,7 +98,7 @@ pub fn start(
                     return Err(failed(why));
                 }
             }
-            // It died on one of them perhaps, and did not tell which.
+            // It may have died on one of them without naming it.
             None => {
                 one_by_one = true;
                 problems.push(format!("{why}; it was started again"));
@@ -109,7 +109,7 @@ pub fn start(
     }
 }
 
-/// What came of opening the GPUs once. Of what went wrong, with the GPU that the driver was at.
+/// The result of opening the GPUs once; for a failure, with the GPU that the driver was at.
 enum Opened {
     Ready(DriverFacts, f64),
     Refused(HardwareError),
@@ -119,7 +119,7 @@ enum Opened {
 }
 
 fn open(worker: &mut Worker, launch: &Launch, one_by_one: bool, stop: &AtomicBool) -> Opened {
-    // A worker without a driver may be gone before it reads this; it has said why then.
+    // A worker without a driver may be gone before it reads this; it has reported why then.
     let (selections, memory_limit) = (launch.selections.clone(), launch.memory_limit);
     let sent = worker.send(&Request::Open { selections, memory_limit, one_by_one });
     let until = Instant::now() + launch.start_limit;

@@ -17,22 +17,22 @@ use crate::plan::Round;
 
 /// Rounds sent ahead, so that the worker never waits for the pipe.
 const ROUNDS_AHEAD: usize = 8;
-/// How long to wait before a worker that could not be started is tried once more.
+/// Pause before trying once more to start a worker.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
 
-/// Hears what happens as it happens.
+/// Is notified of events as they happen.
 pub trait Listener {
-    /// A round is waited for; so many have ended.
+    /// A round is running; `ended` rounds have ended.
     fn begins(&mut self, round: &Round, ended: usize);
 
     /// A round has an outcome.
     fn ends(&mut self, id: u32, outcome: &Outcome);
 
-    /// Something went wrong beside single rounds.
+    /// A problem that is not that of a single round.
     fn problem(&mut self, problem: &str);
 }
 
-/// What came of the rounds.
+/// The result of the rounds.
 #[derive(Default)]
 pub struct Results {
     /// Whether the user stopped it.
@@ -54,7 +54,7 @@ pub fn run(
     run_with(worker, launch.clone(), rounds, stop, listener, &mut spawn)
 }
 
-/// The same with workers of other make.
+/// The same with workers of another kind, for tests.
 pub(super) fn run_with(
     worker: Worker,
     launch: Launch,
@@ -114,7 +114,7 @@ impl<'r> Session<'r, '_> {
                     }
                     Err(StartError::Interrupted) => return self.interrupt(),
                     Err(StartError::Failed(HardwareError { message: why, .. }) | StartError::Late(why)) => {
-                        self.problem(format!("no further worker could be started: {why}"));
+                        self.problem(format!("no other worker could be started: {why}"));
                         return self.lose_if(&format!("no worker: {why}"), |_| true);
                     }
                 }
@@ -131,7 +131,7 @@ impl<'r> Session<'r, '_> {
         }
     }
 
-    /// Has one worker run the waiting rounds until none is left or it fails.
+    /// Runs the waiting rounds on one worker until none is left or it fails.
     fn serve(&mut self, worker: &mut Worker) -> Served<'r> {
         let mut sent = 0;
         while let Some(&head) = self.waiting.front() {
@@ -183,14 +183,14 @@ impl<'r> Session<'r, '_> {
         Served::All
     }
 
-    /// A round took its worker with it, which may even be stuck.
+    /// A round ended its worker, or left it stuck.
     fn lost(&mut self, round: &Round, status: Status, reason: String, pid: Option<u32>) {
         let reason = pid.map_or(reason.clone(), |pid| format!("{reason}; {}", stuck(pid)));
         let replaced = if pid.is_some() { "left behind" } else { "replaced" };
         self.problem(format!("{}: {reason}; the worker was {replaced}", round.way()));
         let why = format!("not run, since {} of {} went wrong: {reason}", round.task, round.way());
         self.listener.ends(round.id, &Outcome::Lost { status, reason });
-        // One replacement for the same flows at most, or a broken driver would be restarted for ever.
+        // One replacement for the same flows at most, or a broken driver would be restarted again and again.
         self.lost.insert(round.flows.clone());
         let lost = self.lost.clone();
         self.lose_if(&why, |round| lost.iter().any(|flows| round.includes(flows)));
@@ -206,12 +206,12 @@ impl<'r> Session<'r, '_> {
         }
     }
 
-    /// Leaves the GPUs of a process alone that holds on to them and cannot be ended.
+    /// Stops using the GPUs of a process that cannot be ended.
     fn mark(&mut self, flows: &[Flow], pid: u32) {
         let gpus: BTreeSet<u32> = flows.iter().flat_map(|flow| flow.ends()).filter_map(Endpoint::gpu).collect();
         let names: Vec<_> = gpus.iter().map(|gpu| format!("GPU {gpu}")).collect();
         self.problem(format!(
-            "{} are not used any more: {}. Look for NVRM and Xid messages in dmesg, then \
+            "{} are no longer used: {}. Look for NVRM and Xid messages in dmesg, then \
              restart the machine: a GPU that such a process holds cannot be reset",
             names.join(" and "),
             stuck(pid)
@@ -224,12 +224,12 @@ impl<'r> Session<'r, '_> {
     fn leave_out(&mut self, gpus: &LeftOut) {
         for (gpu, why) in gpus {
             self.launch.selections.retain(|selection| selection.index != *gpu);
-            let why = format!("not run, since GPU {gpu} is not used any more: {why}");
+            let why = format!("not run, since GPU {gpu} is no longer used: {why}");
             self.lose_if(&why, |round| round.uses(Place::Gpu(*gpu)));
         }
     }
 
-    /// Puts rounds behind all others whose GPUs keep hanging.
+    /// Moves rounds whose GPUs keep hanging to the end.
     fn put_off(&mut self) {
         let hangs = &self.hangs;
         let (later, now): (VecDeque<_>, VecDeque<_>) =
@@ -238,7 +238,7 @@ impl<'r> Session<'r, '_> {
         self.put_off.extend(later);
     }
 
-    /// Takes up what was put off, a pair at a time; whether there is anything to do.
+    /// Resumes the rounds that were put off, a pair at a time; returns whether there is anything to do.
     fn take_up(&mut self) -> bool {
         let chosen = self.hangs.another_chance(self.put_off.iter().map(|round| round.flows.as_slice()));
         if let Some(flows) = chosen {
@@ -256,7 +256,7 @@ impl<'r> Session<'r, '_> {
 
     fn restart(&mut self, spawn: &mut dyn FnMut() -> Result<Worker, String>) -> Result<(Worker, LeftOut), StartError> {
         let mut start = || start(spawn(), &mut self.launch, self.stop, spawn);
-        // What the last worker left behind may take a moment to go.
+        // The resources of the last worker may take a moment to be released.
         let ready = start().or_else(|error| match error {
             StartError::Failed(_) if !self.stop.load(Ordering::Relaxed) => {
                 std::thread::sleep(RESTART_PAUSE);
@@ -273,7 +273,7 @@ impl<'r> Session<'r, '_> {
         self.lose_if("interrupted", |_| true);
     }
 
-    /// Skips what has not been run and is meant by this.
+    /// Skips the remaining rounds that match.
     fn lose_if(&mut self, reason: &str, is_lost: impl Fn(&Round) -> bool) {
         for queue in [&mut self.waiting, &mut self.put_off] {
             let (lost, kept): (VecDeque<_>, VecDeque<_>) = queue.drain(..).partition(|round| is_lost(round));

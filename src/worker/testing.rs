@@ -9,7 +9,7 @@ use super::handle::Worker;
 use super::process::Process;
 use super::protocol::{Reply, Request};
 
-/// What a worker says to a request; None where it hangs.
+/// A worker's answer to a request; None if it hangs.
 pub type Answers = dyn FnMut(Request) -> Option<Vec<Reply>> + Send;
 
 /// A process that dies when it is killed, or does not.

@@ -160,11 +160,11 @@ fn where_everything_hangs_twelve_pairs_are_enough() {
     for gpus in [8, 16] {
         let (results, rounds, _) = run(gpus, |_| true, true);
         assert_eq!(pairs(&results, &rounds, hung).len(), 12);
-        let told = results.outcomes.values().filter(|outcome| {
+        let named = results.outcomes.values().filter(|outcome| {
             matches!(outcome, Outcome::Lost { status: Status::Skipped, reason }
                 if reason == "not run, since 12 pairs hung and none ended")
         });
-        assert!(told.count() > 2 * 8, "{gpus} GPUs");
+        assert!(named.count() > 2 * 8, "{gpus} GPUs");
     }
     // Too few to be enough: all are tried, as before.
     let (results, rounds, _) = run(2, |_| true, true);
@@ -178,11 +178,11 @@ fn gpus_that_a_stuck_process_holds_are_left_alone() {
     let without = BTreeSet::from([(0, 3), (3, 0), (0, 1), (0, 2), (1, 0)]);
     assert_eq!(pairs(&results, &rounds, measured), without, "what ended before, and what needs neither");
     let all = results.problems.join("\n");
-    assert!(all.contains("GPU 1 and GPU 2 are not used any more") && all.contains("process 100"), "{all}");
+    assert!(all.contains("GPU 1 and GPU 2 are no longer used") && all.contains("process 100"), "{all}");
     assert!(all.contains("dmesg") && all.contains("restart the machine"), "{all}");
     let after = rounds.iter().find(|round| pair_of(round) == Pair { source: 3, destination: 1 }).unwrap();
     let Outcome::Lost { status: Status::Skipped, reason } = &results.outcomes[&after.id] else { panic!() };
-    assert!(reason.contains("GPU 1 is not used any more") && reason.contains("process 100"), "{reason}");
+    assert!(reason.contains("GPU 1 is no longer used") && reason.contains("process 100"), "{reason}");
 }
 
 /// Starts a worker for three GPUs that answers `Open` in this way, given the GPUs and whether they
@@ -215,7 +215,7 @@ fn a_gpu_that_hangs_or_crashes_while_it_is_opened_costs_itself() {
     assert!(*gpu == 1 && why.contains("within 0.5 s and hung at GPU 1"), "{why}");
     assert_eq!(hangs.facts.devices[0].failure.as_ref(), Some(why));
 
-    // It dies without a word, until it is told to go one by one.
+    // It dies without a message, until it is asked to open GPUs one by one.
     let (crashes, spawned) = open(|gpus, one_by_one| match (gpus.contains(&2), one_by_one) {
         (true, false) => Some(Vec::new()),
         (true, true) => Some(vec![Reply::Opening { gpu: 2 }]),
@@ -226,7 +226,7 @@ fn a_gpu_that_hangs_or_crashes_while_it_is_opened_costs_itself() {
 }
 
 #[test]
-fn a_driver_that_does_not_start_is_not_tried_for_ever() {
+fn a_driver_that_does_not_start_is_not_tried_again_and_again() {
     let (hangs, spawned) = open(|_, _| None);
     assert!(matches!(hangs, Err(StartError::Late(why)) if why.contains("did not start within 0.5 s")));
     assert_eq!(spawned, 1);

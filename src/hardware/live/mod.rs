@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::{Driver, HardwareError, Telemetry};
 
-/// Opens NVML and sysfs; sysfs alone where NVML is missing or does not start, which is told when
+/// Opens NVML and sysfs; only sysfs if NVML is missing or does not start, which is reported when
 /// GPUs are counted.
 pub fn telemetry() -> Arc<dyn Telemetry> {
     match telemetry::LiveTelemetry::open() {
@@ -22,7 +22,7 @@ pub fn telemetry() -> Arc<dyn Telemetry> {
     }
 }
 
-/// Opens the CUDA driver, which is to start within a limit.
+/// Opens the CUDA driver, which must start within a limit.
 ///
 /// # Errors
 ///

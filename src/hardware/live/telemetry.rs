@@ -24,8 +24,8 @@ impl LiveTelemetry {
         Ok(Self { nvml: Nvml::open()?, sysfs: Sysfs::default() })
     }
 
-    /// Whether a process is this one or its worker, which opens CUDA while facts are read. Where a
-    /// container has its own numbering of processes this may not tell.
+    /// Whether a process is this one or its worker, which opens CUDA while facts are read. It may
+    /// not be recognised in a container with its own process numbers.
     fn is_own(&self, pid: u32) -> bool {
         let own = process::id();
         pid == own || self.sysfs.parent_process(pid) == Some(own)

@@ -1,4 +1,4 @@
-//! The live machine where NVML is missing or does not start: what the kernel tells all the same,
+//! The live machine where NVML is missing or does not start: what the kernel reports,
 //! which shows whether there are GPUs at all.
 
 use super::sysfs::Sysfs;

@@ -30,7 +30,7 @@ pub mod code {
     pub const UNKNOWN: u32 = 999;
 }
 
-/// The way out, for codes that have one.
+/// The remedy, for codes that have one.
 fn advice(code: u32) -> Option<&'static str> {
     Some(match code {
         code::OUT_OF_MEMORY => "end the processes that hold the GPU's memory (nvidia-smi lists them)",
@@ -65,7 +65,7 @@ fn advice(code: u32) -> Option<&'static str> {
         }
         code::ECC_UNCORRECTABLE => "the GPU's memory had an uncorrectable error: see 'nvidia-smi -q -d ECC' and dmesg",
         code::NVLINK_UNCORRECTABLE => "an NVLink had an uncorrectable error: see 'nvidia-smi nvlink -e' and dmesg",
-        code::ILLEGAL_ADDRESS => "a kernel touched memory that it cannot reach",
+        code::ILLEGAL_ADDRESS => "a kernel accessed memory that it cannot reach",
         code::UNKNOWN => "see dmesg for the NVIDIA driver's messages (NVRM, Xid)",
         _ => return None,
     })

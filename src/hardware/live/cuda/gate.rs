@@ -1,4 +1,4 @@
-//! The two words in host memory that hold streams shut and let them go.
+//! The two words in host memory that hold streams and release them.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -11,7 +11,7 @@ use crate::hardware::HardwareError;
 const HOST_PORTABLE_MAPPED: u32 = 3;
 
 /// Two words of pinned host memory: the generation up to which gates are open, and whether one
-/// opened by itself.
+/// opened after its time limit.
 pub struct Gate {
     words: *const [AtomicU32; 2],
     closed: Cell<u32>,
@@ -61,7 +61,7 @@ impl Gate {
         self.words()[0].store(self.closed.get(), Ordering::Release);
     }
 
-    /// Whether a gate opened by itself since the last call.
+    /// Whether a gate opened after its time limit since the last call.
     pub fn take_expired(&self) -> bool {
         self.words()[1].swap(0, Ordering::AcqRel) != 0
     }

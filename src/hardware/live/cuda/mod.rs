@@ -20,11 +20,11 @@ use crate::hardware::{
 };
 
 /// How long a held stream stays closed when nobody opens it. Longer than any enqueueing takes,
-/// shorter than the deadline of a round, so that the cause is told rather than a hang.
+/// shorter than the deadline of a round, so that the report has the cause rather than a hang.
 const GATE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Shares of the time that the driver may take to start after which contexts, and then kernels, that
-/// are not there are left behind. The parent gives the whole worker up at the end of it.
+/// Share of the time limit for the driver's start after which contexts that are not ready are left
+/// behind. At the end of the limit, the parent gives up the whole worker.
 const CONTEXTS_UNTIL: f64 = 0.75;
 /// The same for kernels.
 const KERNELS_UNTIL: f64 = 0.9;
@@ -71,7 +71,7 @@ impl Driver for CudaDriver {
                     }
                 }
                 Answer::Given(Err(error)) => *self.kernels_failure.borrow_mut() = Some(error),
-                // Whatever else is asked of this device would hang as well.
+                // Any other call to this device would hang as well.
                 Answer::Late(error) => {
                     if let Some(slot) = self.opened.borrow_mut().get_mut(device.0 as usize) {
                         *slot = None;

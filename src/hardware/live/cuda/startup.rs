@@ -152,7 +152,7 @@ fn pci(table: &Table, device: CUdevice) -> Option<PciAddress> {
     CStr::from_bytes_until_nul(&bytes).ok()?.to_str().ok()?.parse().ok()
 }
 
-/// What came of a device.
+/// The result for a device.
 #[derive(Debug)]
 pub enum Answer<R> {
     /// The driver answered.

@@ -114,7 +114,7 @@ impl Table {
             match unsafe { Library::new(name) } {
                 Ok(library) => return Self::resolve(library),
                 Err(error) if reason.is_empty() => {
-                    // The loader's own words stand behind libloading's "dlopen failed".
+                    // The loader's own message comes after libloading's "dlopen failed".
                     reason = std::error::Error::source(&error).unwrap_or(&error).to_string();
                 }
                 Err(_) => {}

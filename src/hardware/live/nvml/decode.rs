@@ -1,4 +1,4 @@
-//! What NVML's numbers mean. Pure. A number that is not listed here is said, never guessed.
+//! The meaning of NVML's numbers. Pure. A number that is not listed here is reported, never guessed.
 
 use crate::model::reading::Unknown;
 use crate::model::snapshot::{CommonAncestor, ComputeMode, Fabric, FabricState, NvLinkRemote, P2pStatus};

@@ -59,7 +59,7 @@ pub fn check(code: u32) -> Result<(), Unknown> {
     }
 }
 
-/// The return code that the wrapper made an error of; none where the error is the wrapper's own.
+/// The return code behind an error of the wrapper; none if the error is the wrapper's own.
 fn code_of(error: NvmlError) -> Result<u32, NvmlError> {
     match error {
         NvmlError::Utf8Error(_)
@@ -93,13 +93,13 @@ pub fn not_opened(error: NvmlError) -> Unknown {
     }
 }
 
-/// Why NVML does not start, with the way out.
+/// Why NVML does not start, with the remedy.
 pub fn not_started(error: NvmlError) -> HardwareError {
     let code = code_of(error);
     let number = code.as_ref().ok().copied();
     let message = match code {
         Ok(NO_PERMISSION) => {
-            "NVML may not talk to the driver (4): run with access to /dev/nvidiactl, or as root".into()
+            "NVML has no permission to use the driver (4): run with access to /dev/nvidiactl, or as root".into()
         }
         Ok(DRIVER_NOT_LOADED) => {
             "the NVIDIA driver is not loaded (9): load it with 'modprobe nvidia' and see dmesg if that fails".into()
@@ -110,7 +110,7 @@ pub fn not_started(error: NvmlError) -> HardwareError {
         Ok(code) => format!("NVML does not start: {} ({code}); see dmesg for lines with NVRM", words(code)),
         Err(NvmlError::LibloadingError(error)) => not_loaded(&error.to_string()),
         Err(NvmlError::FailedToLoadSymbol(_)) => {
-            "libnvidia-ml.so.1 is no NVML, or far too old: nvmlInit_v2 is missing; install the driver".into()
+            "libnvidia-ml.so.1 is not NVML, or far too old: nvmlInit_v2 is missing; install the driver".into()
         }
         Err(error) => format!("NVML does not start: {error}"),
     };

@@ -61,7 +61,7 @@ impl Nvml {
     pub fn open() -> Result<Self, HardwareError> {
         let open = |name: &str| nvml_wrapper::Nvml::builder().lib_path(OsStr::new(name)).init();
         let nvml = match open(LIBRARIES[0]) {
-            // The first name's failure is the one to tell: where both are missing they say the same.
+            // Report the failure of the first name: if both are missing, they are the same.
             Err(first @ NvmlError::LibloadingError(_)) => open(LIBRARIES[1]).map_err(|_| first),
             other => other,
         }
@@ -110,7 +110,7 @@ impl Nvml {
         }
     }
 
-    /// What NVML says of an ordered pair, but for atomics.
+    /// What NVML reports for an ordered pair, except atomics.
     pub fn read_pair(self, source: u32, destination: u32) -> GpuPair {
         let (from, to) = (self.device(source), self.device(destination));
         let (from, to) = match (&from.0, &to.0) {
@@ -129,7 +129,7 @@ impl Nvml {
         }
     }
 
-    /// Fills in what NVML says of atomics between a pair.
+    /// Fills in what NVML reports for atomics between a pair.
     pub fn read_atomics(self, pair: &mut GpuPair) {
         let (from, to) = (self.device(pair.source), self.device(pair.destination));
         if let (Ok(from), Ok(to)) = (&from.0, &to.0) {

@@ -155,7 +155,7 @@ pub fn read_errors(device: &Device<'static>, links: &mut [NvLink]) {
     }
 }
 
-/// The speed of a link, MB/s. An active link without one is a driver that does not tell.
+/// The speed of a link, MB/s. If an active link has none, the driver does not report it.
 fn speed_mbps(speed: u64, active: &Result<bool, Unknown>) -> Result<u32, Unknown> {
     match u32::try_from(speed) {
         Ok(0) if *active == Ok(true) => Err(Unknown::Failed("NVML: no speed for an active link".to_owned())),

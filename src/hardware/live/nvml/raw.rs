@@ -21,7 +21,7 @@ use crate::model::snapshot::{Fabric, RemappedRows};
 const _: () = assert!(size_of::<nvmlGpuFabricInfo_v2_t>() == 36 && size_of::<nvmlGpuFabricInfo_t>() == 28);
 const _: () = assert!(size_of::<nvmlFieldValue_t>() == 40 && size_of::<nvmlC2cModeInfo_v1_t>() == 4);
 
-/// What stands in a field's return code before NVML answers: `NVML_ERROR_UNKNOWN`.
+/// The initial return code of a field, before NVML answers: `NVML_ERROR_UNKNOWN`.
 const UNANSWERED: nvmlReturn_t = 999;
 
 type GetNumber = unsafe extern "C" fn(nvmlDevice_t, *mut c_uint) -> nvmlReturn_t;

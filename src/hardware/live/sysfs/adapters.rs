@@ -35,8 +35,8 @@ impl Sysfs {
         found.into_values().collect()
     }
 
-    /// The PCI function that a network device is, or that stands above it (virtio). A USB adapter
-    /// below a USB controller is none.
+    /// The PCI function of a network device, or the one above it (virtio). A USB adapter below a USB
+    /// controller has none.
     fn network_function(&self, device: &Path) -> Option<PciAddress> {
         let path = fs::canonicalize(device).ok()?;
         let address: PciAddress = path.ancestors().find_map(|dir| dir.file_name()?.to_str()?.parse().ok())?;

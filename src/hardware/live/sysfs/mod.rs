@@ -19,8 +19,8 @@ use crate::model::reading::{Reading, Unknown};
 use crate::model::snapshot::{Host, NumaNode};
 use crate::model::units::{Bytes, KIB, PciAddress};
 
-/// Makers and products that only virtual machines have, as their firmware says. Looked at where
-/// the processor's flags do not tell.
+/// Vendors and products in the firmware of virtual machines only. Used if the processor's flags do
+/// not show it.
 const VIRTUAL_FIRMWARE: [&str; 10] = [
     "QEMU",
     "KVM",
@@ -40,8 +40,8 @@ pub struct Sysfs {
     proc: PathBuf,
 }
 
-/// Names a folder that stands for the root of the file system. Made for tests, whose machines bring
-/// their own `sys` and `proc`.
+/// Names a folder to use as the root of the file system. For tests, whose machines have their own
+/// `sys` and `proc`.
 const ROOT: &str = "PEERSCOPE_FSROOT";
 
 impl Default for Sysfs {
@@ -118,7 +118,7 @@ impl Sysfs {
         version.into()
     }
 
-    /// What the kernel tells of the host; the rest is unknown for this reason.
+    /// The kernel's facts about the host; the rest is unknown for this reason.
     pub fn host(&self, rest: &Unknown) -> Host {
         let mut host = Host::unread(rest);
         host.kernel_version = self.kernel_version();
@@ -147,7 +147,7 @@ impl Sysfs {
     /// The process that started this one.
     pub fn parent_process(&self, pid: u32) -> Option<u32> {
         let stat = text(&self.proc.join(pid.to_string()).join("stat")).ok()?;
-        // The command's name stands in brackets and may itself hold brackets and spaces.
+        // The command's name is in brackets, and may itself have brackets and spaces.
         let (_, rest) = stat.rsplit_once(')')?;
         rest.split_whitespace().nth(1)?.parse().ok()
     }
@@ -255,13 +255,13 @@ mod tests {
         machine.sys("kernel/iommu_groups/0/type", "identity\n");
         assert_eq!(sysfs.iommu_translating(), Reading::Known(false));
         machine.sys("kernel/iommu_groups/1/devices/x", "");
-        assert_eq!(sysfs.iommu_translating(), Reading::unsupported(), "a group that does not tell");
+        assert_eq!(sysfs.iommu_translating(), Reading::unsupported(), "a group without a type");
         machine.sys("kernel/iommu_groups/9/type", "DMA-FQ\n");
         assert_eq!(sysfs.iommu_translating(), Reading::Known(true));
     }
 
     #[test]
-    fn the_kernel_module_tells_its_version_in_two_places() {
+    fn the_version_of_the_kernel_module_is_in_two_places() {
         let machine = Fixture::new();
         assert_eq!(machine.sysfs().kernel_module_version(), Reading::unsupported(), "not loaded");
         machine.proc(

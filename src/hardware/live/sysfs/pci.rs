@@ -18,7 +18,7 @@ const GPU_CLASSES: [u32; 2] = [0x0300, 0x0302];
 /// Class of a PCI-to-PCI bridge, ports of Express switches and root complexes among them.
 const BRIDGE: u32 = 0x0604;
 
-/// Where a function hangs: its host bridge, and the functions from the root down to itself.
+/// The position of a function: its host bridge, and the functions from the root down to itself.
 struct Place {
     host_bridge: String,
     path: Vec<PciAddress>,
@@ -46,7 +46,7 @@ impl Sysfs {
                     let slot = slots.get(&PciAddress { function: 0, ..address }).cloned();
                     self.function(address, parent, place.host_bridge.clone(), kind, slot)
                 });
-                // Another path below the same bridge may tell its part where the first did not.
+                // Another path below the same bridge may have what the first did not.
                 if function.kind == PciKind::Bridge {
                     function.kind = kind;
                 }
@@ -80,7 +80,7 @@ impl Sysfs {
             Place { host_bridge: format!("pci{:04x}:{:02x}", leaf.domain, leaf.bus), path: Vec::with_capacity(4) };
         for name in path.iter().filter_map(|name| name.to_str()) {
             match name.parse() {
-                // A host bridge may itself stand below a function (Intel VMD): the lowest counts.
+                // A host bridge may itself be below a function (Intel VMD): the lowest counts.
                 Ok(NodeId::HostBridge(..)) => {
                     name.clone_into(&mut place.host_bridge);
                     place.path.clear();
@@ -122,7 +122,7 @@ impl Sysfs {
                 match above {
                     None => PciKind::RootPort,
                     Some(PciKind::SwitchUpstream) => PciKind::SwitchDownstream,
-                    // Below the upstream port of a switch stand its downstream ports alone.
+                    // Below the upstream port of a switch there are only its downstream ports.
                     Some(PciKind::RootPort | PciKind::SwitchDownstream) if bridge_below => PciKind::SwitchUpstream,
                     _ => PciKind::Bridge,
                 }
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn configuration_space_tells_port_type_and_access_control() {
+    fn configuration_space_has_port_type_and_access_control() {
         let machine = two_gpus();
         machine.sys(&format!("devices/{ROOT_PORT}/config"), space(4, Some(0x04)));
         machine.sys(&format!("devices/{UPSTREAM}/config"), space(7, None));
