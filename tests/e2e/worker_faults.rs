@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::common::{
-    Ran, check, codes, list, pair, peerscope, place, read_json, run, signal, text_of, wait, wait_with_output, with,
+    Ran, cells, check, codes, list, pair, peerscope, place, read_json, run, signal, text_of, wait, wait_with_output,
+    with,
 };
 
 /// A process as /proc shows it.
@@ -67,10 +68,6 @@ pub fn busy_worker(run: &Child) -> u32 {
 fn long_run(report: &str) -> Child {
     let args = with(check("pcie16", "standard"), &["-o", report]);
     peerscope(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
-}
-
-fn cells(report: &Value) -> impl Iterator<Item = &Value> {
-    ["peer", "overlap", "latency"].into_iter().flat_map(|table| list(&report["measurements"][table]))
 }
 
 fn with_status<'a>(report: &'a Value, status: &'a str) -> impl Iterator<Item = &'a Value> {

@@ -10,8 +10,11 @@ mod table;
 use std::ffi::c_int;
 use std::time::{Duration, Instant};
 
+use cudarc::driver::sys::CUdeviceptr;
+
 use self::error::code;
 use self::gate::Gate;
+use self::kernels::Kernels;
 pub use self::session::CudaDriver;
 use self::session::Opened;
 use self::startup::Answer;
@@ -267,23 +270,11 @@ impl Driver for CudaDriver {
     }
 
     fn fill(&self, buffer: Buffer, bytes: u64, seed: u64) -> Result<(), HardwareError> {
-        let pointer = self.pointer(buffer)?;
-        in_bounds(bytes, buffer, buffer)?;
-        let stream = Stream::default_of(buffer.device);
-        self.with_kernels(buffer.device, |kernels, _| {
-            kernels.fill(self.table, std::ptr::null_mut(), pointer, bytes, seed)
-        })?;
-        self.synchronize(stream)
+        self.write(buffer, bytes, |kernels, pointer| kernels.fill(self.table, pointer, bytes, seed))
     }
 
     fn poison(&self, buffer: Buffer, bytes: u64, value: u64) -> Result<(), HardwareError> {
-        let pointer = self.pointer(buffer)?;
-        in_bounds(bytes, buffer, buffer)?;
-        let stream = Stream::default_of(buffer.device);
-        self.with_kernels(buffer.device, |kernels, _| {
-            kernels.poison(self.table, std::ptr::null_mut(), pointer, bytes, value)
-        })?;
-        self.synchronize(stream)
+        self.write(buffer, bytes, |kernels, pointer| kernels.poison(self.table, pointer, bytes, value))
     }
 
     fn check(&self, buffer: Buffer, bytes: u64, seed: u64, poison: u64) -> Result<PatternCheck, HardwareError> {
@@ -294,7 +285,7 @@ impl Driver for CudaDriver {
             // SAFETY: three words of host memory into three words of device memory.
             let code = unsafe { (self.table.copy_to_device)(result, counts.as_ptr().cast(), 24) };
             self.table.check("cuMemcpyHtoD", code)?;
-            kernels.check(self.table, std::ptr::null_mut(), pointer, bytes, seed, poison, result)?;
+            kernels.check(self.table, pointer, bytes, seed, poison, result)?;
             // SAFETY: three words of device memory into three words of host memory; the copy runs
             // after the kernel on the same stream and returns when it is done.
             let code = unsafe { (self.table.copy_to_host)(counts.as_mut_ptr().cast(), result, 24) };
@@ -306,6 +297,21 @@ impl Driver for CudaDriver {
 
     fn now(&self) -> Duration {
         self.started.elapsed()
+    }
+}
+
+impl CudaDriver {
+    /// Runs a kernel that writes to this much of a buffer, on the legacy default stream, and waits.
+    fn write(
+        &self,
+        buffer: Buffer,
+        bytes: u64,
+        run: impl FnOnce(&Kernels, CUdeviceptr) -> Result<(), HardwareError>,
+    ) -> Result<(), HardwareError> {
+        let pointer = self.pointer(buffer)?;
+        in_bounds(bytes, buffer, buffer)?;
+        self.with_kernels(buffer.device, |kernels, _| run(kernels, pointer))?;
+        self.synchronize(Stream::default_of(buffer.device))
     }
 }
 

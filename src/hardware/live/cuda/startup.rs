@@ -33,10 +33,6 @@ pub struct Loaded {
 }
 
 /// The devices that CUDA shows, with their handles.
-///
-/// # Errors
-///
-/// The driver's own.
 pub fn devices(table: &Table) -> Result<Vec<(DeviceInfo, CUdevice)>, HardwareError> {
     let mut count = 0;
     // SAFETY: writes one int.
@@ -97,9 +93,9 @@ fn load_kernels(table: &Table, device: CUdevice, context: Context, gate: (u64, u
     kernels.gate(table, stream, gate.0, 0, 0, gate.1)?;
     kernels.spin(table, stream, 0)?;
     kernels.copy(table, stream, counts, counts, 0)?;
-    kernels.fill(table, stream, counts, 0, 1)?;
-    kernels.poison(table, stream, counts, 0, 1)?;
-    kernels.check(table, stream, counts, 0, 1, 1, counts)?;
+    kernels.fill(table, counts, 0, 1)?;
+    kernels.poison(table, counts, 0, 1)?;
+    kernels.check(table, counts, 0, 1, 1, counts)?;
     // SAFETY: the legacy default stream of the current context.
     let result = unsafe { (table.stream_synchronize)(stream) };
     table.check("cuStreamSynchronize", result)?;
@@ -107,10 +103,6 @@ fn load_kernels(table: &Table, device: CUdevice, context: Context, gate: (u64, u
 }
 
 /// Device memory of the current context.
-///
-/// # Errors
-///
-/// The driver's own.
 pub fn allocate(table: &Table, bytes: usize) -> Result<CUdeviceptr, HardwareError> {
     let mut pointer = 0;
     // SAFETY: writes one device pointer; some context is current.
