@@ -256,18 +256,16 @@ mod tests {
     #[test]
     fn the_path_of_every_gpu_is_whole() {
         let functions = read(&two_gpus());
-        let all: Vec<_> = functions.iter().map(|function| (function.address.to_string(), function.kind)).collect();
-        assert_eq!(
-            all.iter().map(|(address, kind)| (address.as_str(), *kind)).collect::<Vec<_>>(),
-            [
-                ("0000:00:01.0", PciKind::RootPort),
-                ("0000:01:00.0", PciKind::SwitchUpstream),
-                ("0000:02:04.0", PciKind::SwitchDownstream),
-                ("0000:03:00.0", PciKind::Endpoint),
-                ("0000:80:03.0", PciKind::RootPort),
-                ("0000:81:00.0", PciKind::Endpoint),
-            ]
-        );
+        let all: Vec<_> = functions.iter().map(|function| (function.address, function.kind)).collect();
+        let expected = [
+            ("0000:00:01.0", PciKind::RootPort),
+            ("0000:01:00.0", PciKind::SwitchUpstream),
+            ("0000:02:04.0", PciKind::SwitchDownstream),
+            ("0000:03:00.0", PciKind::Endpoint),
+            ("0000:80:03.0", PciKind::RootPort),
+            ("0000:81:00.0", PciKind::Endpoint),
+        ];
+        assert_eq!(all, expected.map(|(text, kind)| (address(text), kind)));
         let gpu = get(&functions, "0000:03:00.0");
         assert_eq!(gpu.parent, Some(address("0000:02:04.0")));
         assert_eq!(gpu.host_bridge, "pci0000:00");
