@@ -125,16 +125,6 @@ fn a_hang_in_a_longer_profile_costs_no_other_pair() {
 }
 
 #[test]
-fn a_crash_costs_its_pair() {
-    let (ran, report) = quick_json("crash");
-    assert_eq!(ran.code, Some(1));
-    assert_eq!(lost_pairs(&report), BTreeSet::from([(2, 0)]));
-    assert!(with_status(&report, "failed").all(|cell| cell["reason"].as_str().unwrap().contains("signal 6")));
-    assert_eq!(codes(&report), ["peer-copy-failed"]);
-    assert_eq!(pair(&report["findings"][0]["subject"]), (2, 0));
-}
-
-#[test]
 fn a_worker_that_is_killed_costs_one_pair() {
     let (_folder, report) = place("report.json");
     let run = long_run(&text_of(&report));

@@ -98,8 +98,7 @@ impl Driver for CudaDriver {
         self.enter(device)?;
         let (mut free, mut total) = (0_usize, 0_usize);
         // SAFETY: writes two sizes.
-        let result = unsafe { (self.table.memory_info)(&raw mut free, &raw mut total) };
-        self.table.check("cuMemGetInfo", result)?;
+        self.table.check("cuMemGetInfo", unsafe { (self.table.memory_info)(&raw mut free, &raw mut total) })?;
         Ok(DeviceMemory { free: free as u64, total: total as u64 })
     }
 
@@ -120,8 +119,7 @@ impl Driver for CudaDriver {
             *slot = None;
         }
         // SAFETY: the pointer came from cuMemAlloc and was just forgotten, so it is freed once.
-        let result = unsafe { (self.table.memory_free)(pointer) };
-        self.table.check("cuMemFree", result)
+        self.table.check("cuMemFree", unsafe { (self.table.memory_free)(pointer) })
     }
 
     fn can_access_peer(&self, device: Device, peer: Device) -> Result<bool, HardwareError> {
@@ -241,8 +239,7 @@ impl Driver for CudaDriver {
             HardwareError::new(ErrorKind::Unsupported, "streams cannot be held: no kernels, and no cuStreamWaitValue32")
         })?;
         // SAFETY: the word is pinned host memory, mapped into every context.
-        let result = unsafe { wait(handle, flag, generation, WAIT_VALUE_GEQ) };
-        self.table.check("cuStreamWaitValue32", result)
+        self.table.check("cuStreamWaitValue32", unsafe { wait(handle, flag, generation, WAIT_VALUE_GEQ) })
     }
 
     fn release(&self) {
@@ -258,15 +255,13 @@ impl Driver for CudaDriver {
     fn synchronize(&self, stream: Stream) -> Result<(), HardwareError> {
         self.enter(stream.device)?;
         // SAFETY: the stream is alive.
-        let result = unsafe { (self.table.stream_synchronize)(self.stream(stream)?) };
-        self.table.check("cuStreamSynchronize", result)
+        self.table.check("cuStreamSynchronize", unsafe { (self.table.stream_synchronize)(self.stream(stream)?) })
     }
 
     fn synchronize_event(&self, event: Event) -> Result<(), HardwareError> {
         self.enter(event.device)?;
         // SAFETY: the event is alive.
-        let result = unsafe { (self.table.event_synchronize)(self.event(event)?) };
-        self.table.check("cuEventSynchronize", result)
+        self.table.check("cuEventSynchronize", unsafe { (self.table.event_synchronize)(self.event(event)?) })
     }
 
     fn fill(&self, buffer: Buffer, bytes: u64, seed: u64) -> Result<(), HardwareError> {
