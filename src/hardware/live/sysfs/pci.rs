@@ -215,7 +215,6 @@ mod tests {
     use super::super::config::tests::space;
     use super::super::fixture::Fixture;
     use super::*;
-    use crate::model::testing;
 
     fn address(text: &str) -> PciAddress {
         text.parse().unwrap()
