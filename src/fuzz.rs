@@ -211,7 +211,7 @@ pub fn mutated(base: &Value, mutations: &[(Vec<u16>, Mutation)]) -> Value {
 
 fn apply(root: &mut Value, path: &[u16], mutation: &Mutation) {
     let copy = match mutation {
-        Mutation::CopyOf(from) => Some(at(root, from).clone()),
+        Mutation::CopyOf(from) => Some(at_mut(root, from).clone()),
         _ => None,
     };
     let Some((last, way)) = path.split_last() else { return };
@@ -260,51 +260,20 @@ fn replace(value: &mut Value, mutation: &Mutation, copy: Option<Value>) {
     }
 }
 
-fn at<'a>(value: &'a Value, path: &[u16]) -> &'a Value {
-    let mut here = value;
-    for step in path {
-        here = match here {
-            Value::Array(elements) if !elements.is_empty() => &elements[usize::from(*step) % elements.len()],
-            Value::Object(fields) if !fields.is_empty() => {
-                match fields.values().nth(usize::from(*step) % fields.len()) {
-                    Some(next) => next,
-                    None => return here,
-                }
-            }
-            _ => return here,
-        };
-    }
-    here
-}
-
+/// What lies at the end of a way, or where it cannot go on.
 fn at_mut<'a>(value: &'a mut Value, path: &[u16]) -> &'a mut Value {
-    let mut here = value;
-    for step in path {
-        let is_container = match &*here {
-            Value::Array(elements) => !elements.is_empty(),
-            Value::Object(fields) => !fields.is_empty(),
-            _ => false,
-        };
-        if !is_container {
-            return here;
-        }
-        here = match here {
-            Value::Array(elements) => {
-                let place = usize::from(*step) % elements.len();
-                &mut elements[place]
-            }
-            Value::Object(fields) => {
-                let place = usize::from(*step) % fields.len();
-                match fields.values_mut().nth(place) {
-                    Some(next) => next,
-                    // Not so: `place` lies within.
-                    None => unreachable!("an object is not empty"),
-                }
-            }
-            _ => unreachable!("a container has children"),
-        };
+    let children = match value {
+        Value::Array(elements) => elements.len(),
+        Value::Object(fields) => fields.len(),
+        _ => 0,
+    };
+    let (Some((step, rest)), 1..) = (path.split_first(), children) else { return value };
+    let place = usize::from(*step) % children;
+    match value {
+        Value::Array(elements) => at_mut(&mut elements[place], rest),
+        Value::Object(fields) => at_mut(fields.values_mut().nth(place).unwrap(), rest),
+        leaf => leaf,
     }
-    here
 }
 
 /// What is done to a text, whatever it means.

@@ -182,10 +182,6 @@ pub trait Telemetry: Send + Sync {
     fn pci_tree(&self) -> PciTree;
 
     /// Number of GPUs that NVML counts, those that cannot be opened included.
-    ///
-    /// # Errors
-    ///
-    /// NVML's own.
     fn gpu_count(&self) -> Result<u32, HardwareError>;
 
     /// Fills in one group of facts of a GPU; what cannot be read is left with its reason.
@@ -295,19 +291,12 @@ pub trait Driver {
     /// Memory of a device.
     fn memory(&self, device: Device) -> Result<DeviceMemory, HardwareError>;
 
-    /// Takes plain device memory (not from a pool: pool memory needs its own peer access).
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::OutOfMemory`], or the driver's own.
+    /// Takes plain device memory (not from a pool: pool memory needs its own peer access). Where it is
+    /// full, the error is [`ErrorKind::OutOfMemory`].
     fn allocate(&self, device: Device, bytes: u64) -> Result<Buffer, HardwareError>;
 
-    /// Gives memory back. Waits for the work that uses it, and so may block like
+    /// Gives memory back. Waits for the work that uses it, and so may block and fail like
     /// [`Driver::synchronize`].
-    ///
-    /// # Errors
-    ///
-    /// The driver's own, also those of work that failed earlier.
     fn free(&self, buffer: Buffer) -> Result<(), HardwareError>;
 
     /// Whether `device` may reach the memory of `peer`, as the driver says.
@@ -353,18 +342,11 @@ pub trait Driver {
     /// Whether a held stream opened by itself since the last call: what was timed meanwhile is void.
     fn expired(&self) -> bool;
 
-    /// Waits until everything that was enqueued on the stream is done.
-    ///
-    /// # Errors
-    ///
-    /// The driver's own, also those of the work itself.
+    /// Waits until everything that was enqueued on the stream is done. Errors of the work itself come
+    /// to light here.
     fn synchronize(&self, stream: Stream) -> Result<(), HardwareError>;
 
-    /// Waits until an event is reached.
-    ///
-    /// # Errors
-    ///
-    /// The driver's own, also those of the work before it.
+    /// Waits until an event is reached. Errors of the work before it come to light here.
     fn synchronize_event(&self, event: Event) -> Result<(), HardwareError>;
 
     /// Fills the first `bytes` bytes with the pattern of `seed` and waits.

@@ -102,33 +102,11 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
-
-    /// Ends at some time after it was killed, or never.
-    struct Fake {
-        kills: Arc<AtomicU32>,
-        dies_after: Option<Duration>,
-        killed: Option<Instant>,
-    }
+    use crate::worker::testing::Fake;
 
     fn fake(dies_after: Option<Duration>) -> (Mortal, Arc<AtomicU32>) {
         let kills = Arc::<AtomicU32>::default();
-        (Mortal::new(Fake { kills: Arc::clone(&kills), dies_after, killed: None }), kills)
-    }
-
-    impl Process for Fake {
-        fn id(&self) -> u32 {
-            7
-        }
-
-        fn kill(&mut self) {
-            self.kills.fetch_add(1, Ordering::Relaxed);
-            self.killed.get_or_insert_with(Instant::now);
-        }
-
-        fn try_wait(&mut self) -> Option<ExitStatus> {
-            let dead = self.killed?.elapsed() >= self.dies_after?;
-            dead.then(|| ExitStatus::from_raw(9))
-        }
+        (Mortal::new(Fake { pid: 7, dies_after, killed: None, kills: Arc::clone(&kills) }), kills)
     }
 
     const LIMIT: Duration = Duration::from_millis(100);

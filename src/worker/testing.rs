@@ -3,7 +3,10 @@
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{self, Sender};
+use std::time::{Duration, Instant};
 
 use super::handle::Worker;
 use super::process::Process;
@@ -12,11 +15,13 @@ use super::protocol::{Reply, Request};
 /// A worker's answer to a request; None if it hangs.
 pub type Answers = dyn FnMut(Request) -> Option<Vec<Reply>> + Send;
 
-/// A process that dies when it is killed, or does not.
-struct Fake {
-    pid: u32,
-    dies: bool,
-    killed: bool,
+/// A process that ends at some time after it was killed, or never.
+pub struct Fake {
+    pub pid: u32,
+    pub dies_after: Option<Duration>,
+    pub killed: Option<Instant>,
+    /// How often it was killed.
+    pub kills: Arc<AtomicU32>,
 }
 
 impl Process for Fake {
@@ -25,11 +30,12 @@ impl Process for Fake {
     }
 
     fn kill(&mut self) {
-        self.killed = true;
+        self.kills.fetch_add(1, Ordering::Relaxed);
+        self.killed.get_or_insert_with(Instant::now);
     }
 
     fn try_wait(&mut self) -> Option<ExitStatus> {
-        (self.killed && self.dies).then(|| ExitStatus::from_raw(9))
+        (self.killed?.elapsed() >= self.dies_after?).then(|| ExitStatus::from_raw(9))
     }
 }
 
@@ -67,5 +73,6 @@ pub fn worker(pid: u32, dies: bool, mut answers: Box<Answers>) -> Worker {
             }
         }
     });
-    Worker::made_of(Fake { pid, dies, killed: false }, Requests(sender, Vec::new()), replies)
+    let process = Fake { pid, dies_after: dies.then_some(Duration::ZERO), killed: None, kills: Arc::default() };
+    Worker::made_of(process, Requests(sender, Vec::new()), replies)
 }

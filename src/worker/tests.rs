@@ -70,21 +70,25 @@ fn done(id: u32) -> Reply {
     Reply::Done { id, outcome: Outcome::Rows { rows: Vec::new() } }
 }
 
-/// A run on which the copies of these pairs hang. Workers get the numbers 100, 101 and so on; a
-/// worker that hung dies where `dies` says so. With the GPUs that each was asked to open.
-fn run(gpus: u32, hangs: fn(Pair) -> bool, dies: bool) -> (Heard, Vec<Round>, Vec<Vec<u32>>) {
-    let rounds = rounds(gpus);
+/// A run of rounds of which some hang. Workers get the numbers 100, 101 and so on; a worker that hung
+/// dies where `dies` says so. With the GPUs that each was asked to open.
+fn supervise(
+    gpus: u32,
+    rounds: &[Round],
+    hangs: impl Fn(&Round) -> bool + Clone + Send + 'static,
+    dies: bool,
+) -> (Heard, Vec<Vec<u32>>) {
     let opened = Arc::new(Mutex::new(Vec::new()));
     let mut pid = 99;
     let mut spawn = || -> Result<Worker, String> {
         pid += 1;
-        let opened = Arc::clone(&opened);
+        let (opened, hangs) = (Arc::clone(&opened), hangs.clone());
         let answers = move |request| match request {
             Request::Open { selections, .. } => {
                 opened.lock().unwrap().push(selections.iter().map(|selection| selection.index).collect());
                 Some(vec![ready()])
             }
-            Request::Run { round } => (!hangs(pair_of(&round))).then(|| vec![done(round.id)]),
+            Request::Run { round } => (!hangs(&round)).then(|| vec![done(round.id)]),
         };
         Ok(worker(pid, dies, Box::new(answers)))
     };
@@ -94,9 +98,20 @@ fn run(gpus: u32, hangs: fn(Pair) -> bool, dies: bool) -> (Heard, Vec<Round>, Ve
         panic!("the first worker does not start")
     };
     let mut results = Heard::default();
-    run_with(worker, launch, &rounds, &GOING_ON, &mut results, &mut spawn);
+    run_with(worker, launch, rounds, &GOING_ON, &mut results, &mut spawn);
     assert_eq!(results.outcomes.len(), rounds.len(), "every round has an outcome");
     let opened = opened.lock().unwrap().clone();
+    (results, opened)
+}
+
+/// A run on which the copies of these pairs hang.
+fn run(
+    gpus: u32,
+    hangs: impl Fn(Pair) -> bool + Clone + Send + 'static,
+    dies: bool,
+) -> (Heard, Vec<Round>, Vec<Vec<u32>>) {
+    let rounds = rounds(gpus);
+    let (results, opened) = supervise(gpus, &rounds, move |round| hangs(pair_of(round)), dies);
     (results, rounds, opened)
 }
 
@@ -125,12 +140,7 @@ fn one_pair_that_hangs_costs_itself() {
 #[test]
 fn a_gpu_whose_pairs_all_hang_costs_a_few_and_the_others_nothing() {
     for bad in [0_u32, 2, 7] {
-        let hangs: fn(Pair) -> bool = match bad {
-            0 => |pair| pair.source == 0 || pair.destination == 0,
-            2 => |pair| pair.source == 2 || pair.destination == 2,
-            _ => |pair| pair.source == 7 || pair.destination == 7,
-        };
-        let (results, rounds, _) = run(8, hangs, true);
+        let (results, rounds, _) = run(8, move |pair| pair.source == bad || pair.destination == bad, true);
         assert_eq!(pairs(&results, &rounds, measured).len(), 7 * 6, "GPU {bad}: every pair without it");
         let tried = pairs(&results, &rounds, hung).len();
         assert_eq!(tried, 4, "GPU {bad}: three in a row, and another chance");
@@ -243,18 +253,7 @@ fn with_host_node_1_hanging(flows: Vec<Vec<Flow>>) -> Vec<Outcome> {
     let task = Task { setup: Setup::REFERENCE, action: Action::Latency { samples: 1 } };
     let deadline = Duration::from_millis(100);
     let rounds: Vec<_> = flows.into_iter().zip(0..).map(|(flows, id)| Round { id, flows, task, deadline }).collect();
-    let hangs = |round: &Round| round.uses(Place::Host(Some(1)));
-    let mut spawn = || -> Result<Worker, String> {
-        let answers = move |request| match request {
-            Request::Open { .. } => Some(vec![ready()]),
-            Request::Run { round } => (!hangs(&round)).then(|| vec![done(round.id)]),
-        };
-        Ok(worker(1, true, Box::new(answers)))
-    };
-    let mut launch = Launch { start_limit: Duration::from_secs(20), ..launch(8) };
-    let Ok(Ready { worker, .. }) = start(spawn(), &mut launch, &GOING_ON, &mut spawn) else { panic!("no worker") };
-    let mut results = Heard::default();
-    run_with(worker, launch, &rounds, &GOING_ON, &mut results, &mut spawn);
+    let (results, _) = supervise(8, &rounds, |round| round.uses(Place::Host(Some(1))), true);
     rounds.iter().map(|round| results.outcomes[&round.id].clone()).collect()
 }
 

@@ -184,6 +184,15 @@ pub fn write_json(folder: &Path, name: &str, value: &Value) -> String {
     write(folder, name, &value.to_string())
 }
 
+/// The report from hardware after a change, as a file in a folder that vanishes with its guard.
+pub fn changed_report(change: impl FnOnce(&mut Value)) -> (tempfile::TempDir, String) {
+    let mut report = read_json(HARDWARE_REPORT);
+    change(&mut report);
+    let folder = place("").0;
+    let path = write_json(folder.path(), "changed.json", &report);
+    (folder, path)
+}
+
 /// Writes a file into a folder and says where it is.
 pub fn write(folder: &Path, name: &str, text: &str) -> String {
     let path = folder.join(name);
@@ -206,6 +215,11 @@ pub fn place(name: &str) -> (tempfile::TempDir, PathBuf) {
 /// The elements of a list.
 pub fn list(value: &Value) -> &[Value] {
     value.as_array().unwrap_or_else(|| panic!("not a list: {value}"))
+}
+
+/// The cells of the tables that have one for every pair.
+pub fn cells(report: &Value) -> impl Iterator<Item = &Value> {
+    ["peer", "overlap", "latency"].into_iter().flat_map(|table| list(&report["measurements"][table]))
 }
 
 /// Source and destination of a cell.

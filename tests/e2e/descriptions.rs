@@ -29,26 +29,12 @@ fn a_short_description_is_a_whole_machine() {
 #[test]
 fn what_is_wrong_is_told_with_file_line_and_key() {
     let (folder, _) = place("");
-    for (from, to, told) in [
-        (
-            "parent = \"00:03.0\"",
-            "parent = \"00:04.0\"",
-            "line 7, pci[3].parent: no [[pci]] has the address 0000:00:04.0",
-        ),
-        ("Gen4 x4", "Gen4 x5", "line 7, pci[3].trained: 'Gen4 x5' is not a PCIe link"),
-        ("trained", "traind", "line 7, pci[3].traind: unknown key `traind`"),
-        ("]\ngpus", "\ngpus", "line 9: "),
-        ("summary = \"two cards\"", "", "missing key `summary`"),
-    ] {
-        let text = DESKTOP.replacen(from, to, 1);
-        assert_ne!(text, DESKTOP);
-        let file = write(folder.path(), "broken.toml", &text);
-        let ran = run(&["topo", "--machine", &file]);
-        assert_eq!(ran.code, Some(2), "{ran:?}");
-        let sentence = format!("the machine '{file}' is not usable: ");
-        assert!(ran.stderr.contains(&sentence) && ran.stderr.contains(told), "{to}: {}", ran.stderr);
-        assert!(ran.stdout.is_empty(), "{ran:?}");
-    }
+    let text = DESKTOP.replacen("Gen4 x4", "Gen4 x5", 1);
+    let file = write(folder.path(), "broken.toml", &text);
+    let ran = run(&["topo", "--machine", &file]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "{ran:?}");
+    let told = format!("the machine '{file}' is not usable: line 7, pci[3].trained: 'Gen4 x5' is not a PCIe link");
+    assert!(ran.stderr.contains(&told), "{}", ran.stderr);
     let ran = run(&["topo", "--machine", "not/there.toml"]);
     assert!(ran.code == Some(2) && ran.stderr.contains("cannot read the machine 'not/there.toml'"), "{ran:?}");
 }

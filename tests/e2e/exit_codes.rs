@@ -1,6 +1,6 @@
 //! Exit codes (docs/exit-codes.md), and the sentence that goes with each failure.
 
-use crate::common::{HARDWARE_REPORT, Ran, check, place, read_json, run, text_of, with, write, write_json};
+use crate::common::{HARDWARE_REPORT, Ran, changed_report, check, place, read_json, run, text_of, with, write};
 
 const HEALTHY: i32 = 0;
 const FAULT: i32 = 1;
@@ -30,10 +30,7 @@ fn a_run_without_a_verdict_is_unknown_to_nagios() {
     assert_eq!(run(&["--help", "--exit-contract", "nagios"]).code, Some(HEALTHY));
 
     // What was interrupted, and says so in its report.
-    let mut report = read_json(HARDWARE_REPORT);
-    report["measurements"]["interrupted"] = true.into();
-    let (folder, _) = place("");
-    let path = write_json(folder.path(), "interrupted.json", &report);
+    let (_folder, path) = changed_report(|report| report["measurements"]["interrupted"] = true.into());
     assert_eq!(run(&["diagnose", &path]).code, Some(130));
     assert_eq!(run(&["diagnose", &path, "--exit-contract", "nagios"]).code, Some(3));
 }
@@ -47,12 +44,11 @@ fn nothing_measured_never_passes() {
 #[test]
 fn fail_on_moves_the_line() {
     // A report with a warning and nothing worse: nothing overlaps.
-    let mut report = read_json(HARDWARE_REPORT);
-    for cell in report["measurements"]["overlap"].as_array_mut().unwrap() {
-        cell["overlap_percent"] = 0.0.into();
-    }
-    let (folder, _) = place("");
-    let path = write_json(folder.path(), "serial.json", &report);
+    let (_folder, path) = changed_report(|report| {
+        for cell in report["measurements"]["overlap"].as_array_mut().unwrap() {
+            cell["overlap_percent"] = 0.0.into();
+        }
+    });
     for (severity, expected) in [("error", HEALTHY), ("warning", FAULT), ("info", FAULT)] {
         let ran = run(&["diagnose", &path, "--fail-on", severity]);
         assert_eq!(ran.code, Some(expected), "{severity}: {ran:?}");

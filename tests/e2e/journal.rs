@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::common::{
-    Ran, check, codes, finish, list, peerscope, place, read_json, say, signal, skipped, text_of, wait,
+    Ran, cells, check, codes, finish, list, peerscope, place, read_json, say, signal, skipped, text_of, wait,
     wait_with_output, with,
 };
 use crate::worker_faults::{PATIENCE, child_of, is_running, until};
@@ -35,10 +35,6 @@ fn entries(journal: &Path, kind: &str) -> Vec<Value> {
     let text = std::fs::read(journal).unwrap();
     let lines = text.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice::<Value>(line).ok());
     lines.filter(|line| line["entry"] == kind).collect()
-}
-
-fn cells(report: &Value) -> impl Iterator<Item = &Value> {
-    ["peer", "overlap", "latency"].into_iter().flat_map(|table| list(&report["measurements"][table]))
 }
 
 /// A run that was killed after its journal had at least so many outcomes.

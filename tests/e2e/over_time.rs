@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::common::{HARDWARE_REPORT, check, codes, list, place, read_json, run, with, write, write_json};
+use crate::common::{HARDWARE_REPORT, changed_report, check, codes, list, place, run, with, write, write_json};
 
 /// A quick report of a machine.
 fn report(machine: &str) -> Value {
@@ -89,15 +89,6 @@ fn a_report_compared_with_itself_is_no_worse() {
     assert_eq!(comparison["findings"], json!([]));
 }
 
-/// The recorded report with something changed.
-fn changed(change: impl Fn(&mut Value)) -> (tempfile::TempDir, String) {
-    let mut report = read_json(HARDWARE_REPORT);
-    change(&mut report);
-    let (folder, _) = place("x");
-    let path = write_json(folder.path(), "new.json", &report);
-    (folder, path)
-}
-
 fn scale(report: &mut Value, share: f64, which: impl Fn(&Value) -> bool) {
     for cell in report["measurements"]["peer"].as_array_mut().unwrap() {
         if let (true, Some(rate)) = (which(cell), cell["achieved_gbps"].as_f64()) {
@@ -109,7 +100,8 @@ fn scale(report: &mut Value, share: f64, which: impl Fn(&Value) -> bool) {
 #[test]
 fn what_fell_is_told_once_with_its_place() {
     // 12% is well above the floor of what is healthy: only the earlier report shows it.
-    let (_folder, new) = changed(|report| scale(report, 0.88, |cell| cell["source"] == 3 || cell["destination"] == 3));
+    let (_folder, new) =
+        changed_report(|report| scale(report, 0.88, |cell| cell["source"] == 3 || cell["destination"] == 3));
     let ran = compare(HARDWARE_REPORT, &new, &["--format", "json"]);
     assert_eq!(ran.code, Some(1), "{ran:?}");
     let comparison = ran.json();
@@ -130,14 +122,14 @@ fn what_fell_is_told_once_with_its_place() {
 
 #[test]
 fn noise_is_not_told() {
-    let (_folder, new) = changed(|report| scale(report, 0.98, |_| true));
+    let (_folder, new) = changed_report(|report| scale(report, 0.98, |_| true));
     let ran = compare(HARDWARE_REPORT, &new, &[]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
 }
 
 #[test]
 fn what_vanished_is_told() {
-    let (_folder, new) = changed(|report| {
+    let (_folder, new) = changed_report(|report| {
         report["snapshot"]["gpus"].as_array_mut().unwrap().retain(|gpu| gpu["index"] != 5);
         for gpu in report["snapshot"]["gpus"].as_array_mut().unwrap() {
             if gpu["index"] == 2 {
@@ -161,7 +153,7 @@ fn what_vanished_is_told() {
 
 #[test]
 fn two_machines_that_have_nothing_in_common_are_inconclusive_or_worse() {
-    let (_folder, new) = changed(|report| report["measurements"]["peer"] = json!([]));
+    let (_folder, new) = changed_report(|report| report["measurements"]["peer"] = json!([]));
     let ran = compare(HARDWARE_REPORT, &new, &[]);
     assert_eq!(ran.code, Some(3), "{ran:?}");
     assert!(ran.flowing().contains("could be compared"), "{}", ran.stdout);

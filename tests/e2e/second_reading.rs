@@ -5,53 +5,50 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::common::{HARDWARE_REPORT, check, list, place, read_json, run, text_of, wait_with_output, with, write_json};
+use crate::common::{Ran, changed_report, check, list, pair, place, read_json, run, text_of, wait_with_output, with};
 use crate::worker_faults::{assert_one_pair_lost, busy_worker};
 
-/// Exit code and findings of the hardware report after a change to every cell of a table.
-fn judged(table: &str, change: impl Fn(&mut Value)) -> (Option<i32>, Value) {
-    let mut report = read_json(HARDWARE_REPORT);
-    report["measurements"][table].as_array_mut().unwrap().iter_mut().for_each(change);
-    let folder = place("").0;
-    let path = write_json(folder.path(), "changed.json", &report);
-    let ran = run(&["diagnose", &path, "--format", "json"]);
-    (ran.code, ran.json()["findings"].clone())
+/// `diagnose` of the hardware report after a change to every cell of a table.
+fn judged(table: &str, change: impl Fn(&mut Value)) -> Ran {
+    let (_folder, path) = changed_report(|report| {
+        report["measurements"][table].as_array_mut().unwrap().iter_mut().for_each(change);
+    });
+    run(&["diagnose", &path, "--format", "json"])
 }
 
+/// A change to a cell.
+type Change = fn(&mut Value);
+
 #[test]
-fn a_placement_that_is_slow_everywhere_is_found() {
-    let (code, findings) = judged("peer", |cell| {
+fn what_is_slow_or_serial_in_one_respect_is_found() {
+    let slow_placement: Change = |cell| {
         if cell["path"] == "direct" && cell["placement"]["source"] == "default" {
             (cell["achieved_gbps"], cell["percent"]) = (45.0.into(), 10.0.into());
         }
-    });
-    assert_ne!(findings, json!([]), "exit {code:?}");
-}
-
-#[test]
-fn kernel_copies_that_are_slow_everywhere_are_found() {
-    let (code, findings) = judged("peer", |cell| {
+    };
+    let slow_kernels: Change = |cell| {
         if cell["engine"] == "kernel" {
             (cell["achieved_gbps"], cell["percent"]) = (4.5.into(), 1.0.into());
         }
-    });
-    assert_ne!(findings, json!([]), "exit {code:?}");
-}
-
-#[test]
-fn one_pair_that_never_overlaps_is_found() {
-    let (code, findings) = judged("overlap", |cell| {
-        if cell["source"] == 2 && cell["destination"] == 3 {
+    };
+    let serial_pair: Change = |cell| {
+        if pair(cell) == (2, 3) {
             cell["overlap_percent"] = 0.0.into();
         }
-    });
-    assert_ne!(findings, json!([]), "exit {code:?}");
+    };
+    for (what, table, change) in [
+        ("a placement that is slow everywhere", "peer", slow_placement),
+        ("kernel copies that are slow everywhere", "peer", slow_kernels),
+        ("one pair that never overlaps", "overlap", serial_pair),
+    ] {
+        let ran = judged(table, change);
+        assert_ne!(ran.json()["findings"], json!([]), "{what}: exit {:?}", ran.code);
+    }
 }
 
 #[test]
 fn measured_without_a_figure_is_not_tested() {
-    let (code, _) = judged("peer", |cell| cell["achieved_gbps"] = Value::Null);
-    assert_eq!(code, Some(3));
+    assert_eq!(judged("peer", |cell| cell["achieved_gbps"] = Value::Null).code, Some(3));
 }
 
 #[test]

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::common::{
-    Ran, check, codes, list, pair, peerscope, place, read_json, run, signal, text_of, wait, wait_with_output, with,
+    Ran, cells, check, codes, list, pair, peerscope, place, read_json, run, signal, text_of, wait, wait_with_output,
+    with,
 };
 
 /// A process as /proc shows it.
@@ -69,10 +70,6 @@ fn long_run(report: &str) -> Child {
     peerscope(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-fn cells(report: &Value) -> impl Iterator<Item = &Value> {
-    ["peer", "overlap", "latency"].into_iter().flat_map(|table| list(&report["measurements"][table]))
-}
-
 fn with_status<'a>(report: &'a Value, status: &'a str) -> impl Iterator<Item = &'a Value> {
     cells(report).filter(move |cell| cell["status"] == status)
 }
@@ -125,16 +122,6 @@ fn a_hang_in_a_longer_profile_costs_no_other_pair() {
     let lost = lost_pairs(&report);
     // Both ways at once, the copy that hangs runs for the opposite pair too.
     assert!(lost.contains(&(1, 2)) && lost.is_subset(&BTreeSet::from([(1, 2), (2, 1)])), "{lost:?}");
-}
-
-#[test]
-fn a_crash_costs_its_pair() {
-    let (ran, report) = quick_json("crash");
-    assert_eq!(ran.code, Some(1));
-    assert_eq!(lost_pairs(&report), BTreeSet::from([(2, 0)]));
-    assert!(with_status(&report, "failed").all(|cell| cell["reason"].as_str().unwrap().contains("signal 6")));
-    assert_eq!(codes(&report), ["peer-copy-failed"]);
-    assert_eq!(pair(&report["findings"][0]["subject"]), (2, 0));
 }
 
 #[test]

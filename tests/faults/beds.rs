@@ -30,6 +30,7 @@ pub struct Bed {
 
 /// How often each function was called in the process that calls it: before the first copy, and in
 /// all.
+#[derive(Default)]
 pub struct Counts {
     pub start: Vec<u64>,
     pub all: Vec<u64>,
@@ -99,8 +100,8 @@ impl Bed {
             faults,
             report: Value::Null,
             code: None,
-            cuda: Counts { start: Vec::new(), all: Vec::new() },
-            nvml: Counts { start: Vec::new(), all: Vec::new() },
+            cuda: Counts::default(),
+            nvml: Counts::default(),
             unexpected: Vec::new(),
             _description: description,
         };

@@ -60,6 +60,13 @@ fn run(beds: &[Bed], cases: &[Case]) -> Vec<String> {
     wrong
 }
 
+/// Runs these cases, says how many of each class there were, and fails where one went wrong.
+fn sweep(what: &str, beds: &[Bed], cases: &[Case]) {
+    let wrong = run(beds, cases);
+    tell(what, cases);
+    assert!(wrong.is_empty(), "{} of {} went wrong:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
+}
+
 /// The counts must be seen: cargo test holds back what the print macros write, not this.
 #[allow(clippy::explicit_write, reason = "eprintln! is held back")]
 fn tell(what: &str, cases: &[Case]) {
@@ -79,18 +86,13 @@ fn every_fault_at_every_call_ends_in_a_report_that_names_it() {
         Err(_) => SAMPLE,
     };
     let cases: Vec<Case> = every.into_iter().step_by(step).collect();
-    let wrong = run(&beds, &cases);
-    tell("faults", &cases);
-    assert!(wrong.is_empty(), "{} of {} went wrong:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
+    sweep("faults", &beds, &cases);
 }
 
 #[test]
 fn every_function_that_a_library_lacks_is_named_or_done_without() {
     let beds = beds::all();
-    let cases = cases::missing(&beds);
-    let wrong = run(&beds, &cases);
-    tell("missing functions", &cases);
-    assert!(wrong.is_empty(), "{} of {} went wrong:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
+    sweep("missing functions", &beds, &cases::missing(&beds));
 }
 
 #[test]

@@ -4,12 +4,16 @@
 use std::path::Path;
 
 use libtest_mimic::Trial;
-use peerscope::hardware::sim::builtin;
-use toml::{Table, Value, toml};
+use peerscope::hardware::sim::Simulated;
+use peerscope::hardware::sim::spec::{
+    CopyFault, CudaPeerRule, FunctionSpec, LinkFault, MachineSpec, Noise, NvLinkSpec, NvLinkTarget, PairFault, Pairs,
+    PeerException, PeerRule,
+};
+use peerscope::model::snapshot::{P2pStatus, PciKind, PcieErrors};
+use peerscope::model::units::{Generation, Lanes, PciAddress, PcieLink};
 
 use crate::cases::names;
-use crate::common::{finish, list, peerscope, write};
-use crate::edited::{Machine, both, one_way};
+use crate::common::{finish, list, peerscope, text_of, write};
 use crate::trial;
 
 /// Runs, each of one fault. More with PEERSCOPE_INJECTED.
@@ -29,221 +33,297 @@ const MACHINES: [&str; 10] = [
     "tests/cases/healthy-a6000-two-bridges.toml",
 ];
 
-#[derive(Debug, Clone, Copy)]
-enum Fault {
-    FewLanes,
-    LowGeneration,
-    UplinkFewLanes,
-    LinksInactive,
-    SlowPair,
-    SlowOneWay,
-    SlowGpu,
-    SlowIntoGpu,
-    SlowUplink,
-    SlowCrossing,
-    DroppedOneWay,
-    CorruptGpu,
-    TooHot,
-    AccessMissing,
-    AccessOneWay,
-    GpuLost,
-    TrainsDown,
-    MemoryErrors,
-}
+/// The code and the subject that must be found; `None` where this machine has no place for the fault.
+type Found = Option<(&'static str, String)>;
 
-const FAULTS: [Fault; 18] = [
-    Fault::FewLanes,
-    Fault::LowGeneration,
-    Fault::UplinkFewLanes,
-    Fault::LinksInactive,
-    Fault::SlowPair,
-    Fault::SlowOneWay,
-    Fault::SlowGpu,
-    Fault::SlowIntoGpu,
-    Fault::SlowUplink,
-    Fault::SlowCrossing,
-    Fault::DroppedOneWay,
-    Fault::CorruptGpu,
-    Fault::TooHot,
-    Fault::AccessMissing,
-    Fault::AccessOneWay,
-    Fault::GpuLost,
-    Fault::TrainsDown,
-    Fault::MemoryErrors,
+/// Puts a fault in at one GPU, or between it and another.
+type Inject = fn(&mut Machine, u32, u32) -> Found;
+
+const FAULTS: [(&str, Inject); 18] = [
+    ("FewLanes", Machine::few_lanes),
+    ("LowGeneration", Machine::low_generation),
+    ("UplinkFewLanes", Machine::uplink_few_lanes),
+    ("LinksInactive", Machine::links_inactive),
+    ("SlowPair", Machine::slow_pair),
+    ("SlowOneWay", Machine::slow_one_way),
+    ("SlowGpu", Machine::slow_gpu),
+    ("SlowIntoGpu", Machine::slow_into_gpu),
+    ("SlowUplink", Machine::slow_uplink),
+    ("SlowCrossing", Machine::slow_crossing),
+    ("DroppedOneWay", Machine::dropped_one_way),
+    ("CorruptGpu", Machine::corrupt_gpu),
+    ("TooHot", Machine::too_hot),
+    ("AccessMissing", Machine::access_missing),
+    ("AccessOneWay", Machine::access_one_way),
+    ("GpuLost", Machine::gpu_lost),
+    ("TrainsDown", Machine::trains_down),
+    ("MemoryErrors", Machine::memory_errors),
 ];
 
+/// A machine that is being changed.
+struct Machine {
+    spec: MachineSpec,
+    random: fastrand::Rng,
+}
+
 impl Machine {
-    /// Puts a fault in at a random place: the code and the subject that must be found; `None` where this
-    /// machine has no such place.
-    fn inject(&mut self, fault: Fault) -> Option<(&'static str, String)> {
-        let gpus = self.gpus();
-        let (one, other) = self.two();
-        let pair = format!("pair{}-{}", one.min(other), one.max(other));
-        let ordered = format!("{one}->{other}");
-        let gpu = format!("gpu{one}");
-        Some(match fault {
-            Fault::FewLanes => {
-                let address = self.address(one);
-                let (generation, lanes) = self.link(&address);
-                let fewer = lanes >> self.random.u32(1..=2);
-                self.function(&address).insert("trained".into(), format!("Gen{generation} x{fewer}").into());
-                ("pcie-narrow", gpu)
-            }
-            Fault::LowGeneration => {
-                let address = self.address(one);
-                let (generation, lanes) = self.link(&address);
-                if self.has_nvlinks() || generation < 3 {
-                    return None;
-                }
-                let lower = self.random.u32(1..generation);
-                let function = self.function(&address);
-                function.remove("idle");
-                function.insert("trained".into(), format!("Gen{lower} x{lanes}").into());
-                ("pcie-narrow", gpu)
-            }
-            Fault::UplinkFewLanes => {
-                let switches = self.switches();
-                let (uplink, _) = switches.iter().find(|(_, gpus)| gpus.len() > 1 && gpus.contains(&one))?;
-                let (generation, lanes) = self.link(uplink);
-                self.function(uplink).insert("trained".into(), format!("Gen{generation} x{}", lanes / 2).into());
-                ("pcie-narrow", uplink.clone())
-            }
-            Fault::LinksInactive => return self.links_inactive(one, other),
-            Fault::SlowPair => {
-                let slow = self.slow();
-                self.copies(&both(one, other), &slow);
-                ("peer-bandwidth-low", pair)
-            }
-            Fault::SlowOneWay => {
-                let slow = self.slow();
-                self.copies(&one_way(one, other), &slow);
-                ("peer-bandwidth-low", ordered)
-            }
-            Fault::SlowGpu | Fault::TooHot => {
-                let slow = self.slow();
-                (0..gpus).filter(|peer| *peer != one).for_each(|peer| self.copies(&both(one, peer), &slow));
-                if !matches!(fault, Fault::TooHot) {
-                    return Some(("peer-bandwidth-low", gpu));
-                }
-                let reasons = Value::Array(vec!["HW_THERMAL_SLOWDOWN".into()]);
-                self.state(one, "throttle_under_load", reasons);
-                ("gpu-throttled", gpu)
-            }
-            Fault::SlowIntoGpu => {
-                let slow = self.slow();
-                (0..gpus).filter(|peer| *peer != one).for_each(|peer| self.copies(&one_way(peer, one), &slow));
-                ("peer-bandwidth-low", gpu)
-            }
-            Fault::SlowUplink => {
-                let switches = self.switches();
-                let (uplink, below) = switches.iter().find(|(_, gpus)| gpus.len() > 1 && gpus.contains(&one))?;
-                if self.has_nvlinks() || below.len() == gpus || switches.len() < 3 {
-                    return None;
-                }
-                let slow = self.slow();
-                for inside in below {
-                    for outside in (0..gpus).filter(|gpu| !below.contains(gpu)) {
-                        self.copies(&both(*inside, outside), &slow);
-                    }
-                }
-                ("peer-bandwidth-low", uplink.clone())
-            }
-            Fault::SlowCrossing => {
-                if self.has_nvlinks() || self.text.get("numa_nodes")?.as_array()?.len() != 2 {
-                    return None;
-                }
-                let speeds = self.text.entry("speeds").or_insert_with(|| Value::Table(Table::new()));
-                let mut copy = speeds.get("cross_socket").and_then(|path| path.as_table().cloned()).unwrap_or_default();
-                copy.insert("copy".into(), Value::Float(0.42));
-                speeds.as_table_mut().unwrap().insert("cross_socket".into(), Value::Table(copy));
-                ("peer-bandwidth-low", "machine".into())
-            }
-            Fault::DroppedOneWay => {
-                self.copies(&one_way(one, other), &"dropped".into());
-                ("peer-data-wrong", ordered)
-            }
-            Fault::CorruptGpu => {
-                let words = Value::Table(toml! { corrupt = { words = 5 } });
-                (0..gpus).filter(|peer| *peer != one).for_each(|peer| self.copies(&one_way(peer, one), &words));
-                ("peer-data-wrong", gpu)
-            }
-            Fault::AccessMissing => {
-                self.refuse(both(one, other));
-                ("peer-access-missing", pair)
-            }
-            Fault::AccessOneWay => {
-                self.refuse(one_way(one, other));
-                ("peer-access-one-way", ordered)
-            }
-            Fault::GpuLost => {
-                let faults = self.text.entry("faults").or_insert_with(|| Value::Table(Table::new()));
-                let lost = Value::Array(vec![Value::Integer(i64::try_from(one).unwrap())]);
-                faults.as_table_mut().unwrap().insert("lost_gpus".into(), lost);
-                ("gpu-unreachable", gpu)
-            }
-            Fault::TrainsDown => {
-                if self.has_nvlinks() {
-                    return None;
-                }
-                let address = self.address(one);
-                let (generation, lanes) = self.link(&address);
-                let mut entry = Table::new();
-                entry.insert("function".into(), address.into());
-                entry.insert("trains_down_to".into(), format!("Gen{generation} x{}", lanes / 2).into());
-                self.fault("links", entry);
-                ("pcie-link-changed", gpu)
-            }
-            Fault::MemoryErrors => {
-                self.state(one, "remapping_failed", Value::Boolean(true));
-                ("gpu-memory-errors", gpu)
-            }
-        })
+    /// One with noise of its own.
+    fn of(base: &MachineSpec, seed: usize) -> Self {
+        let mut random = fastrand::Rng::with_seed(seed as u64);
+        let mut spec = base.clone();
+        spec.noise = Noise { percent: 1.0 + random.f64(), seed: seed as u64 };
+        Self { spec, random }
     }
 
-    fn links_inactive(&mut self, one: usize, other: usize) -> Option<(&'static str, String)> {
+    fn gpus(&self) -> u32 {
+        self.spec.gpus.len().try_into().unwrap()
+    }
+
+    /// Two GPUs.
+    fn two(&mut self) -> (u32, u32) {
+        let gpus = self.spec.gpus.len();
+        let one = self.random.usize(..gpus);
+        let other = (one + 1 + self.random.usize(..gpus - 1)) % gpus;
+        (one as u32, other as u32)
+    }
+
+    fn address(&self, gpu: u32) -> PciAddress {
+        self.spec.gpus[gpu as usize].pci
+    }
+
+    fn function(&mut self, address: PciAddress) -> &mut FunctionSpec {
+        self.spec.pci.iter_mut().find(|function| function.address == address).unwrap()
+    }
+
+    /// The bridges above a function, the nearest first.
+    fn above(&self, address: PciAddress) -> impl Iterator<Item = &FunctionSpec> {
+        let up = |function: &&FunctionSpec| self.spec.function(function.parent?);
+        std::iter::successors(self.spec.function(address), up).skip(1)
+    }
+
+    /// What both ends of a function's link can do.
+    fn link(&self, address: PciAddress) -> PcieLink {
+        let ends = self.spec.function(address).into_iter().chain(self.above(address).take(1));
+        ends.filter_map(|end| end.max).reduce(PcieLink::least).unwrap()
+    }
+
+    /// The switches, by their upstream ports, with the GPUs below each.
+    fn switches(&self) -> Vec<(PciAddress, Vec<u32>)> {
+        let mut switches: Vec<(PciAddress, Vec<u32>)> = Vec::new();
+        for gpu in 0..self.gpus() {
+            for bridge in self.above(self.address(gpu)).filter(|bridge| bridge.kind == PciKind::SwitchUpstream) {
+                match switches.iter_mut().find(|(known, _)| *known == bridge.address) {
+                    Some((_, gpus)) => gpus.push(gpu),
+                    None => switches.push((bridge.address, vec![gpu])),
+                }
+            }
+        }
+        switches
+    }
+
+    /// The switch above a GPU with the GPUs below it, where they are several.
+    fn shared_switch(&self, gpu: u32) -> Option<(PciAddress, Vec<u32>)> {
+        self.switches().into_iter().find(|(_, gpus)| gpus.len() > 1 && gpus.contains(&gpu))
+    }
+
+    fn has_nvlinks(&self) -> bool {
+        !self.spec.gpus[0].nvlinks.is_empty()
+    }
+
+    fn copies(&mut self, pairs: Pairs, fault: CopyFault) {
+        self.spec.faults.pairs.push(PairFault { pairs, fault, engine: None });
+    }
+
+    /// Copies between a GPU and all others, or from these to it.
+    fn copies_of(&mut self, gpu: u32, pairs: fn(u32, u32) -> Pairs, fault: CopyFault) {
+        (0..self.gpus()).filter(|peer| *peer != gpu).for_each(|peer| self.copies(pairs(peer, gpu), fault));
+    }
+
+    fn refuse(&mut self, pairs: Pairs) {
+        let rule = PeerRule { nvml: P2pStatus::ChipsetNotSupported, nvml_write: None, cuda: CudaPeerRule::Refused };
+        self.spec.peers.exceptions.push(PeerException { pairs, rule });
+    }
+
+    /// A share that is below every floor, and not so low that staged copies are faster.
+    fn slow(&mut self) -> CopyFault {
+        let share = 0.45 + self.random.f64() * 0.25;
+        CopyFault::Slow { share: (share * 1000.0).round() / 1000.0 }
+    }
+
+    fn few_lanes(&mut self, one: u32, _: u32) -> Found {
+        let address = self.address(one);
+        let link = self.link(address);
+        let width = fewer(link.width, self.random.u32(1..=2));
+        self.function(address).trained = Some(PcieLink { width, ..link });
+        Some(("pcie-narrow", gpu(one)))
+    }
+
+    fn low_generation(&mut self, one: u32, _: u32) -> Found {
+        let address = self.address(one);
+        let PcieLink { generation, width } = self.link(address);
+        if self.has_nvlinks() || generation.number() < 3 {
+            return None;
+        }
+        let generation = Generation::try_from(self.random.u32(1..generation.number().into())).unwrap();
+        let function = self.function(address);
+        (function.idle, function.trained) = (None, Some(PcieLink { generation, width }));
+        Some(("pcie-narrow", gpu(one)))
+    }
+
+    fn uplink_few_lanes(&mut self, one: u32, _: u32) -> Found {
+        let (uplink, _) = self.shared_switch(one)?;
+        let link = self.link(uplink);
+        self.function(uplink).trained = Some(PcieLink { width: fewer(link.width, 1), ..link });
+        Some(("pcie-narrow", uplink.to_string()))
+    }
+
+    fn links_inactive(&mut self, one: u32, other: u32) -> Found {
+        let groups = self.spec.gpus[one as usize].nvlinks.clone();
         if !self.has_nvlinks() {
             return None;
         }
-        if !self.leads_to_gpus() {
-            let group = self.gpu(one)["nvlinks"][0].clone();
-            let count = group["count"].as_integer().unwrap();
+        if self.spec.gpus[0].nvlinks[0].remote == NvLinkTarget::Switch {
+            let count = i64::from(groups[0].count);
             let down = self.random.i64(1..count / 2);
             let first = self.random.i64(0..=count - down);
             let part = |count: i64, active: bool| {
-                let mut part = group.as_table().unwrap().clone();
-                part.insert("count".into(), Value::Integer(count));
-                part.insert("active".into(), Value::Boolean(active));
-                Value::Table(part)
+                let count = u8::try_from(count).unwrap();
+                NvLinkSpec { count, active, ..groups[0].clone() }
             };
             let parts = [part(first, true), part(down, false), part(count - down - first, true)];
-            let parts = parts.into_iter().filter(|part| part["count"].as_integer() != Some(0)).collect();
-            self.gpu(one).insert("nvlinks".into(), Value::Array(parts));
-            let subject = if down == 1 { format!("link{one}.{first}") } else { format!("gpu{one}") };
+            self.spec.gpus[one as usize].nvlinks = parts.into_iter().filter(|part| part.count != 0).collect();
+            let subject = if down == 1 { format!("link{one}.{first}") } else { gpu(one) };
             return Some(("nvlink-inactive", subject));
         }
         // All active links between two GPUs of several that are joined so.
-        if self.gpu(one)["nvlinks"].as_array().unwrap().len() < 3 {
+        if groups.len() < 3 {
             return None;
         }
         for (gpu, peer) in [(one, other), (other, one)] {
-            for group in self.gpu(gpu)["nvlinks"].as_array_mut().unwrap() {
-                if group["remote"]["gpu"].as_integer() == i64::try_from(peer).ok() {
-                    group.as_table_mut().unwrap().insert("active".into(), Value::Boolean(false));
-                }
+            let links = self.spec.gpus[gpu as usize].nvlinks.iter_mut();
+            links.filter(|links| links.remote == NvLinkTarget::Gpu(peer)).for_each(|links| links.active = false);
+        }
+        Some(("nvlink-inactive", pair(one, other)))
+    }
+
+    fn slow_pair(&mut self, one: u32, other: u32) -> Found {
+        let slow = self.slow();
+        self.copies(Pairs::Both(one, other), slow);
+        Some(("peer-bandwidth-low", pair(one, other)))
+    }
+
+    fn slow_one_way(&mut self, one: u32, other: u32) -> Found {
+        let slow = self.slow();
+        self.copies(Pairs::Ordered(one, other), slow);
+        Some(("peer-bandwidth-low", ordered(one, other)))
+    }
+
+    fn slow_gpu(&mut self, one: u32, _: u32) -> Found {
+        let slow = self.slow();
+        self.copies_of(one, Pairs::Both, slow);
+        Some(("peer-bandwidth-low", gpu(one)))
+    }
+
+    fn slow_into_gpu(&mut self, one: u32, _: u32) -> Found {
+        let slow = self.slow();
+        self.copies_of(one, Pairs::Ordered, slow);
+        Some(("peer-bandwidth-low", gpu(one)))
+    }
+
+    fn slow_uplink(&mut self, one: u32, _: u32) -> Found {
+        let (uplink, below) = self.shared_switch(one)?;
+        if self.has_nvlinks() || below.len() == self.spec.gpus.len() || self.switches().len() < 3 {
+            return None;
+        }
+        let slow = self.slow();
+        for inside in &below {
+            for outside in (0..self.gpus()).filter(|gpu| !below.contains(gpu)) {
+                self.copies(Pairs::Both(*inside, outside), slow);
             }
         }
-        Some(("nvlink-inactive", format!("pair{}-{}", one.min(other), one.max(other))))
+        Some(("peer-bandwidth-low", uplink.to_string()))
     }
+
+    fn slow_crossing(&mut self, _: u32, _: u32) -> Found {
+        if self.has_nvlinks() || self.spec.numa_nodes.len() != 2 {
+            return None;
+        }
+        self.spec.speeds.cross_socket.copy = 0.42;
+        Some(("peer-bandwidth-low", "machine".into()))
+    }
+
+    fn dropped_one_way(&mut self, one: u32, other: u32) -> Found {
+        self.copies(Pairs::Ordered(one, other), CopyFault::Dropped);
+        Some(("peer-data-wrong", ordered(one, other)))
+    }
+
+    fn corrupt_gpu(&mut self, one: u32, _: u32) -> Found {
+        self.copies_of(one, Pairs::Ordered, CopyFault::Corrupt { words: 5 });
+        Some(("peer-data-wrong", gpu(one)))
+    }
+
+    fn too_hot(&mut self, one: u32, other: u32) -> Found {
+        self.slow_gpu(one, other);
+        self.spec.gpus[one as usize].state.throttle_under_load = vec!["hw-thermal".into()];
+        Some(("gpu-throttled", gpu(one)))
+    }
+
+    fn access_missing(&mut self, one: u32, other: u32) -> Found {
+        self.refuse(Pairs::Both(one, other));
+        Some(("peer-access-missing", pair(one, other)))
+    }
+
+    fn access_one_way(&mut self, one: u32, other: u32) -> Found {
+        self.refuse(Pairs::Ordered(one, other));
+        Some(("peer-access-one-way", ordered(one, other)))
+    }
+
+    fn gpu_lost(&mut self, one: u32, _: u32) -> Found {
+        self.spec.faults.lost_gpus.push(one);
+        Some(("gpu-unreachable", gpu(one)))
+    }
+
+    fn trains_down(&mut self, one: u32, _: u32) -> Found {
+        if self.has_nvlinks() {
+            return None;
+        }
+        let function = self.address(one);
+        let link = self.link(function);
+        let trains_down_to = Some(PcieLink { width: fewer(link.width, 1), ..link });
+        let errors = PcieErrors::default();
+        self.spec.faults.links.push(LinkFault { function, trains_down_to, replays: 0, errors });
+        Some(("pcie-link-changed", gpu(one)))
+    }
+
+    fn memory_errors(&mut self, one: u32, _: u32) -> Found {
+        self.spec.gpus[one as usize].state.remapping_failed = true;
+        Some(("gpu-memory-errors", gpu(one)))
+    }
+}
+
+/// Half the lanes, so many times.
+fn fewer(width: Lanes, halvings: u32) -> Lanes {
+    (u32::from(width.number()) >> halvings).try_into().unwrap()
+}
+
+fn gpu(index: u32) -> String {
+    format!("gpu{index}")
+}
+
+fn pair(one: u32, other: u32) -> String {
+    format!("pair{}-{}", one.min(other), one.max(other))
+}
+
+fn ordered(from: u32, to: u32) -> String {
+    format!("{from}->{to}")
 }
 
 /// The machines that have a place for their fault, in an order that has every machine and fault early.
 pub fn trials() -> Vec<Trial> {
     let runs = std::env::var("PEERSCOPE_INJECTED").ok().and_then(|runs| runs.parse().ok()).unwrap_or(RUNS);
-    let read = |name: &str| match name.strip_suffix(".toml") {
-        Some(_) => std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap(),
-        None => builtin::description(name).unwrap().to_owned(),
-    };
-    let bases = MACHINES.map(|name| toml::from_str(&read(name)).unwrap());
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let path = |name: &str| if name.ends_with(".toml") { text_of(&root.join(name)) } else { name.to_owned() };
+    let bases = MACHINES.map(|name| Simulated::find(&path(name)).unwrap().spec);
     (0..)
         .filter_map(|number| Injected::new(number, &bases))
         .take(runs)
@@ -255,30 +335,31 @@ pub fn trials() -> Vec<Trial> {
 struct Injected {
     number: usize,
     base: &'static str,
-    fault: Fault,
-    description: Table,
+    fault: &'static str,
+    spec: MachineSpec,
     code: &'static str,
     subject: String,
 }
 
 impl Injected {
     /// The n-th fault on the n-th machine; `None` where the machine has no place for it.
-    fn new(number: usize, bases: &[Table]) -> Option<Self> {
+    fn new(number: usize, bases: &[MachineSpec]) -> Option<Self> {
         let place = number % MACHINES.len();
-        let fault = FAULTS[number / MACHINES.len() % FAULTS.len()];
+        let (fault, inject) = FAULTS[number / MACHINES.len() % FAULTS.len()];
         let mut machine = Machine::of(&bases[place], number);
-        let (code, subject) = machine.inject(fault)?;
-        Some(Self { number, base: MACHINES[place], fault, description: machine.text, code, subject })
+        let (one, other) = machine.two();
+        let (code, subject) = inject(&mut machine, one, other)?;
+        Some(Self { number, base: MACHINES[place], fault, spec: machine.spec, code, subject })
     }
 
     fn name(&self) -> String {
         let base = Path::new(self.base).file_stem().unwrap().to_str().unwrap();
-        format!("injected::{:03}_{:?}_{base}", self.number, self.fault)
+        format!("injected::{:03}_{}_{base}", self.number, self.fault)
     }
 
     fn check(&self) {
         let folder = tempfile::tempdir().unwrap();
-        let description = toml::to_string(&self.description).unwrap();
+        let description = toml::to_string(&self.spec).unwrap();
         let file = write(folder.path(), "machine.toml", &description);
         let args = ["check", "--machine", &file, "--profile", "quick", "--no-journal", "--format", "json"];
         let ran = finish(&mut peerscope(&args));

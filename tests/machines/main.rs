@@ -13,13 +13,11 @@ mod common;
 mod builtin;
 mod cases;
 mod contract;
-mod edited;
 #[allow(dead_code, reason = "the other test crate's helpers")]
 mod fake;
 mod injected;
 mod live;
 mod reports;
-mod shape;
 
 use libtest_mimic::{Arguments, Trial};
 

@@ -6,7 +6,6 @@ mod cuda;
 mod nvml;
 mod sysfs;
 mod telemetry;
-mod without_nvml;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,10 +15,7 @@ use super::{Driver, HardwareError, Telemetry};
 /// Opens NVML and sysfs; only sysfs if NVML is missing or does not start, which is reported when
 /// GPUs are counted.
 pub fn telemetry() -> Arc<dyn Telemetry> {
-    match telemetry::LiveTelemetry::open() {
-        Ok(telemetry) => Arc::new(telemetry),
-        Err(why) => Arc::new(without_nvml::WithoutNvml::new(why)),
-    }
+    Arc::new(telemetry::LiveTelemetry::open())
 }
 
 /// Opens the CUDA driver, which must start within a limit.

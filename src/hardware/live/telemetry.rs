@@ -1,4 +1,5 @@
-//! NVML and sysfs together as the facts of the live machine.
+//! NVML and sysfs together as the facts of the live machine. Where NVML is missing or does not start,
+//! the kernel's facts are there all the same: they show whether there are GPUs at all.
 
 use std::process;
 
@@ -10,18 +11,19 @@ use crate::model::snapshot::{Gpu, GpuPair, Host};
 
 /// The live machine's facts and counters.
 pub struct LiveTelemetry {
-    nvml: Nvml,
+    /// NVML, or why it does not start, which is also why nothing of a GPU is known.
+    nvml: Result<Nvml, HardwareError>,
     sysfs: Sysfs,
 }
 
 impl LiveTelemetry {
     /// Starts NVML.
-    ///
-    /// # Errors
-    ///
-    /// NVML is missing or does not start.
-    pub fn open() -> Result<Self, HardwareError> {
-        Ok(Self { nvml: Nvml::open()?, sysfs: Sysfs::default() })
+    pub fn open() -> Self {
+        Self { nvml: Nvml::open(), sysfs: Sysfs::default() }
+    }
+
+    fn nvml(&self) -> Result<Nvml, Unknown> {
+        self.nvml.clone().map_err(|why| Unknown::Failed(why.message))
     }
 
     /// Whether a process is this one or its worker, which opens CUDA while facts are read. It may
@@ -34,9 +36,14 @@ impl LiveTelemetry {
 
 impl Telemetry for LiveTelemetry {
     fn host(&self) -> Host {
-        let mut host = self.sysfs.host(&Unknown::Unsupported);
-        self.nvml.read_host(&mut host);
-        host
+        match self.nvml() {
+            Ok(nvml) => {
+                let mut host = self.sysfs.host(&Unknown::Unsupported);
+                nvml.read_host(&mut host);
+                host
+            }
+            Err(why) => self.sysfs.host(&why),
+        }
     }
 
     fn pci_tree(&self) -> PciTree {
@@ -44,11 +51,14 @@ impl Telemetry for LiveTelemetry {
     }
 
     fn gpu_count(&self) -> Result<u32, HardwareError> {
-        self.nvml.gpu_count()
+        self.nvml.clone()?.gpu_count()
     }
 
     fn read_gpu(&self, group: GpuGroup, gpu: &mut Gpu) {
-        self.nvml.read_gpu(group, gpu);
+        match self.nvml() {
+            Ok(nvml) => nvml.read_gpu(group, gpu),
+            Err(why) => return *gpu = Gpu::unread(gpu.index, &why),
+        }
         match group {
             GpuGroup::Identity => {
                 gpu.numa_node = match &gpu.pci {
@@ -66,14 +76,19 @@ impl Telemetry for LiveTelemetry {
     }
 
     fn read_pair(&self, source: u32, destination: u32) -> GpuPair {
-        self.nvml.read_pair(source, destination)
+        match self.nvml() {
+            Ok(nvml) => nvml.read_pair(source, destination),
+            Err(why) => GpuPair::unread(source, destination, &why),
+        }
     }
 
     fn read_atomics(&self, pair: &mut GpuPair) {
-        self.nvml.read_atomics(pair);
+        if let Ok(nvml) = self.nvml() {
+            nvml.read_atomics(pair);
+        }
     }
 
     fn sample(&self, index: u32) -> LinkSample {
-        self.nvml.sample(index)
+        self.nvml().map(|nvml| nvml.sample(index)).unwrap_or_default()
     }
 }

@@ -124,17 +124,6 @@ fn a_gate_opened_before_its_turn_holds_nothing() {
 }
 
 #[test]
-fn a_gate_that_nobody_opens_opens_by_itself_once() {
-    let mut engine = Engine::default();
-    let lane = engine.add_lane();
-    submit(&mut engine, lane, &[], Work::Gate(LIMIT));
-    let held = submit(&mut engine, lane, &[], Work::Mark);
-    assert_eq!(engine.run_until_ended(held), Ok(LIMIT));
-    assert!(engine.take_expired());
-    assert!(!engine.take_expired());
-}
-
-#[test]
 fn what_stands_behind_work_that_never_ends_is_stuck_and_nothing_else() {
     let mut engine = Engine::default();
     let (sick, well) = (engine.add_lane(), engine.add_lane());

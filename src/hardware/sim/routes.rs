@@ -202,9 +202,7 @@ impl MachineSpec {
         hops.extend(uplink(above, true));
         let crosses = meet.is_none() && self.crosses_sockets(&up, &down, &mut hops);
         hops.extend(uplink(below, false));
-        let mut descent = links(&down, meet, false);
-        descent.reverse();
-        hops.extend(descent);
+        hops.extend(links(&down, meet, false).into_iter().rev());
         Route { class: if crosses { PathClass::CrossSocket } else { PathClass::Pcie }, hops }
     }
 
@@ -215,9 +213,7 @@ impl MachineSpec {
         hops.extend(self.uplink_above(&up).map(|uplink| Hop::Uplink { uplink, up: true }));
         hops.push(Hop::HostMemory);
         hops.extend(self.uplink_above(&down).map(|uplink| Hop::Uplink { uplink, up: false }));
-        let mut descent = links(&down, None, false);
-        descent.reverse();
-        hops.extend(descent);
+        hops.extend(links(&down, None, false).into_iter().rev());
         Route { class: PathClass::Staged, hops }
     }
 

@@ -57,12 +57,6 @@ mod tests {
     }
 
     #[test]
-    fn two_over_one_hop_halve_and_disjoint_flows_do_not() {
-        assert_eq!(shares(&[10.0], &[(&[0], 99.0), (&[0], 99.0)]), [5.0, 5.0]);
-        assert_eq!(shares(&[10.0, 10.0], &[(&[0], 9.0), (&[1], 9.0)]), [9.0, 9.0]);
-    }
-
-    #[test]
     fn what_one_flow_leaves_the_others_take() {
         assert_eq!(shares(&[10.0], &[(&[0], 2.0), (&[0], 99.0), (&[0], 99.0)]), [2.0, 4.0, 4.0]);
         // The textbook case: a long flow over two hops, each with a short one.

@@ -14,7 +14,7 @@ use crate::model::snapshot::{
 };
 
 use super::routes::nvlink_mbps;
-use super::spec::{FunctionSpec, GpuSpec, LinkFault, MachineSpec, NvLinkErrors, NvLinkSpec, NvLinkTarget, uuid};
+use super::spec::{FunctionSpec, GpuSpec, MachineSpec, NvLinkErrors, NvLinkSpec, NvLinkTarget, uuid};
 
 /// Facts of a simulated machine.
 #[derive(Debug)]
@@ -39,7 +39,11 @@ impl SimTelemetry {
     /// Errors of a function, with those that it counts once copies run.
     fn errors_now(&self, function: &FunctionSpec) -> PcieErrors {
         // The second sample of a GPU is the first under load.
-        let loaded = self.samples.iter().any(|samples| samples.load(Ordering::Relaxed) > 1);
+        self.errors(function, self.samples.iter().any(|samples| samples.load(Ordering::Relaxed) > 1))
+    }
+
+    /// Errors of a function, with those that it counts under load if there was any.
+    fn errors(&self, function: &FunctionSpec, loaded: bool) -> PcieErrors {
         let added = self.spec.faults.links.iter().filter(|fault| loaded && fault.function == function.address);
         added.fold(function.errors, |sum, fault| PcieErrors {
             correctable: sum.correctable.saturating_add(fault.errors.correctable),
@@ -330,17 +334,11 @@ impl Telemetry for SimTelemetry {
         let loaded = before > 0;
         let link = if loaded { self.spec.loaded(function) } else { self.spec.trained(function) };
         let added = self.spec.faults.links.iter().filter(|fault| loaded && fault.function == function.address);
-        let sum =
-            |start: u64, figure: fn(&LinkFault) -> u64| added.clone().map(figure).fold(start, u64::saturating_add);
         LinkSample {
             generation: link.map(|link| link.generation),
             width: link.map(|link| link.width),
-            replays: Some(sum(0, |fault| fault.replays)),
-            pcie_errors: Some(PcieErrors {
-                correctable: sum(function.errors.correctable, |fault| fault.errors.correctable),
-                non_fatal: sum(function.errors.non_fatal, |fault| fault.errors.non_fatal),
-                fatal: sum(function.errors.fatal, |fault| fault.errors.fatal),
-            }),
+            replays: Some(added.map(|fault| fault.replays).fold(0, u64::saturating_add)),
+            pcie_errors: Some(self.errors(function, loaded)),
             throttle_reasons,
         }
     }

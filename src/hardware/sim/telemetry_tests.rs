@@ -3,7 +3,7 @@ use crate::hardware::sim::builtin;
 use crate::hardware::sim::spec::{
     CudaPeerRule, FabricSpec, GpuState, LinkFault, NvLinkFault, Pairs, PeerException, PeerRule,
 };
-use crate::model::snapshot::{CommonAncestor, ComputeMode, GpuProcess, P2pStatus, PciKind};
+use crate::model::snapshot::{ComputeMode, GpuProcess, P2pStatus};
 use crate::model::testing::{generation, lanes, pcie_link};
 use crate::model::units::PcieLink;
 
@@ -22,56 +22,24 @@ fn gpu(machine: &SimTelemetry, index: u32) -> Gpu {
 #[test]
 fn the_h200_server_reads_as_it_was_recorded() {
     let machine = open("h200x8");
-    assert_eq!(machine.gpu_count(), Ok(8));
-    let gpu = gpu(&machine, 1);
-    assert_eq!(gpu.pci.get().unwrap().to_string(), "0000:00:07.0");
-    assert_eq!(gpu.uuid.known().unwrap(), "GPU-00000000-0000-0000-0000-000000000001");
-    assert_eq!((&gpu.pcie_generation, &gpu.pcie_width), (&generation(5), &lanes(16)));
-    // The guest's firmware does not tell, and there is one node.
-    assert_eq!(gpu.numa_node, Reading::Known(0));
-    let links = gpu.nvlinks.known().unwrap();
-    assert_eq!(links.len(), 18);
-    for link in links {
-        assert_eq!(link.version.known().unwrap(), "4.0");
-        assert_eq!(link.speed_mbps.get(), Some(26_562));
-        assert_eq!(link.remote.get(), Some(NvLinkRemote::Switch));
-        assert_eq!(link.remote_pci, Reading::unsupported());
-    }
-    assert_eq!(gpu.fabric.known().unwrap().state, FabricState::Completed);
-    let pair = machine.read_pair(0, 7);
-    assert_eq!(pair.common_ancestor.get(), Some(CommonAncestor::HostBridge));
-    assert_eq!(pair.p2p_write.get(), Some(P2pStatus::Ok));
-    assert_eq!(pair.p2p_nvlink.get(), Some(P2pStatus::Ok));
-    assert!(machine.pci_tree().functions.iter().all(|function| function.parent.is_none()));
+    insta::assert_json_snapshot!("h200x8-gpu", gpu(&machine, 1));
+    insta::assert_json_snapshot!("h200x8-pair", machine.read_pair(0, 7));
 }
 
 #[test]
-fn the_demo_machine_has_one_narrow_link_and_one_pair_without_access() {
+fn the_narrow_link_of_the_demo_machine_shows_at_both_ends_and_in_samples() {
     let machine = open("demo");
     let tree = machine.pci_tree();
     for index in 0..8 {
         let gpu = gpu(&machine, index);
         let width = lanes(if index == 5 { 4 } else { 16 });
-        assert_eq!(gpu.pcie_width, width);
-        assert_eq!(gpu.pcie_width_max, lanes(16), "both ends can do more");
+        assert_eq!((gpu.pcie_width, gpu.pcie_width_max), (width.clone(), lanes(16)), "both ends can do more");
         assert_eq!(machine.sample(index).width, width.get());
         let endpoint = tree.functions.iter().find(|function| Some(function.address) == gpu.pci.get()).unwrap();
         let port = tree.functions.iter().find(|function| Some(function.address) == endpoint.parent).unwrap();
-        assert_eq!(port.kind, PciKind::SwitchDownstream);
         assert_eq!([&endpoint.width, &port.width], [&width; 2]);
         assert_eq!([&endpoint.width_max, &port.width_max], [&lanes(16); 2]);
-        assert_eq!(gpu.numa_node.get(), Some(index / 4));
-        for other in (0..8).filter(|other| *other != index) {
-            let refused = matches!((index, other), (1, 6) | (6, 1));
-            let expected = if refused { P2pStatus::ChipsetNotSupported } else { P2pStatus::Ok };
-            assert_eq!(machine.read_pair(index, other).p2p_write.get(), Some(expected));
-        }
     }
-    let ancestor = |a, b| machine.read_pair(a, b).common_ancestor.get();
-    assert_eq!(ancestor(0, 1), Some(CommonAncestor::SingleSwitch));
-    assert_eq!(ancestor(0, 2), Some(CommonAncestor::NumaNode));
-    assert_eq!(ancestor(0, 4), Some(CommonAncestor::System));
-    assert_eq!(tree.adapters.len(), 2);
 }
 
 #[test]
@@ -147,23 +115,8 @@ fn changed() -> SimTelemetry {
 #[test]
 fn the_state_of_a_gpu_is_what_its_description_says() {
     let machine = changed();
-    let (one, two) = (gpu(&machine, 0), gpu(&machine, 1));
-    assert_eq!(one.persistence.get(), Some(false));
-    assert_eq!((one.ecc, one.ecc_uncorrected), (Reading::unsupported(), Reading::unsupported()));
-    assert_eq!(one.remapped_rows, Reading::unsupported());
-    assert_eq!((two.ecc.get(), two.ecc_uncorrected.get()), (Some(true), Some(5)));
-    assert_eq!(two.remapped_rows.get().map(|rows| (rows.pending, rows.failed)), Some((true, false)));
-    assert_eq!((one.power_state.get(), one.throttle_reasons.known().unwrap().len()), (Some(8), 1));
-    assert_eq!(one.throttle_reasons.known().unwrap(), &["sw-power-cap"]);
-    assert_eq!((one.mig.get(), two.mig), (Some(true), Reading::unsupported()));
-    assert_eq!(one.compute_mode.get(), Some(ComputeMode::Prohibited));
-    assert_eq!(one.processes.known().unwrap()[0].pid, 77);
-    assert_eq!(one.vbios.known().unwrap(), "95.02.66.00.01");
-    let fabric = one.fabric.known().unwrap();
-    assert_eq!((fabric.state, fabric.status, fabric.health_mask), (FabricState::InProgress, 6, Some(1)));
-    assert_eq!((fabric.clique_id, fabric.cluster_uuid.len()), (2, 32));
-    let pair = machine.read_pair(0, 2);
-    assert_eq!((pair.p2p_read.get(), pair.p2p_write.get()), (Some(P2pStatus::Ok), Some(P2pStatus::GpuNotSupported)));
+    insta::assert_json_snapshot!("changed-gpus", [gpu(&machine, 0), gpu(&machine, 1)]);
+    insta::assert_json_snapshot!("changed-pair", machine.read_pair(0, 2));
 }
 
 #[test]
@@ -186,16 +139,13 @@ fn an_idle_link_wakes_under_load_and_then_trains_down() {
 }
 
 #[test]
-fn nvlinks_have_their_own_rates_and_count_errors_while_copies_run() {
+fn nvlinks_count_errors_while_copies_run() {
     let machine = changed();
     let errors = |number: usize| {
         let gpu = gpu(&machine, 0);
         let link = &gpu.nvlinks.known().unwrap()[number];
         [link.crc_errors.get(), link.replay_errors.get(), link.recovery_errors.get()]
     };
-    let gpu = gpu(&machine, 0);
-    let speeds: Vec<_> = gpu.nvlinks.known().unwrap().iter().map(|link| link.speed_mbps.get()).collect();
-    assert_eq!(speeds, [Some(14_062), Some(14_062), Some(25_781), Some(25_781), None, None]);
     assert_eq!((errors(3), errors(4)), ([Some(7), Some(8), Some(9)], [None; 3]));
     machine.sample(0);
     assert_eq!((errors(2), errors(3)), ([Some(7), Some(8), Some(9)], [Some(107), Some(8), Some(10)]));

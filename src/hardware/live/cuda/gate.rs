@@ -19,10 +19,6 @@ pub struct Gate {
 
 impl Gate {
     /// Takes the words; some context must be current. They are never given back.
-    ///
-    /// # Errors
-    ///
-    /// The driver's own.
     pub fn new(table: &Table) -> Result<Self, HardwareError> {
         let mut words: *mut c_void = std::ptr::null_mut();
         // SAFETY: writes one pointer.

@@ -19,6 +19,9 @@ const IMAGES: [&str; 4] = [
 /// counts that ptxas reports (57 for the copy kernel on sm_90).
 const BLOCK: c_uint = 256;
 
+/// The legacy default stream of the current context.
+const DEFAULT_STREAM: CUstream = std::ptr::null_mut();
+
 /// The kernels of one device, loaded.
 pub struct Kernels {
     gate: Function,
@@ -73,118 +76,76 @@ impl Kernels {
 
     /// Holds the stream until the word at `flag` reaches `generation`, or `timeout_ns` have passed,
     /// when it sets the word at `expired`.
-    ///
-    /// # Errors
-    ///
-    /// The driver's own. Both words must be host memory that the device can reach.
+    /// Both words must be host memory that the device can reach.
     pub fn gate(
         &self,
         table: &Table,
         stream: CUstream,
-        flag: u64,
-        generation: u32,
-        timeout_ns: u64,
-        expired: u64,
+        mut flag: u64,
+        mut generation: u32,
+        mut timeout_ns: u64,
+        mut expired: u64,
     ) -> Result<(), HardwareError> {
-        let (mut flag, mut generation, mut timeout_ns, mut expired) = (flag, generation, timeout_ns, expired);
         let arguments =
             [argument(&mut flag), argument(&mut generation), argument(&mut timeout_ns), argument(&mut expired)];
         launch(table, self.gate, (1, 1), stream, arguments)
     }
 
     /// Keeps every multiprocessor busy for this long.
-    ///
-    /// # Errors
-    ///
-    /// The driver's own.
-    pub fn spin(&self, table: &Table, stream: CUstream, duration_ns: u64) -> Result<(), HardwareError> {
-        let mut duration_ns = duration_ns;
+    pub fn spin(&self, table: &Table, stream: CUstream, mut duration_ns: u64) -> Result<(), HardwareError> {
         launch(table, self.spin, (self.multiprocessors, BLOCK), stream, [argument(&mut duration_ns)])
     }
 
     /// Copies 16-byte vectors.
-    ///
-    /// # Errors
-    ///
-    /// The driver's own.
     pub fn copy(
         &self,
         table: &Table,
         stream: CUstream,
-        destination: u64,
-        source: u64,
+        mut destination: u64,
+        mut source: u64,
         bytes: u64,
     ) -> Result<(), HardwareError> {
-        let (mut destination, mut source, mut vectors) = (destination, source, bytes / 16);
+        let mut vectors = bytes / 16;
         // Each block copies tiles of 8 vectors per thread; four blocks per multiprocessor fit.
         let blocks = grid(vectors.div_ceil(8 * u64::from(BLOCK)), 4 * self.multiprocessors);
         let arguments = [argument(&mut destination), argument(&mut source), argument(&mut vectors)];
         launch(table, self.copy, (blocks, BLOCK), stream, arguments)
     }
 
-    /// Writes the pattern of `seed`.
-    ///
-    /// # Errors
-    ///
-    /// The driver's own.
-    pub fn fill(
-        &self,
-        table: &Table,
-        stream: CUstream,
-        words: u64,
-        bytes: u64,
-        seed: u64,
-    ) -> Result<(), HardwareError> {
-        self.write(table, self.fill, stream, words, bytes, seed)
+    /// Writes the pattern of `seed`, on the legacy default stream like what follows.
+    pub fn fill(&self, table: &Table, words: u64, bytes: u64, seed: u64) -> Result<(), HardwareError> {
+        self.write(table, self.fill, words, bytes, seed)
     }
 
     /// Writes poison, which differs from every pattern of the same number.
-    ///
-    /// # Errors
-    ///
-    /// The driver's own.
-    pub fn poison(
-        &self,
-        table: &Table,
-        stream: CUstream,
-        words: u64,
-        bytes: u64,
-        value: u64,
-    ) -> Result<(), HardwareError> {
-        self.write(table, self.poison, stream, words, bytes, value)
+    pub fn poison(&self, table: &Table, words: u64, bytes: u64, value: u64) -> Result<(), HardwareError> {
+        self.write(table, self.poison, words, bytes, value)
     }
 
     fn write(
         &self,
         table: &Table,
         function: Function,
-        stream: CUstream,
-        words: u64,
+        mut words: u64,
         bytes: u64,
-        value: u64,
+        mut value: u64,
     ) -> Result<(), HardwareError> {
-        let (mut words, mut count, mut value) = (words, bytes / 8, value);
+        let mut count = bytes / 8;
         let arguments = [argument(&mut words), argument(&mut count), argument(&mut value)];
-        launch(table, function, (8 * self.multiprocessors, BLOCK), stream, arguments)
+        launch(table, function, (8 * self.multiprocessors, BLOCK), DEFAULT_STREAM, arguments)
     }
 
     /// Counts into three words at `result`, which the caller has set to 0, 0 and all ones.
-    ///
-    /// # Errors
-    ///
-    /// The driver's own.
-    #[allow(clippy::too_many_arguments, reason = "the kernel's own parameters")]
     pub fn check(
         &self,
         table: &Table,
-        stream: CUstream,
-        words: u64,
+        mut words: u64,
         bytes: u64,
-        seed: u64,
-        poison: u64,
-        result: u64,
+        mut seed: u64,
+        mut poison: u64,
+        mut result: u64,
     ) -> Result<(), HardwareError> {
-        let (mut words, mut count, mut seed, mut poison, mut result) = (words, bytes / 8, seed, poison, result);
+        let mut count = bytes / 8;
         let blocks = grid(count.div_ceil(8 * u64::from(BLOCK)), 4 * self.multiprocessors);
         let arguments = [
             argument(&mut words),
@@ -193,7 +154,7 @@ impl Kernels {
             argument(&mut poison),
             argument(&mut result),
         ];
-        launch(table, self.check, (blocks, BLOCK), stream, arguments)
+        launch(table, self.check, (blocks, BLOCK), DEFAULT_STREAM, arguments)
     }
 }
 

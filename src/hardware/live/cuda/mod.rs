@@ -10,8 +10,11 @@ mod table;
 use std::ffi::c_int;
 use std::time::{Duration, Instant};
 
+use cudarc::driver::sys::CUdeviceptr;
+
 use self::error::code;
 use self::gate::Gate;
+use self::kernels::Kernels;
 pub use self::session::CudaDriver;
 use self::session::Opened;
 use self::startup::Answer;
@@ -95,8 +98,7 @@ impl Driver for CudaDriver {
         self.enter(device)?;
         let (mut free, mut total) = (0_usize, 0_usize);
         // SAFETY: writes two sizes.
-        let result = unsafe { (self.table.memory_info)(&raw mut free, &raw mut total) };
-        self.table.check("cuMemGetInfo", result)?;
+        self.table.check("cuMemGetInfo", unsafe { (self.table.memory_info)(&raw mut free, &raw mut total) })?;
         Ok(DeviceMemory { free: free as u64, total: total as u64 })
     }
 
@@ -117,8 +119,7 @@ impl Driver for CudaDriver {
             *slot = None;
         }
         // SAFETY: the pointer came from cuMemAlloc and was just forgotten, so it is freed once.
-        let result = unsafe { (self.table.memory_free)(pointer) };
-        self.table.check("cuMemFree", result)
+        self.table.check("cuMemFree", unsafe { (self.table.memory_free)(pointer) })
     }
 
     fn can_access_peer(&self, device: Device, peer: Device) -> Result<bool, HardwareError> {
@@ -238,8 +239,7 @@ impl Driver for CudaDriver {
             HardwareError::new(ErrorKind::Unsupported, "streams cannot be held: no kernels, and no cuStreamWaitValue32")
         })?;
         // SAFETY: the word is pinned host memory, mapped into every context.
-        let result = unsafe { wait(handle, flag, generation, WAIT_VALUE_GEQ) };
-        self.table.check("cuStreamWaitValue32", result)
+        self.table.check("cuStreamWaitValue32", unsafe { wait(handle, flag, generation, WAIT_VALUE_GEQ) })
     }
 
     fn release(&self) {
@@ -255,35 +255,21 @@ impl Driver for CudaDriver {
     fn synchronize(&self, stream: Stream) -> Result<(), HardwareError> {
         self.enter(stream.device)?;
         // SAFETY: the stream is alive.
-        let result = unsafe { (self.table.stream_synchronize)(self.stream(stream)?) };
-        self.table.check("cuStreamSynchronize", result)
+        self.table.check("cuStreamSynchronize", unsafe { (self.table.stream_synchronize)(self.stream(stream)?) })
     }
 
     fn synchronize_event(&self, event: Event) -> Result<(), HardwareError> {
         self.enter(event.device)?;
         // SAFETY: the event is alive.
-        let result = unsafe { (self.table.event_synchronize)(self.event(event)?) };
-        self.table.check("cuEventSynchronize", result)
+        self.table.check("cuEventSynchronize", unsafe { (self.table.event_synchronize)(self.event(event)?) })
     }
 
     fn fill(&self, buffer: Buffer, bytes: u64, seed: u64) -> Result<(), HardwareError> {
-        let pointer = self.pointer(buffer)?;
-        in_bounds(bytes, buffer, buffer)?;
-        let stream = Stream::default_of(buffer.device);
-        self.with_kernels(buffer.device, |kernels, _| {
-            kernels.fill(self.table, std::ptr::null_mut(), pointer, bytes, seed)
-        })?;
-        self.synchronize(stream)
+        self.write(buffer, bytes, |kernels, pointer| kernels.fill(self.table, pointer, bytes, seed))
     }
 
     fn poison(&self, buffer: Buffer, bytes: u64, value: u64) -> Result<(), HardwareError> {
-        let pointer = self.pointer(buffer)?;
-        in_bounds(bytes, buffer, buffer)?;
-        let stream = Stream::default_of(buffer.device);
-        self.with_kernels(buffer.device, |kernels, _| {
-            kernels.poison(self.table, std::ptr::null_mut(), pointer, bytes, value)
-        })?;
-        self.synchronize(stream)
+        self.write(buffer, bytes, |kernels, pointer| kernels.poison(self.table, pointer, bytes, value))
     }
 
     fn check(&self, buffer: Buffer, bytes: u64, seed: u64, poison: u64) -> Result<PatternCheck, HardwareError> {
@@ -294,7 +280,7 @@ impl Driver for CudaDriver {
             // SAFETY: three words of host memory into three words of device memory.
             let code = unsafe { (self.table.copy_to_device)(result, counts.as_ptr().cast(), 24) };
             self.table.check("cuMemcpyHtoD", code)?;
-            kernels.check(self.table, std::ptr::null_mut(), pointer, bytes, seed, poison, result)?;
+            kernels.check(self.table, pointer, bytes, seed, poison, result)?;
             // SAFETY: three words of device memory into three words of host memory; the copy runs
             // after the kernel on the same stream and returns when it is done.
             let code = unsafe { (self.table.copy_to_host)(counts.as_mut_ptr().cast(), result, 24) };
@@ -306,6 +292,21 @@ impl Driver for CudaDriver {
 
     fn now(&self) -> Duration {
         self.started.elapsed()
+    }
+}
+
+impl CudaDriver {
+    /// Runs a kernel that writes to this much of a buffer, on the legacy default stream, and waits.
+    fn write(
+        &self,
+        buffer: Buffer,
+        bytes: u64,
+        run: impl FnOnce(&Kernels, CUdeviceptr) -> Result<(), HardwareError>,
+    ) -> Result<(), HardwareError> {
+        let pointer = self.pointer(buffer)?;
+        in_bounds(bytes, buffer, buffer)?;
+        self.with_kernels(buffer.device, |kernels, _| run(kernels, pointer))?;
+        self.synchronize(Stream::default_of(buffer.device))
     }
 }
 

@@ -50,8 +50,7 @@ impl CudaDriver {
         let started = Instant::now();
         let table: &'static Table = Box::leak(Box::new(Table::load()?));
         // SAFETY: the first call into the library, with the only flag value there is.
-        let result = unsafe { (table.init)(0) };
-        table.check("cuInit", result).map_err(no_driver)?;
+        table.check("cuInit", unsafe { (table.init)(0) }).map_err(no_driver)?;
         let init_seconds = started.elapsed().as_secs_f64();
 
         let (devices, handles) = startup::devices(table).map_err(no_driver)?.into_iter().unzip();
@@ -98,8 +97,7 @@ impl CudaDriver {
         }
         let context = self.context(device)?;
         // SAFETY: the context was retained and is never released.
-        let result = unsafe { (self.table.context_set_current)(context.0) };
-        self.table.check("cuCtxSetCurrent", result)?;
+        self.table.check("cuCtxSetCurrent", unsafe { (self.table.context_set_current)(context.0) })?;
         self.current.set(Some(device));
         Ok(())
     }

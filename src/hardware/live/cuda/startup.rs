@@ -33,21 +33,15 @@ pub struct Loaded {
 }
 
 /// The devices that CUDA shows, with their handles.
-///
-/// # Errors
-///
-/// The driver's own.
 pub fn devices(table: &Table) -> Result<Vec<(DeviceInfo, CUdevice)>, HardwareError> {
     let mut count = 0;
     // SAFETY: writes one int.
-    let result = unsafe { (table.device_get_count)(&raw mut count) };
-    table.check("cuDeviceGetCount", result)?;
+    table.check("cuDeviceGetCount", unsafe { (table.device_get_count)(&raw mut count) })?;
     (0..count)
         .map(|ordinal| {
             let mut handle = 0;
             // SAFETY: writes one device handle; the ordinal is below the count.
-            let result = unsafe { (table.device_get)(&raw mut handle, ordinal) };
-            table.check("cuDeviceGet", result)?;
+            table.check("cuDeviceGet", unsafe { (table.device_get)(&raw mut handle, ordinal) })?;
             let device = Device(u32::try_from(ordinal).unwrap_or_default());
             Ok((DeviceInfo { device, uuid: uuid(table, handle), pci: pci(table, handle) }, handle))
         })
@@ -85,8 +79,7 @@ pub fn kernels(
 /// Loads the kernels and runs each once, so that nothing is loaded lazily while a gate is shut.
 fn load_kernels(table: &Table, device: CUdevice, context: Context, gate: (u64, u64)) -> Result<Loaded, HardwareError> {
     // SAFETY: the context was retained and is never released; this thread ends after the call.
-    let result = unsafe { (table.context_set_current)(context.0) };
-    table.check("cuCtxSetCurrent", result)?;
+    table.check("cuCtxSetCurrent", unsafe { (table.context_set_current)(context.0) })?;
     let mut multiprocessors: c_int = 0;
     // SAFETY: writes one int.
     let result = unsafe { (table.device_get_attribute)(&raw mut multiprocessors, ATTRIBUTE_MULTIPROCESSORS, device) };
@@ -97,25 +90,19 @@ fn load_kernels(table: &Table, device: CUdevice, context: Context, gate: (u64, u
     kernels.gate(table, stream, gate.0, 0, 0, gate.1)?;
     kernels.spin(table, stream, 0)?;
     kernels.copy(table, stream, counts, counts, 0)?;
-    kernels.fill(table, stream, counts, 0, 1)?;
-    kernels.poison(table, stream, counts, 0, 1)?;
-    kernels.check(table, stream, counts, 0, 1, 1, counts)?;
+    kernels.fill(table, counts, 0, 1)?;
+    kernels.poison(table, counts, 0, 1)?;
+    kernels.check(table, counts, 0, 1, 1, counts)?;
     // SAFETY: the legacy default stream of the current context.
-    let result = unsafe { (table.stream_synchronize)(stream) };
-    table.check("cuStreamSynchronize", result)?;
+    table.check("cuStreamSynchronize", unsafe { (table.stream_synchronize)(stream) })?;
     Ok(Loaded { kernels, counts })
 }
 
 /// Device memory of the current context.
-///
-/// # Errors
-///
-/// The driver's own.
 pub fn allocate(table: &Table, bytes: usize) -> Result<CUdeviceptr, HardwareError> {
     let mut pointer = 0;
     // SAFETY: writes one device pointer; some context is current.
-    let result = unsafe { (table.memory_allocate)(&raw mut pointer, bytes) };
-    table.check("cuMemAlloc", result)?;
+    table.check("cuMemAlloc", unsafe { (table.memory_allocate)(&raw mut pointer, bytes) })?;
     if pointer == 0 {
         return Err(HardwareError::new(ErrorKind::Other, "cuMemAlloc: reported success and gave nothing"));
     }

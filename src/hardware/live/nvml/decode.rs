@@ -30,13 +30,15 @@ pub fn field_value(value_type: u32, bytes: [u8; 8]) -> Result<u64, Unknown> {
     value.ok_or_else(|| Unknown::Failed("NVML: a negative value for a count".to_owned()))
 }
 
+/// What a number stands for that counts the places of this list.
+fn listed<T: Clone>(what: &str, value: u64, meanings: &[T]) -> Result<T, Unknown> {
+    let place = usize::try_from(value).ok().and_then(|place| meanings.get(place));
+    place.cloned().ok_or_else(|| unlisted(what, value))
+}
+
 /// A feature that is off or on.
 pub fn on(value: u64) -> Result<bool, Unknown> {
-    match value {
-        0 => Ok(false),
-        1 => Ok(true),
-        value => Err(unlisted("state", value)),
-    }
+    listed("state", value, &[false, true])
 }
 
 /// A PCIe generation, or a number of lanes.
@@ -44,29 +46,17 @@ pub fn link_figure<T: TryFrom<u32, Error: std::fmt::Display>>(value: u32) -> Res
     value.try_into().map_err(|why| Unknown::Failed(format!("NVML: {why}")))
 }
 
-/// NVLink version from its enumeration.
+/// NVLink version from its enumeration, which begins with 1.
 pub fn nvlink_version(value: u64) -> Result<String, Unknown> {
-    let version = match value {
-        1 => "1.0",
-        2 => "2.0",
-        3 => "2.2",
-        4 => "3.0",
-        5 => "3.1",
-        6 => "4.0",
-        7 => "5.0",
-        value => return Err(unlisted("NVLink version", value)),
-    };
-    Ok(version.to_owned())
+    const VERSIONS: [&str; 7] = ["1.0", "2.0", "2.2", "3.0", "3.1", "4.0", "5.0"];
+    let place = value.checked_sub(1).and_then(|place| usize::try_from(place).ok());
+    let version = place.and_then(|place| VERSIONS.get(place)).ok_or_else(|| unlisted("NVLink version", value))?;
+    Ok((*version).to_owned())
 }
 
 /// What an NVLink leads to. 255 is NVML's "unknown".
 pub fn nvlink_remote(value: u32) -> Result<NvLinkRemote, Unknown> {
-    match value {
-        0 => Ok(NvLinkRemote::Gpu),
-        1 => Ok(NvLinkRemote::Npu),
-        2 => Ok(NvLinkRemote::Switch),
-        value => Err(unlisted("kind of NVLink device", value)),
-    }
+    listed("kind of NVLink device", value.into(), &[NvLinkRemote::Gpu, NvLinkRemote::Npu, NvLinkRemote::Switch])
 }
 
 /// Reasons of the throttle mask, by bit. Bit 0 is "idle", which holds nothing back.
@@ -88,13 +78,8 @@ pub fn throttle_reasons(mask: u64) -> Vec<String> {
 
 /// Compute mode.
 pub fn compute_mode(value: u32) -> Result<ComputeMode, Unknown> {
-    match value {
-        0 => Ok(ComputeMode::Default),
-        1 => Ok(ComputeMode::ExclusiveThread),
-        2 => Ok(ComputeMode::Prohibited),
-        3 => Ok(ComputeMode::ExclusiveProcess),
-        value => Err(unlisted("compute mode", value)),
-    }
+    use ComputeMode::{Default, ExclusiveProcess, ExclusiveThread, Prohibited};
+    listed("compute mode", value.into(), &[Default, ExclusiveThread, Prohibited, ExclusiveProcess])
 }
 
 /// Performance state, 0 to 15; 32 is NVML's "unknown".
@@ -104,34 +89,26 @@ pub fn power_state(value: u32) -> Result<u8, Unknown> {
 
 /// Architecture. One that is newer than this list is named by its number.
 pub fn architecture(value: u32) -> Result<String, Unknown> {
-    let name = match value {
-        2 => "Kepler",
-        3 => "Maxwell",
-        4 => "Pascal",
-        5 => "Volta",
-        6 => "Turing",
-        7 => "Ampere",
-        8 => "Ada",
-        9 => "Hopper",
-        10 => "Blackwell",
-        u32::MAX => return Err(Unknown::Failed("NVML does not know the architecture".to_owned())),
-        newer => return Ok(format!("architecture {newer}")),
-    };
-    Ok(name.to_owned())
+    const NAMES: [&str; 9] = ["Kepler", "Maxwell", "Pascal", "Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell"];
+    match value {
+        2..=10 => Ok(NAMES[value as usize - 2].to_owned()),
+        u32::MAX => Err(Unknown::Failed("NVML does not know the architecture".to_owned())),
+        newer => Ok(format!("architecture {newer}")),
+    }
 }
 
 /// NVML's word on peer access.
 pub fn p2p_status(value: u32) -> Result<P2pStatus, Unknown> {
-    match value {
-        0 => Ok(P2pStatus::Ok),
-        1 => Ok(P2pStatus::ChipsetNotSupported),
-        2 => Ok(P2pStatus::GpuNotSupported),
-        3 => Ok(P2pStatus::TopologyNotSupported),
-        4 => Ok(P2pStatus::DisabledByRegkey),
-        5 => Ok(P2pStatus::NotSupported),
-        6 => Ok(P2pStatus::Unknown),
-        value => Err(unlisted("P2P status", value)),
-    }
+    const STATUSES: [P2pStatus; 7] = [
+        P2pStatus::Ok,
+        P2pStatus::ChipsetNotSupported,
+        P2pStatus::GpuNotSupported,
+        P2pStatus::TopologyNotSupported,
+        P2pStatus::DisabledByRegkey,
+        P2pStatus::NotSupported,
+        P2pStatus::Unknown,
+    ];
+    listed("P2P status", value.into(), &STATUSES)
 }
 
 /// Topology level.
@@ -160,13 +137,8 @@ pub fn fabric(
     cluster: [u8; 16],
     health: Option<u32>,
 ) -> Result<Fabric, Unknown> {
-    let state = match state {
-        0 => FabricState::NotSupported,
-        1 => FabricState::NotStarted,
-        2 => FabricState::InProgress,
-        3 => FabricState::Completed,
-        state => return Err(unlisted("fabric state", state)),
-    };
+    use FabricState::{Completed, InProgress, NotStarted, NotSupported};
+    let state = listed("fabric state", state.into(), &[NotSupported, NotStarted, InProgress, Completed])?;
     let cluster_uuid = cluster.iter().map(|byte| format!("{byte:02x}")).collect();
     Ok(Fabric { state, status, health_mask: health.map(degraded), clique_id, cluster_uuid })
 }

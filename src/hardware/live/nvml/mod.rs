@@ -70,10 +70,6 @@ impl Nvml {
     }
 
     /// Number of GPUs, those that cannot be opened included.
-    ///
-    /// # Errors
-    ///
-    /// NVML's own.
     pub fn gpu_count(self) -> Result<u32, HardwareError> {
         self.nvml.device_count().map_err(|error| {
             HardwareError::new(ErrorKind::Other, format!("NVML does not count its GPUs: {}", error::unknown(error)))

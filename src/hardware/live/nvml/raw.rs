@@ -47,6 +47,13 @@ fn symbol<F: Copy, E>(symbol: &Result<F, E>) -> Result<F, Unknown> {
     symbol.as_ref().map_or(Err(Unknown::Unsupported), |function| Ok(*function))
 }
 
+/// What a call writes.
+fn written<T: Default>(call: impl FnOnce(*mut T) -> nvmlReturn_t) -> Result<T, Unknown> {
+    let mut value = T::default();
+    check(call(&raw mut value))?;
+    Ok(value)
+}
+
 impl Raw {
     /// Raw calls to the device of the wrapper.
     pub fn new(device: &Device<'static>) -> Self {
@@ -78,21 +85,17 @@ impl Raw {
 
     /// Calls one of the functions above; all have this form.
     fn number(self, function: GetNumber) -> Result<u32, Unknown> {
-        let mut value = 0;
         // SAFETY: the callers hand in functions of this library that write one unsigned int for a
         // device, and the handle is valid.
-        check(unsafe { function(self.handle, &raw mut value) })?;
-        Ok(value)
+        written(|value| unsafe { function(self.handle, value) })
     }
 
     /// Mask of the reasons why clocks are held back; newer drivers renamed the function.
     pub fn throttle_mask(self) -> Result<u64, Unknown> {
         let function = symbol(&self.lib.nvmlDeviceGetCurrentClocksEventReasons)
             .or_else(|_| symbol(&self.lib.nvmlDeviceGetCurrentClocksThrottleReasons))?;
-        let mut mask = 0;
         // SAFETY: both functions write one unsigned long long; the handle is valid.
-        check(unsafe { function(self.handle, &raw mut mask) })?;
-        Ok(mask)
+        written(|mask| unsafe { function(self.handle, mask) })
     }
 
     /// Rows of memory that were replaced.
@@ -149,11 +152,9 @@ impl Raw {
     /// NVML's number of what is at the other end of an NVLink.
     pub fn nvlink_remote(self, link: u32) -> Result<u32, Unknown> {
         let function = symbol(&self.lib.nvmlDeviceGetNvLinkRemoteDeviceType)?;
-        let mut kind = 0;
         // SAFETY: the function writes one unsigned int; the handle is valid and NVML checks the
         // link's number.
-        check(unsafe { function(self.handle, link, &raw mut kind) })?;
-        Ok(kind)
+        written(|kind| unsafe { function(self.handle, link, kind) })
     }
 
     /// Values of many fields in one call, in the order asked for.
@@ -187,18 +188,14 @@ impl Raw {
     /// NVML's number of the lowest PCI level that both devices share.
     pub fn common_ancestor(self, other: Self) -> Result<u32, Unknown> {
         let function = symbol(&self.lib.nvmlDeviceGetTopologyCommonAncestor)?;
-        let mut level = 0;
         // SAFETY: the function writes one unsigned int; both handles are valid.
-        check(unsafe { function(self.handle, other.handle, &raw mut level) })?;
-        Ok(level)
+        written(|level| unsafe { function(self.handle, other.handle, level) })
     }
 
     /// NVML's number of a peer capability (0 read, 1 write, 2 NVLink, 3 atomics) towards another.
     pub fn p2p_status(self, other: Self, capability: u32) -> Result<u32, Unknown> {
         let function = symbol(&self.lib.nvmlDeviceGetP2PStatus)?;
-        let mut status = 0;
         // SAFETY: the function writes one unsigned int; both handles are valid.
-        check(unsafe { function(self.handle, other.handle, capability, &raw mut status) })?;
-        Ok(status)
+        written(|status| unsafe { function(self.handle, other.handle, capability, status) })
     }
 }

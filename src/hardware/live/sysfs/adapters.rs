@@ -79,23 +79,16 @@ mod tests {
         machine.sys("class/net/bonding_masters", "\n");
 
         let tree = machine.sysfs().pci_tree();
-        let found: Vec<_> = tree
-            .adapters
-            .iter()
-            .map(|adapter| (adapter.name.as_str(), adapter.kind, adapter.pci.to_string()))
-            .collect();
+        let address = |text: &str| -> PciAddress { text.parse().unwrap() };
+        let adapter = |name: &str, kind, pci| Adapter { name: name.into(), kind, pci: address(pci) };
         assert_eq!(
-            found,
+            tree.adapters,
             [
-                ("eth0", AdapterKind::Ethernet, "0000:00:03.0".to_owned()),
-                ("mlx5_0", AdapterKind::Rdma, "0000:01:00.0".to_owned()),
-                ("mlx5_1", AdapterKind::Rdma, "0000:02:00.0".to_owned()),
+                adapter("eth0", AdapterKind::Ethernet, "0000:00:03.0"),
+                adapter("mlx5_0", AdapterKind::Rdma, "0000:01:00.0"),
+                adapter("mlx5_1", AdapterKind::Rdma, "0000:02:00.0"),
             ]
         );
-        assert!(tree.functions.iter().any(|function| function.address == found_address("0000:00:01.0")));
-    }
-
-    fn found_address(text: &str) -> PciAddress {
-        text.parse().unwrap()
+        assert!(tree.functions.iter().any(|function| function.address == address("0000:00:01.0")));
     }
 }

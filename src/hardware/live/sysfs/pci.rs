@@ -215,7 +215,6 @@ mod tests {
     use super::super::config::tests::space;
     use super::super::fixture::Fixture;
     use super::*;
-    use crate::model::testing;
 
     fn address(text: &str) -> PciAddress {
         text.parse().unwrap()
@@ -255,32 +254,7 @@ mod tests {
 
     #[test]
     fn the_path_of_every_gpu_is_whole() {
-        let functions = read(&two_gpus());
-        let all: Vec<_> = functions.iter().map(|function| (function.address.to_string(), function.kind)).collect();
-        assert_eq!(
-            all.iter().map(|(address, kind)| (address.as_str(), *kind)).collect::<Vec<_>>(),
-            [
-                ("0000:00:01.0", PciKind::RootPort),
-                ("0000:01:00.0", PciKind::SwitchUpstream),
-                ("0000:02:04.0", PciKind::SwitchDownstream),
-                ("0000:03:00.0", PciKind::Endpoint),
-                ("0000:80:03.0", PciKind::RootPort),
-                ("0000:81:00.0", PciKind::Endpoint),
-            ]
-        );
-        let gpu = get(&functions, "0000:03:00.0");
-        assert_eq!(gpu.parent, Some(address("0000:02:04.0")));
-        assert_eq!(gpu.host_bridge, "pci0000:00");
-        assert_eq!(
-            (gpu.vendor.get(), gpu.device_id.get(), gpu.class.get()),
-            (Some(0x10de), Some(0x2335), Some(0x30200))
-        );
-        assert_eq!((&gpu.generation, &gpu.width), (&testing::generation(4), &testing::lanes(16)));
-        assert_eq!((&gpu.generation_max, &gpu.width_max), (&testing::generation(5), &testing::lanes(16)));
-        let other = get(&functions, "0000:81:00.0");
-        assert_eq!((&other.generation, &other.width), (&testing::generation(1), &testing::lanes(4)));
-        assert_eq!(get(&functions, "0000:80:03.0").parent, None);
-        assert_eq!(get(&functions, "0000:80:03.0").host_bridge, "pci0000:80");
+        insta::assert_json_snapshot!("two-gpus", read(&two_gpus()));
     }
 
     #[test]
@@ -312,17 +286,8 @@ mod tests {
         machine.sys(&format!("devices/{GPU}/aer_dev_nonfatal"), "Undefined 0\nTOTAL_ERR_NONFATAL 0\n");
         machine.sys(&format!("devices/{GPU}/aer_dev_fatal"), "nonsense\n\u{0}");
         let functions = read(&machine);
-        let gpu = get(&functions, "0000:03:00.0");
-        assert_eq!(gpu.numa_node, Reading::Known(1));
-        assert_eq!((gpu.iommu_group.get(), gpu.iommu_type.known().unwrap().as_str()), (Some(42), "DMA-FQ"));
-        assert_eq!(gpu.slot, Reading::Known("7-1".into()));
-        assert_eq!((gpu.aer_correctable.get(), gpu.aer_nonfatal.get()), (Some(3), Some(0)));
-        assert!(matches!(&gpu.aer_fatal, Reading::Unknown(Unknown::Failed(_))));
-        let root_port = get(&functions, "0000:00:01.0");
-        assert_eq!(root_port.numa_node, Reading::unsupported());
-        assert_eq!(root_port.slot, Reading::unsupported());
-        assert_eq!(root_port.iommu_type, Reading::unsupported());
-        assert_eq!(root_port.aer_fatal, Reading::unsupported());
+        let read = ["0000:00:01.0", "0000:03:00.0"].map(|text| get(&functions, text));
+        insta::assert_json_snapshot!("facts-around", read);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 mod copies;
 mod state;
 
-use std::cell::RefCell;
+use std::cell::{RefCell, RefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -54,10 +54,23 @@ impl SimDriver {
         Ok(Self { devices, state: RefCell::new(State::new(Arc::new(spec), gpus)) })
     }
 
+    /// What a call for this device changes, if the device can be used.
+    fn usable(&self, device: Device) -> Result<RefMut<'_, State>, HardwareError> {
+        let state = self.state.borrow_mut();
+        state.usable_device(device)?;
+        Ok(state)
+    }
+
+    /// The same for a call that takes the host some time.
+    fn call(&self, device: Device) -> Result<RefMut<'_, State>, HardwareError> {
+        let mut state = self.usable(device)?;
+        state.call();
+        Ok(state)
+    }
+
     /// Runs a kernel that touches this much of a buffer, waits for it, and then `then`.
     fn touch<T>(&self, buffer: Buffer, bytes: u64, then: impl FnOnce(&mut State) -> T) -> Result<T, HardwareError> {
-        let mut state = self.state.borrow_mut();
-        state.usable_device(buffer.device)?;
+        let mut state = self.usable(buffer.device)?;
         state.kernels_loaded()?;
         state.usable_buffer("cuLaunchKernel", buffer, bytes)?;
         state.touch(buffer.device, bytes);
@@ -92,18 +105,14 @@ impl Driver for SimDriver {
     }
 
     fn allocate(&self, device: Device, bytes: u64) -> Result<Buffer, HardwareError> {
-        let mut state = self.state.borrow_mut();
-        state.usable_device(device)?;
-        state.call();
+        let mut state = self.call(device)?;
         let free = state.gpu(device)?.memory_free.0;
         let full = |_| failed(ErrorKind::OutOfMemory, "cuMemAlloc", "out of memory", 2);
         state.memory.allocate(device, bytes, free).map_err(full)
     }
 
     fn free(&self, buffer: Buffer) -> Result<(), HardwareError> {
-        let mut state = self.state.borrow_mut();
-        state.usable_device(buffer.device)?;
-        state.call();
+        let mut state = self.call(buffer.device)?;
         // cuMemFree waits for the work that uses the memory.
         state.wait_for_buffer(buffer);
         state.usable_device(buffer.device)?;
@@ -120,8 +129,7 @@ impl Driver for SimDriver {
     }
 
     fn set_peer_access(&self, device: Device, peer: Device, enabled: bool) -> Result<(), HardwareError> {
-        let mut state = self.state.borrow_mut();
-        state.usable_device(device)?;
+        let mut state = self.usable(device)?;
         state.usable_device(peer)?;
         state.call();
         if !enabled {
@@ -146,22 +154,15 @@ impl Driver for SimDriver {
     }
 
     fn create_stream(&self, device: Device) -> Result<Stream, HardwareError> {
-        let mut state = self.state.borrow_mut();
-        state.usable_device(device)?;
-        state.call();
-        Ok(state.add_stream(device))
+        Ok(self.call(device)?.add_stream(device))
     }
 
     fn create_event(&self, device: Device) -> Result<Event, HardwareError> {
-        let mut state = self.state.borrow_mut();
-        state.usable_device(device)?;
-        state.call();
-        Ok(state.add_event(device))
+        Ok(self.call(device)?.add_event(device))
     }
 
     fn record(&self, event: Event, stream: Stream) -> Result<(), HardwareError> {
-        let mut state = self.state.borrow_mut();
-        state.usable_device(stream.device)?;
+        let mut state = self.usable(stream.device)?;
         state.event("cuEventRecord", event)?;
         if event.device != stream.device {
             return Err(failed(ErrorKind::Other, "cuEventRecord", "event and stream are of different devices", 400));
@@ -172,8 +173,7 @@ impl Driver for SimDriver {
     }
 
     fn wait(&self, stream: Stream, event: Event) -> Result<(), HardwareError> {
-        let mut state = self.state.borrow_mut();
-        state.usable_device(stream.device)?;
+        let mut state = self.usable(stream.device)?;
         // An event that was never recorded holds nobody up.
         let after = match state.event("cuStreamWaitEvent", event)? {
             Recorded::Under(op) => vec![op],
@@ -222,8 +222,7 @@ impl Driver for SimDriver {
     }
 
     fn spin(&self, stream: Stream, duration: Duration) -> Result<(), HardwareError> {
-        let mut state = self.state.borrow_mut();
-        state.usable_device(stream.device)?;
+        let mut state = self.usable(stream.device)?;
         state.kernels_loaded()?;
         let multiprocessors = state.servers(stream.device)?.multiprocessors;
         let work = Work::Busy(duration.as_secs_f64() * 1e9);
@@ -231,8 +230,7 @@ impl Driver for SimDriver {
     }
 
     fn hold(&self, stream: Stream) -> Result<(), HardwareError> {
-        let mut state = self.state.borrow_mut();
-        state.usable_device(stream.device)?;
+        let mut state = self.usable(stream.device)?;
         if state.spec.faults.no_hold {
             return Err(HardwareError::new(ErrorKind::Unsupported, "streams cannot be held"));
         }
@@ -254,17 +252,13 @@ impl Driver for SimDriver {
     }
 
     fn synchronize(&self, stream: Stream) -> Result<(), HardwareError> {
-        let mut state = self.state.borrow_mut();
-        state.usable_device(stream.device)?;
-        state.call();
+        let mut state = self.call(stream.device)?;
         state.wait_for_stream(stream)?;
         state.usable_device(stream.device)
     }
 
     fn synchronize_event(&self, event: Event) -> Result<(), HardwareError> {
-        let mut state = self.state.borrow_mut();
-        state.usable_device(event.device)?;
-        state.call();
+        let mut state = self.call(event.device)?;
         if let Recorded::Under(op) = state.event("cuEventSynchronize", event)? {
             state.wait_for(op);
         }

@@ -1,5 +1,5 @@
-//! What stands in one buffer, exact to the bit at any size: small buffers hold their bytes, larger
-//! ones a list of stretches, each of which says what its bytes are a part of.
+//! What stands in one buffer, exact to the bit at any size: a list of stretches, each of which says
+//! what its bytes are a part of.
 
 use std::sync::Arc;
 
@@ -73,37 +73,23 @@ impl Stretch {
 
 /// The contents of a buffer.
 #[derive(Debug)]
-pub enum Contents {
-    /// The bytes themselves.
-    Real(Vec<u8>),
-    /// Stretches in order, the first at 0, none of them empty, up to this many bytes.
-    Symbolic(Vec<Stretch>, u64),
+pub struct Contents {
+    /// In order, the first at 0, none of them empty.
+    stretches: Vec<Stretch>,
+    bytes: u64,
 }
 
 impl Contents {
-    /// Memory of this size with this in it.
-    pub fn new(bytes: u64, real: bool, content: Content) -> Self {
-        let mut new = match usize::try_from(bytes) {
-            Ok(bytes) if real => Self::Real(vec![0; bytes]),
-            _ => Self::Symbolic(Vec::new(), bytes),
-        };
-        new.write(0, bytes, &[Stretch::whole(content)]);
-        new
+    /// Memory of this size with these in it.
+    pub const fn new(bytes: u64, stretches: Vec<Stretch>) -> Self {
+        Self { stretches, bytes }
     }
 
     /// Some bytes, as stretches that begin at 0.
     pub fn read(&self, at: u64, bytes: u64) -> Vec<Stretch> {
-        match self {
-            Self::Real(memory) => {
-                let place = |at: u64| usize::try_from(at).map_or(memory.len(), |at| at.min(memory.len()));
-                vec![Stretch::whole(Content::Bytes(memory[place(at)..place(at + bytes)].into()))]
-            }
-            Self::Symbolic(stretches, _) => {
-                let mut cut = cut(stretches, at, at + bytes);
-                cut.iter_mut().for_each(|stretch| stretch.start -= at);
-                cut
-            }
-        }
+        let mut cut = cut(&self.stretches, at, at + bytes);
+        cut.iter_mut().for_each(|stretch| stretch.start -= at);
+        cut
     }
 
     /// Writes bytes that stretches hold from 0 on; what lies beyond the memory is left out.
@@ -113,30 +99,25 @@ impl Contents {
 
     /// The same with many: place, length, stretches. Those that ascend cost one pass over the memory.
     pub fn write_all(&mut self, writes: impl IntoIterator<Item = (u64, u64, Vec<Stretch>)>) {
-        match self {
-            Self::Real(memory) => writes.into_iter().for_each(|(at, bytes, from)| write_real(memory, at, bytes, &from)),
-            Self::Symbolic(stretches, size) => {
-                let (mut new, mut done) = (Vec::new(), 0);
-                for (at, bytes, from) in writes {
-                    let end = (at + bytes).min(*size);
-                    if at >= end || from.is_empty() {
-                        continue;
-                    }
-                    if at < done {
-                        new.extend(cut(stretches, done, *size));
-                        (*stretches, done) = (std::mem::take(&mut new), 0);
-                    }
-                    new.extend(cut(stretches, done, at));
-                    let mut middle = cut(&from, 0, end - at);
-                    middle.iter_mut().for_each(|stretch| stretch.start += at);
-                    new.extend(middle);
-                    done = end;
-                }
-                new.extend(cut(stretches, done, *size));
-                new.dedup_by(|next, stretch| stretch.goes_on(next));
-                *stretches = new;
+        let (mut new, mut done) = (Vec::new(), 0);
+        for (at, bytes, from) in writes {
+            let end = (at + bytes).min(self.bytes);
+            if at >= end || from.is_empty() {
+                continue;
             }
+            if at < done {
+                new.extend(cut(&self.stretches, done, self.bytes));
+                (self.stretches, done) = (std::mem::take(&mut new), 0);
+            }
+            new.extend(cut(&self.stretches, done, at));
+            let mut middle = cut(&from, 0, end - at);
+            middle.iter_mut().for_each(|stretch| stretch.start += at);
+            new.extend(middle);
+            done = end;
         }
+        new.extend(cut(&self.stretches, done, self.bytes));
+        new.dedup_by(|next, stretch| stretch.goes_on(next));
+        self.stretches = new;
     }
 
     /// Turns one bit over.
@@ -148,55 +129,28 @@ impl Contents {
 
     /// One byte.
     pub fn byte(&self, at: u64) -> u8 {
-        match self {
-            Self::Real(memory) => usize::try_from(at).ok().and_then(|at| memory.get(at)).copied().unwrap_or(0),
-            Self::Symbolic(stretches, _) => {
-                let after = stretches.partition_point(|stretch| stretch.start <= at);
-                stretches.get(after.wrapping_sub(1)).map_or(0, |stretch| stretch.byte(at))
-            }
-        }
+        let after = self.stretches.partition_point(|stretch| stretch.start <= at);
+        self.stretches.get(after.wrapping_sub(1)).map_or(0, |stretch| stretch.byte(at))
     }
 
     /// What the check kernel counts over the first `bytes` bytes.
     pub fn check(&self, bytes: u64, seed: u64, value: u64) -> PatternCheck {
         let words = bytes / 8;
         let mut check = Check { seed, value, found: PatternCheck { words, wrong: 0, poisoned: 0, first_wrong: None } };
-        match self {
-            Self::Real(memory) => {
-                for (word, index) in memory.as_chunks::<8>().0.iter().zip(0..words) {
-                    check.word(index, u64::from_le_bytes(*word));
-                }
-            }
-            Self::Symbolic(stretches, size) => {
-                let ends = stretches.iter().skip(1).map(|next| next.start).chain([*size]);
-                let mut index = 0;
-                for (stretch, end) in stretches.iter().zip(ends) {
-                    let end = end.min(words * 8);
-                    check.stretch(stretch, index..end / 8);
-                    index = index.max(end / 8);
-                    // A word that this stretch shares with the next ones.
-                    if index * 8 < end {
-                        let bytes = std::array::from_fn(|byte| self.byte(index * 8 + byte as u64));
-                        check.word(index, u64::from_le_bytes(bytes));
-                        index += 1;
-                    }
-                }
+        let ends = self.stretches.iter().skip(1).map(|next| next.start).chain([self.bytes]);
+        let mut index = 0;
+        for (stretch, end) in self.stretches.iter().zip(ends) {
+            let end = end.min(words * 8);
+            check.stretch(stretch, index..end / 8);
+            index = index.max(end / 8);
+            // A word that this stretch shares with the next ones.
+            if index * 8 < end {
+                let bytes = std::array::from_fn(|byte| self.byte(index * 8 + byte as u64));
+                check.word(index, u64::from_le_bytes(bytes));
+                index += 1;
             }
         }
         check.found
-    }
-}
-
-fn write_real(memory: &mut [u8], at: u64, bytes: u64, from: &[Stretch]) {
-    let Ok(start) = usize::try_from(at) else { return };
-    let mut stretches = from.iter().peekable();
-    let mut current = stretches.next();
-    for (byte, place) in memory.iter_mut().skip(start).zip(0..bytes) {
-        while stretches.peek().is_some_and(|next| next.start <= place) {
-            current = stretches.next();
-        }
-        let Some(stretch) = current else { return };
-        *byte = stretch.byte(place);
     }
 }
 

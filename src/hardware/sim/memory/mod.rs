@@ -12,8 +12,6 @@ pub use contents::Content;
 use contents::{Contents, Stretch};
 use damage::Piece;
 
-/// Buffers up to this size hold their bytes one by one.
-const REAL_BYTES: u64 = 1 << 20;
 /// Seed of the pattern in memory that nobody wrote to, and of what arrives and nobody sent. No
 /// caller's seed has a reason to be near.
 const GARBAGE: u64 = 0x6b8f_3d1a_94c7_25e0;
@@ -47,9 +45,8 @@ pub enum MemoryError {
 }
 
 /// All buffers of all devices.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Memory {
-    real_bytes: u64,
     taken: HashMap<Device, u64>,
     buffers: BTreeMap<u32, State>,
     last_id: u32,
@@ -58,19 +55,7 @@ pub struct Memory {
     brought: HashMap<Device, (Vec<Stretch>, u64)>,
 }
 
-impl Default for Memory {
-    fn default() -> Self {
-        Self::with_real_bytes(REAL_BYTES)
-    }
-}
-
 impl Memory {
-    /// Memory whose buffers up to this size hold their bytes one by one.
-    fn with_real_bytes(real_bytes: u64) -> Self {
-        let (taken, buffers, brought) = (HashMap::new(), BTreeMap::new(), HashMap::new());
-        Self { real_bytes, taken, buffers, last_id: 0, last_version: 0, brought }
-    }
-
     /// Bytes taken on a device.
     pub fn taken(&self, device: Device) -> u64 {
         self.taken.get(&device).copied().unwrap_or(0)
@@ -82,8 +67,7 @@ impl Memory {
         self.taken.insert(device, taken);
         self.last_id += 1;
         let buffer = Buffer { device, id: self.last_id, bytes };
-        let fresh = Content::Pattern(GARBAGE ^ u64::from(buffer.id));
-        let contents = Contents::new(bytes, bytes <= self.real_bytes, fresh);
+        let contents = Contents::new(bytes, vec![Stretch::whole(Content::Pattern(GARBAGE ^ u64::from(buffer.id)))]);
         self.buffers.insert(buffer.id, State { buffer, contents, version: 0, origin: None });
         Ok(buffer)
     }
@@ -131,7 +115,7 @@ impl Memory {
             _ => (from.contents.read(0, bytes), bytes),
         };
         let Some(state) = self.buffers.get_mut(&destination.id) else { return };
-        let whole = Contents::Symbolic(data, bytes);
+        let whole = Contents::new(bytes, data);
         let pieces = damage::pieces(fault, bytes);
         let elsewhere = matches!(fault, Some(CopyFault::Stale | CopyFault::WrongSource));
         if elsewhere || state.origin.as_ref() != Some(&origin) {

@@ -37,9 +37,15 @@ pub fn problem(key: impl Into<String>, message: impl Into<String>) -> Problem {
     Problem { key: key.into(), message: message.into() }
 }
 
-pub fn ensure(holds: bool, key: impl FnOnce() -> String, message: impl FnOnce() -> String) -> Checked {
-    if holds { Ok(()) } else { Err(problem(key(), message())) }
+/// Returns the problem at this key, in the words that follow, unless something holds.
+macro_rules! ensure {
+    ($holds:expr, $key:expr, $($message:tt)+) => {
+        if !$holds {
+            return Err($crate::hardware::sim::spec::check::problem($key, format!($($message)+)));
+        }
+    };
 }
+pub(super) use ensure;
 
 impl MachineSpec {
     /// Looks at everything that the simulation relies on.
@@ -77,11 +83,7 @@ impl MachineSpec {
             ("faults.links", self.faults.links.len(), MOST_FUNCTIONS),
             ("faults.nvlinks", self.faults.nvlinks.len(), MOST_FUNCTIONS),
         ] {
-            ensure(
-                length <= most,
-                || key.into(),
-                || format!("{length} are more than can be simulated, which is {most}"),
-            )?;
+            ensure!(length <= most, key, "{length} are more than can be simulated, which is {most}");
         }
         Ok(())
     }
@@ -99,31 +101,29 @@ impl MachineSpec {
         }
         for (place, function) in self.pci.iter().enumerate() {
             let node = function.numa_node.unwrap_or(0) as usize;
-            ensure(
+            ensure!(
                 node < self.numa_nodes.len().max(1),
-                || format!("pci[{place}].numa_node"),
-                || {
-                    format!(
-                        "there is no NUMA node {node}: {} in numa_nodes, counted from 0",
-                        counted(self.numa_nodes.len(), "stands", "stand")
-                    )
-                },
-            )?;
+                format!("pci[{place}].numa_node"),
+                "there is no NUMA node {node}: {} in numa_nodes, counted from 0",
+                counted(self.numa_nodes.len(), "stands", "stand")
+            );
             let Some(parent) = function.parent else { continue };
             let key = || format!("pci[{place}].parent");
             let above = places.get(&parent).and_then(|place| self.pci.get(*place));
             let above = above.ok_or_else(|| problem(key(), format!("no [[pci]] has the address {parent}")))?;
-            ensure(above.kind != PciKind::Endpoint, key, || {
-                format!("{parent} is an endpoint, and nothing hangs below one: give it the kind of a port")
-            })?;
+            ensure!(
+                above.kind != PciKind::Endpoint,
+                key(),
+                "{parent} is an endpoint, and nothing hangs below one: give it the kind of a port"
+            );
             let up = |function: &&FunctionSpec| self.pci.get(*places.get(&function.parent?)?);
             let depth = std::iter::successors(Some(function), up).take(DEEPEST + 1).count();
-            ensure(depth <= DEEPEST, key, || {
-                format!(
-                    "from {} the parents never end at a root port, or only after more than {DEEPEST}",
-                    function.address
-                )
-            })?;
+            ensure!(
+                depth <= DEEPEST,
+                key(),
+                "from {} the parents never end at a root port, or only after more than {DEEPEST}",
+                function.address
+            );
             self.links(place, function, above)?;
         }
         Ok(places)
@@ -135,11 +135,11 @@ impl MachineSpec {
             let Some(link) = link else { continue };
             for (end, most) in [("this end", function.max), ("the port above", above.max)] {
                 let Some(most) = most else { continue };
-                ensure(
+                ensure!(
                     link.generation <= most.generation && link.width <= most.width,
-                    || format!("pci[{place}].{key}"),
-                    || format!("{link} is more than {end} can do, which is {most}"),
-                )?;
+                    format!("pci[{place}].{key}"),
+                    "{link} is more than {end} can do, which is {most}"
+                );
             }
         }
         Ok(())
@@ -160,60 +160,49 @@ impl MachineSpec {
     fn endpoint(&self, address: PciAddress, places: &HashMap<PciAddress, usize>, key: impl Fn() -> String) -> Checked {
         let function = places.get(&address).and_then(|place| self.pci.get(*place));
         let function = function.ok_or_else(|| problem(key(), format!("no [[pci]] has the address {address}")))?;
-        ensure(function.kind == PciKind::Endpoint, key, || {
-            format!("{address} is a port of the tree: a device needs an endpoint")
-        })
+        let endpoint = function.kind == PciKind::Endpoint;
+        ensure!(endpoint, key(), "{address} is a port of the tree: a device needs an endpoint");
+        Ok(())
     }
 
     fn gpu(&self, place: usize, gpu: &GpuSpec) -> Checked {
         let key = |key: &str| format!("gpus[{place}].{key}");
         memory(&key("memory"), gpu.memory)?;
         memory(&key("bar1"), gpu.bar1)?;
-        ensure(
-            gpu.memory_free <= gpu.memory,
-            || key("memory_free"),
-            || format!("{} is more than the GPU's memory, which is {}", gpu.memory_free, gpu.memory),
-        )?;
+        let (memory, free) = (gpu.memory, gpu.memory_free);
+        ensure!(free <= memory, key("memory_free"), "{free} is more than the GPU's memory, which is {memory}");
         rate(&key("local_gbps"), gpu.local_gbps)?;
-        ensure(
+        ensure!(
             (1..=MOST_COPY_ENGINES).contains(&gpu.copy_engines),
-            || key("copy_engines"),
-            || {
-                format!(
-                    "{} is not between 1 and {MOST_COPY_ENGINES}: without a copy engine no copy ends",
-                    gpu.copy_engines
-                )
-            },
-        )?;
+            key("copy_engines"),
+            "{} is not between 1 and {MOST_COPY_ENGINES}: without a copy engine no copy ends",
+            gpu.copy_engines
+        );
         let links: u32 = gpu.nvlinks.iter().map(|links| u32::from(links.count)).sum();
-        ensure(
-            links <= MOST_NVLINKS,
-            || key("nvlinks"),
-            || format!("{links} links are more than NVML counts, which is {MOST_NVLINKS}"),
-        )?;
+        let fit = links <= MOST_NVLINKS;
+        ensure!(fit, key("nvlinks"), "{links} links are more than NVML counts, which is {MOST_NVLINKS}");
         for (number, links) in gpu.nvlinks.iter().enumerate() {
             let key = |name: &str| key(&format!("nvlinks[{number}].{name}"));
-            ensure(links.count > 0, || key("count"), || "0 links are none: leave the entry out".into())?;
-            ensure(
+            ensure!(links.count > 0, key("count"), "0 links are none: leave the entry out");
+            ensure!(
                 NVLINK_VERSIONS.contains(&links.version.as_str()),
-                || key("version"),
-                || format!("there is no NVLink '{}': choose {}", links.version, NVLINK_VERSIONS.join(", ")),
-            )?;
+                key("version"),
+                "there is no NVLink '{}': choose {}",
+                links.version,
+                NVLINK_VERSIONS.join(", ")
+            );
             if let Some(gbps) = links.link_gbps {
                 rate(&key("link_gbps"), gbps)?;
             }
             if let NvLinkTarget::Gpu(peer) = links.remote {
                 self.gpu_index(peer, || key("remote"))?;
-                ensure(peer as usize != place, || key("remote"), || "a GPU has no links to itself".into())?;
+                ensure!(peer as usize != place, key("remote"), "a GPU has no links to itself");
             }
         }
         if let Some(fabric) = &gpu.fabric {
             let uuid = &fabric.cluster_uuid;
-            ensure(
-                uuid.len() == 32 && uuid.bytes().all(|digit| digit.is_ascii_hexdigit()),
-                || key("fabric.cluster_uuid"),
-                || format!("'{uuid}' is not 32 hexadecimal digits"),
-            )?;
+            let is_uuid = uuid.len() == 32 && uuid.bytes().all(|digit| digit.is_ascii_hexdigit());
+            ensure!(is_uuid, key("fabric.cluster_uuid"), "'{uuid}' is not 32 hexadecimal digits");
         }
         Ok(())
     }
@@ -230,11 +219,11 @@ impl MachineSpec {
                 let NvLinkTarget::Gpu(peer) = links.remote else { continue };
                 let Some(other) = self.gpus.get(peer as usize) else { continue };
                 let (there, back) = (to(gpu, peer as usize), to(other, place));
-                ensure(
+                ensure!(
                     there == back,
-                    || format!("gpus[{place}].nvlinks[{number}].remote"),
-                    || format!("GPU {place} has {there} links to GPU {peer}, which has {back} to GPU {place}"),
-                )?;
+                    format!("gpus[{place}].nvlinks[{number}].remote"),
+                    "GPU {place} has {there} links to GPU {peer}, which has {back} to GPU {place}"
+                );
             }
         }
         Ok(())
@@ -253,12 +242,12 @@ impl MachineSpec {
         for (place, uplink) in self.uplinks.iter().enumerate() {
             rate(&format!("uplinks[{place}].gbps"), uplink.gbps)?;
             let key = || format!("uplinks[{place}].ports");
-            ensure(!uplink.ports.is_empty(), key, || "an uplink without ports carries nothing".into())?;
+            ensure!(!uplink.ports.is_empty(), key(), "an uplink without ports carries nothing");
             for port in &uplink.ports {
                 let function = places.get(port).and_then(|place| self.pci.get(*place));
                 let function = function.ok_or_else(|| problem(key(), format!("no [[pci]] has the address {port}")))?;
-                ensure(function.parent.is_none(), key, || format!("{port} is not at the root: it has a parent"))?;
-                ensure(taken.insert(*port), key, || format!("{port} stands at an uplink already"))?;
+                ensure!(function.parent.is_none(), key(), "{port} is not at the root: it has a parent");
+                ensure!(taken.insert(*port), key(), "{port} stands at an uplink already");
             }
         }
         Ok(())
@@ -272,7 +261,7 @@ impl MachineSpec {
         for (place, index) in self.visible_devices.iter().flatten().enumerate() {
             let key = || format!("visible_devices[{place}]");
             self.gpu_index(*index, key)?;
-            ensure(shown.insert(*index), key, || format!("GPU {index} is there twice"))?;
+            ensure!(shown.insert(*index), key(), "GPU {index} is there twice");
         }
         Ok(())
     }
@@ -283,21 +272,15 @@ impl MachineSpec {
             copy_fault(&format!("faults.pairs[{place}].fault"), fault.fault)?;
         }
         for (place, fault) in faults.links.iter().enumerate() {
-            ensure(
-                places.contains_key(&fault.function),
-                || format!("faults.links[{place}].function"),
-                || format!("no [[pci]] has the address {}", fault.function),
-            )?;
+            let (known, key) = (places.contains_key(&fault.function), format!("faults.links[{place}].function"));
+            ensure!(known, key, "no [[pci]] has the address {}", fault.function);
         }
         for (place, fault) in faults.nvlinks.iter().enumerate() {
             self.gpu_index(fault.gpu, || format!("faults.nvlinks[{place}].gpu"))?;
             let links = self.gpus.get(fault.gpu as usize).map_or(&[][..], |gpu| gpu.nvlinks.as_slice());
             let links: u32 = links.iter().map(|links| u32::from(links.count)).sum();
-            ensure(
-                fault.link < links,
-                || format!("faults.nvlinks[{place}].link"),
-                || format!("GPU {} has no link {}: it has {links}, counted from 0", fault.gpu, fault.link),
-            )?;
+            let (gpu, link, key) = (fault.gpu, fault.link, format!("faults.nvlinks[{place}].link"));
+            ensure!(link < links, key, "GPU {gpu} has no link {link}: it has {links}, counted from 0");
         }
         for (place, index) in faults.lost_gpus.iter().enumerate() {
             self.gpu_index(*index, || format!("faults.lost_gpus[{place}]"))?;
@@ -314,13 +297,14 @@ impl MachineSpec {
         for index in [one, other] {
             self.gpu_index(index, || key.into())?;
         }
-        ensure(one != other, || key.into(), || format!("GPU {one} is no pair with itself"))
+        ensure!(one != other, key, "GPU {one} is no pair with itself");
+        Ok(())
     }
 
     fn gpu_index(&self, index: u32, key: impl FnOnce() -> String) -> Checked {
-        ensure((index as usize) < self.gpus.len(), key, || {
-            format!("there is no GPU {index}: {} in gpus, counted from 0", counted(self.gpus.len(), "stands", "stand"))
-        })
+        let there = counted(self.gpus.len(), "stands", "stand");
+        ensure!((index as usize) < self.gpus.len(), key(), "there is no GPU {index}: {there} in gpus, counted from 0");
+        Ok(())
     }
 }
 

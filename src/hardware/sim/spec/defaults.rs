@@ -121,20 +121,22 @@ fn over<'de, D: Deserializer<'de>>(base: PathSpeed, deserializer: D) -> Result<P
     })
 }
 
-pub(super) fn nvlink<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathSpeed, D::Error> {
-    over(NVLINK, deserializer)
+/// Functions that read a path's speed over these.
+macro_rules! paths {
+    ($($name:ident: $base:ident;)*) => {
+        $(
+            pub(super) fn $name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathSpeed, D::Error> {
+                over($base, deserializer)
+            }
+        )*
+    };
 }
 
-pub(super) fn pcie<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathSpeed, D::Error> {
-    over(PCIE, deserializer)
-}
-
-pub(super) fn cross_socket<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathSpeed, D::Error> {
-    over(CROSS_SOCKET, deserializer)
-}
-
-pub(super) fn staged<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathSpeed, D::Error> {
-    over(STAGED, deserializer)
+paths! {
+    nvlink: NVLINK;
+    pcie: PCIE;
+    cross_socket: CROSS_SOCKET;
+    staged: STAGED;
 }
 
 pub(super) fn architecture() -> String {

@@ -63,7 +63,7 @@ pub struct NvLinkSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link_gbps: Option<f64>,
     /// Errors that each had counted before the tool looked.
-    #[serde(default, skip_serializing_if = "NvLinkErrors::are_none")]
+    #[serde(default, skip_serializing_if = "super::is_default")]
     pub errors: NvLinkErrors,
 }
 
@@ -77,13 +77,6 @@ pub struct NvLinkErrors {
     pub replay: u64,
     /// Times that the link was trained again.
     pub recovery: u64,
-}
-
-impl NvLinkErrors {
-    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's form")]
-    fn are_none(&self) -> bool {
-        *self == Self::default()
-    }
 }
 
 /// Where an NVLink leads.

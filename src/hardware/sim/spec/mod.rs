@@ -124,7 +124,7 @@ pub struct FunctionSpec {
     #[serde(default, with = "text::link", skip_serializing_if = "Option::is_none")]
     pub idle: Option<PcieLink>,
     /// Errors that were counted before the tool looked.
-    #[serde(default, skip_serializing_if = "no_errors")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub errors: PcieErrors,
     /// Label of the physical slot.
     #[serde(default)]
@@ -342,8 +342,7 @@ pub fn uuid(gpu: u32) -> String {
     format!("GPU-00000000-0000-0000-0000-{gpu:012x}")
 }
 
-/// Whether nothing was counted.
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's form")]
-fn no_errors(errors: &PcieErrors) -> bool {
-    *errors == PcieErrors::default()
+/// Whether a value need not be written.
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }

@@ -12,33 +12,28 @@ const HIGHEST_RATE: f64 = 1e6;
 const LONGEST_US: f64 = 1e6;
 
 pub fn memory(key: &str, size: Bytes) -> Checked {
-    ensure(
-        (1..=MOST_MEMORY).contains(&size.0),
-        || key.into(),
-        || format!("{size} is not between 1 byte and {}", Bytes(MOST_MEMORY)),
-    )
+    let most = Bytes(MOST_MEMORY);
+    ensure!((1..=most.0).contains(&size.0), key, "{size} is not between 1 byte and {most}");
+    Ok(())
 }
 
 /// A number within bounds; NaN is within none.
 pub fn number(key: &str, value: f64, least: f64, most: f64, unit: &str) -> Checked {
-    ensure(
-        (least..=most).contains(&value),
-        || key.into(),
-        || format!("{value:?} is not between {least} and {most} {unit}").trim_end().to_owned(),
-    )
+    let unit = if unit.is_empty() { String::new() } else { format!(" {unit}") };
+    ensure!((least..=most).contains(&value), key, "{value:?} is not between {least} and {most}{unit}");
+    Ok(())
 }
 
 pub fn rate(key: &str, gbps: f64) -> Checked {
-    ensure(
-        gbps > 0.0 && gbps <= HIGHEST_RATE,
-        || key.into(),
-        || format!("{gbps:?} is not above 0 and up to {HIGHEST_RATE} GB/s"),
-    )
+    let possible = gbps > 0.0 && gbps <= HIGHEST_RATE;
+    ensure!(possible, key, "{gbps:?} is not above 0 and up to {HIGHEST_RATE} GB/s");
+    Ok(())
 }
 
 /// A share that something is reached by: a copy at none of the rate never ends.
 fn share(key: &str, share: f64) -> Checked {
-    ensure(share > 0.0 && share <= 1.0, || key.into(), || format!("{share:?} is not above 0 and up to 1"))
+    ensure!(share > 0.0 && share <= 1.0, key, "{share:?} is not above 0 and up to 1");
+    Ok(())
 }
 
 pub fn speeds(speeds: &Speeds) -> Checked {
@@ -98,5 +93,6 @@ pub fn copy_fault(key: &str, fault: CopyFault) -> Checked {
 }
 
 pub fn error_code(key: &str, code: u32) -> Checked {
-    ensure(code != 0, || key.into(), || "0 is CUDA's code for success".into())
+    ensure!(code != 0, key, "0 is CUDA's code for success");
+    Ok(())
 }

@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use cudarc::driver::sys::CUuuid;
-use fake_machine::Calls;
+use fake_machine::{Calls, exports};
 
 use crate::kernel::Kernel;
 use crate::state::{self, code, code_of, current, with};
@@ -75,26 +75,6 @@ fn uuid(to: *mut CUuuid, device: c_int) -> Result<(), u32> {
     let number = u128::from_str_radix(&digits, 16).map_err(|_| 999_u32)?;
     #[allow(clippy::cast_possible_wrap, reason = "C's characters")]
     put(to, CUuuid { bytes: number.to_be_bytes().map(|byte| byte as c_char) })
-}
-
-macro_rules! exports {
-    ($( fn $name:ident($($argument:ident: $type:ty),* $(,)?) $body:block )*) => {
-        /// The functions that are exported.
-        pub const FUNCTIONS: &[&str] = &[$(stringify!($name)),*];
-
-        #[allow(non_camel_case_types, clippy::enum_variant_names, reason = "the driver's names")]
-        enum Function { $($name),* }
-
-        $(
-            /// # Safety
-            ///
-            /// As cuda.h has it.
-            #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn $name($($argument: $type),*) -> u32 {
-                call(Function::$name as usize, || $body)
-            }
-        )*
-    };
 }
 
 exports! {
@@ -275,8 +255,14 @@ exports! {
             Kernel::Gate => fake.hold(stream, number(0), argument(arguments, 1), number(3)),
             Kernel::Spin => fake.spin(stream, number(0)),
             Kernel::Copy => fake.kernel_copy(stream, number(0), number(1), number(2) * 16),
-            Kernel::Fill => fake.fill(number(0), number(1) * 8, number(2)),
-            Kernel::Poison => fake.poison(number(0), number(1) * 8, number(2)),
+            Kernel::Fill => {
+                let bytes = number(1) * 8;
+                fake.over(number(0), bytes, |driver, buffer| driver.fill(buffer, bytes, number(2)))
+            }
+            Kernel::Poison => {
+                let bytes = number(1) * 8;
+                fake.over(number(0), bytes, |driver, buffer| driver.poison(buffer, bytes, number(2)))
+            }
             Kernel::Check => fake.check(number(0), number(1) * 8, number(2), number(3), number(4)),
         })
     }

@@ -346,18 +346,17 @@ impl Fake {
         self.driver.kernel_copy(stream, to, from, bytes).map_err(code_of)
     }
 
-    pub fn fill(&self, address: u64, bytes: u64, seed: u64) -> Result<(), u32> {
+    /// Runs a kernel over a buffer. Over no bytes, as at the first launch, it does nothing.
+    pub fn over(
+        &self,
+        address: u64,
+        bytes: u64,
+        run: impl FnOnce(&dyn Driver, Buffer) -> Result<(), HardwareError>,
+    ) -> Result<(), u32> {
         if bytes == 0 {
             return Ok(());
         }
-        self.driver.fill(self.buffer(address, bytes)?, bytes, seed).map_err(code_of)
-    }
-
-    pub fn poison(&self, address: u64, bytes: u64, value: u64) -> Result<(), u32> {
-        if bytes == 0 {
-            return Ok(());
-        }
-        self.driver.poison(self.buffer(address, bytes)?, bytes, value).map_err(code_of)
+        run(&*self.driver, self.buffer(address, bytes)?).map_err(code_of)
     }
 
     /// Adds what is wrong to the words at `result`, as the kernel does.

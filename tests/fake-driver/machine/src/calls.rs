@@ -109,3 +109,25 @@ pub fn read(state: &Path, library: &str, kind: &str, functions: &[&str]) -> std:
     }
     Ok(records)
 }
+
+/// Functions with C signatures that run their body through `call`, with a list of their names.
+#[macro_export]
+macro_rules! exports {
+    ($( fn $name:ident($($argument:ident: $type:ty),* $(,)?) $body:block )*) => {
+        /// The functions that are exported and do something.
+        pub const FUNCTIONS: &[&str] = &[$(stringify!($name)),*];
+
+        #[allow(non_camel_case_types, clippy::enum_variant_names, reason = "the library's names")]
+        enum Function { $($name),* }
+
+        $(
+            /// # Safety
+            ///
+            /// As the library's header has it.
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $name($($argument: $type),*) -> u32 {
+                call(Function::$name as usize, || $body)
+            }
+        )*
+    };
+}

@@ -6,7 +6,7 @@
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::sync::LazyLock;
 
-use fake_machine::Calls;
+use fake_machine::{Calls, exports};
 use nvml_wrapper_sys::bindings::{
     nvmlBAR1Memory_t, nvmlFieldValue_t, nvmlGpuFabricInfo_t, nvmlGpuFabricInfo_v2_t, nvmlMemory_v2_t, nvmlPciInfo_t,
     nvmlProcessInfo_t,
@@ -88,26 +88,6 @@ fn pci_text(text: &str, address: PciAddress) -> nvmlPciInfo_t {
         pciSubSystemId: 0,
         busId: bus_id,
     }
-}
-
-macro_rules! exports {
-    ($( fn $name:ident($($argument:ident: $type:ty),* $(,)?) $body:block )*) => {
-        /// The functions that are exported and do something.
-        pub const FUNCTIONS: &[&str] = &[$(stringify!($name)),*];
-
-        #[allow(non_camel_case_types, clippy::enum_variant_names, reason = "the library's names")]
-        enum Function { $($name),* }
-
-        $(
-            /// # Safety
-            ///
-            /// As nvml.h has it.
-            #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn $name($($argument: $type),*) -> u32 {
-                call(Function::$name as usize, || $body)
-            }
-        )*
-    };
 }
 
 exports! {

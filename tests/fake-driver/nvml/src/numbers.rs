@@ -12,15 +12,20 @@ pub fn cuda_version(text: &str) -> Option<i32> {
     Some(major.parse::<i32>().ok()? * 1000 + minor.parse::<i32>().ok()? * 10)
 }
 
+/// The place of a value in a list.
+fn place_in<T: PartialEq>(list: &[T], value: &T) -> Option<u32> {
+    list.iter().zip(0..).find(|(known, _)| *known == value).map(|(_, place)| place)
+}
+
 pub fn architecture(name: &str) -> u32 {
     const NAMES: [&str; 9] = ["Kepler", "Maxwell", "Pascal", "Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell"];
-    let listed = NAMES.iter().zip(2..).find(|(known, _)| **known == name).map(|(_, number)| number);
+    let listed = place_in(&NAMES, &name).map(|place| place + 2);
     listed.or_else(|| name.strip_prefix("architecture ")?.parse().ok()).unwrap_or(u32::MAX)
 }
 
 pub fn nvlink_version(text: &str) -> Option<u32> {
     const VERSIONS: [&str; 7] = ["1.0", "2.0", "2.2", "3.0", "3.1", "4.0", "5.0"];
-    VERSIONS.iter().zip(1..).find(|(known, _)| **known == text).map(|(_, number)| number)
+    place_in(&VERSIONS, &text).map(|place| place + 1)
 }
 
 pub const fn nvlink_remote(remote: NvLinkRemote) -> u32 {
