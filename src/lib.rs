@@ -17,21 +17,26 @@ pub mod model;
 
 pub mod hardware;
 
-pub mod discover;
-pub mod topology;
+mod discover;
+mod topology;
 
-pub mod plan;
+mod plan;
 
-pub mod measure;
-pub mod worker;
+mod measure;
+mod worker;
 
-pub mod recording;
+mod recording;
 
-pub mod diagnose;
-pub mod report;
+mod diagnose;
+mod report;
 
-pub mod cli;
-pub mod commands;
+mod cli;
+mod commands;
+
+pub use cli::Cli;
+pub use commands::{complain, run, usage};
+pub use diagnose::Ending;
+pub use report::{Format, Of, formats};
 
 #[cfg(test)]
 mod fuzz;

@@ -3,26 +3,24 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use peerscope::cli::Cli;
-use peerscope::commands;
-use peerscope::diagnose::Ending;
+use peerscope::{Cli, Ending, complain, run, usage};
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(refusal) => return ExitCode::from(commands::usage(&refusal)),
+        Err(refusal) => return ExitCode::from(usage(&refusal)),
     };
     // A panic is an internal error and must not be mistaken for a verdict: Rust's own code for it,
     // 101, is not in the contract.
-    let result = std::panic::catch_unwind(|| commands::run(&cli));
+    let result = std::panic::catch_unwind(|| run(&cli));
     match result {
         Ok(Ok(code)) => ExitCode::from(code),
         Ok(Err(sentence)) => {
-            commands::complain(&sentence);
+            complain(&sentence);
             ExitCode::from(cli.exit_contract.code(Ending::Usage))
         }
         Err(_) => {
-            commands::complain("internal error; please report the message above");
+            complain("internal error; please report the message above");
             ExitCode::from(cli.exit_contract.code(Ending::Usage))
         }
     }

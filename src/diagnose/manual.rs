@@ -1,8 +1,11 @@
 //! The manual of the rules as files: docs/rules holds what this module says, and a test sees to it.
 
+#[cfg(test)]
 use super::expected;
 use super::rule::{Parameter, Rule};
-use super::rules::{self, ALL};
+use super::rules;
+#[cfg(test)]
+use super::rules::ALL;
 
 /// The manual page of a rule in Markdown, as `explain` prints it below its first line.
 pub fn page(rule: &Rule) -> String {
@@ -23,6 +26,7 @@ pub fn explain(code: &str) -> Option<String> {
 }
 
 /// Every file of docs/rules by its name.
+#[cfg(test)]
 pub fn files() -> Vec<(String, String)> {
     let mut files: Vec<_> = ALL
         .iter()
@@ -35,6 +39,7 @@ pub fn files() -> Vec<(String, String)> {
     files
 }
 
+#[cfg(test)]
 fn index() -> String {
     let mut text = String::from(
         "# Rules\n\nWhat peerscope looks for, one page each. Generated from the rules by `PEERSCOPE_WRITE_DOCS=1 cargo \

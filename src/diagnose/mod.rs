@@ -24,10 +24,9 @@ pub use coverage::cells;
 pub use evidence::Evidence;
 pub use judge::judge;
 pub use manual::explain;
-pub use rule::{Parameter, Rule};
 pub use rules::ALL as RULES;
-pub use settings::{Level, Settings};
-pub use verdict::{Contract, Ending, Terms, exit_code, is_gap, verdict};
+pub use settings::Settings;
+pub use verdict::{Contract, Ending, Terms, is_gap, verdict};
 
 #[cfg(test)]
 mod peer_tests;

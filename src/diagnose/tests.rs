@@ -1,5 +1,6 @@
 use super::testing::{cell, exit, findings, is, measured, only, touches};
-use super::{RULES, exit_code, explain, verdict};
+use super::verdict::exit_code;
+use super::{RULES, explain, verdict};
 use crate::model::finding::{Severity, Subject};
 use crate::model::measurement::{
     CudaDevice, DriverFacts, LinkUnderLoad, Measurements, Overlap, PeerBandwidth, Status, Verified,

@@ -61,15 +61,17 @@ impl Machine {
     /// # Errors
     ///
     /// The library is missing, is a stub, or does not initialise.
+    #[cfg(test)]
     pub fn driver(&self) -> Result<Box<dyn Driver>, HardwareError> {
         self.driver_within(DRIVER_START_LIMIT)
     }
 
-    /// The same, where a device whose start takes most of `limit` counts as one that failed.
+    /// Opens the driver of this machine. The devices' contexts are not created yet; a device whose start
+    /// takes most of `limit` counts as one that failed.
     ///
     /// # Errors
     ///
-    /// As [`Machine::driver`].
+    /// The library is missing, is a stub, or does not initialise.
     pub fn driver_within(&self, limit: Duration) -> Result<Box<dyn Driver>, HardwareError> {
         match self {
             Self::Live => live::driver(limit),

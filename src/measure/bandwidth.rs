@@ -10,7 +10,7 @@ use std::ops::RangeInclusive;
 use super::bench::{Bench, Origin};
 use super::figures::{Rates, count};
 use super::statistics::{median, spread_percent};
-use super::verify::Verification;
+use super::verify::Verifications;
 use super::{Outcome, Row};
 use crate::hardware::{Buffer, ErrorKind, Event, HardwareError, Stream};
 use crate::model::flow::Setup;
@@ -196,9 +196,10 @@ pub(super) fn cell(
     pair: Pair,
     setup: Setup,
     rates: Result<Rates, (Status, Option<String>)>,
-    guard: Option<&Verification>,
+    verified: &Verifications,
     topology: &Topology,
 ) -> PeerBandwidth {
+    let guard = verified.of(pair.into(), setup);
     let route = topology.route(pair);
     let theoretical = route.and_then(|route| match setup.path {
         Path::Direct => route.theoretical_gbps,
@@ -215,8 +216,7 @@ pub(super) fn cell(
         }
         Err(why) => {
             (status, reason) = why;
-            // When the verification is what hung or crashed, the path itself did, not this cell alone.
-            if let (Status::Skipped, Some(Verification { lost: Some((lost, why)), .. })) = (status, guard) {
+            if let (Status::Skipped, Some((lost, why))) = (status, verified.lost(pair.into(), setup)) {
                 (status, reason) = (*lost, Some(why.clone()));
             }
         }

@@ -72,6 +72,7 @@ pub struct Bench<'a> {
 impl<'a> Bench<'a> {
     /// Opens the devices, takes memory, and asks who may reach whom. What fails stands in
     /// [`Bench::facts`]; a device that fails costs itself only.
+    #[cfg(test)]
     pub fn open(driver: &'a dyn Driver, selections: &[Selection], memory_limit: Bytes) -> Self {
         Self::open_telling(driver, selections, memory_limit, false, &mut |_| ())
     }

@@ -148,7 +148,7 @@ pub fn assemble(rounds: &[Round], outcomes: &HashMap<u32, Outcome>, topology: &T
                 Action::Verify => verified.take(flow, setup, outcome),
                 Action::Bandwidth { .. } => {
                     let rates = figures::rates(outcome, at);
-                    tables.peer.push(bandwidth::cell(pair, setup, rates, verified.of(flow, setup), topology));
+                    tables.peer.push(bandwidth::cell(pair, setup, rates, &verified, topology));
                 }
                 Action::Overlap { compute_on, .. } => {
                     tables.overlap.push(overlap::cell(pair, setup, compute_on, outcome));

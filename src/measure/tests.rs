@@ -166,3 +166,26 @@ fn where_streams_cannot_be_held_copies_are_measured_and_the_rest_is_not_supporte
         assert!(matches!(outcome, Outcome::Failed { error } if error.kind == ErrorKind::Unsupported), "{outcome:?}");
     }
 }
+
+#[test]
+fn a_verification_that_crashed_is_a_failed_path_even_where_nothing_of_its_kind_is_timed() {
+    let flows = vec![Flow::from(PAIR)];
+    let setup = Setup::REFERENCE.with_engine(Engine::Kernel);
+    let pull = Task { setup: setup.with_issuer(Side::Destination), action: Action::Verify };
+    let push = Task { setup, action: Action::Verify };
+    let timed = Task { setup, action: Action::Bandwidth { samples: 3 } };
+    let tasks = [push, pull, timed];
+    let rounds: Vec<_> = (0..)
+        .zip(tasks)
+        .map(|(id, task)| Round { id, flows: flows.clone(), task, deadline: Duration::from_secs(5) })
+        .collect();
+    let lost = |status, reason: &str| Outcome::Lost { status, reason: reason.into() };
+    let outcomes = [
+        (0, Outcome::Verified { verified: Verified::Ok, detail: None }),
+        (1, lost(Status::Failed, "ended by signal 9")),
+        (2, lost(Status::Skipped, "not run")),
+    ];
+    let tables = assemble(&rounds, &outcomes.into(), &Topology::default());
+    let [cell] = tables.peer.as_slice() else { panic!("{tables:?}") };
+    assert_eq!((cell.status, cell.reason.as_deref()), (Status::Failed, Some("ended by signal 9")));
+}

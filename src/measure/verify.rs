@@ -94,6 +94,16 @@ impl Verifications {
         // A copy engine moves the bytes alike whoever enqueues; a kernel pushes or pulls.
         self.0.get(&(flow, as_verified)).or_else(|| self.0.get(&(flow, as_verified.with_issuer(Side::Source))))
     }
+
+    /// What became of the verification in front of copies that were skipped: when it hung or crashed, the
+    /// path itself did, not one cell alone. A kernel that pulls may be verified and never timed, so that of
+    /// the other issuer counts where the own one ended.
+    pub(super) fn lost(&self, flow: Flow, setup: Setup) -> Option<&(Status, String)> {
+        let other = [Side::Source, Side::Destination].into_iter().find(|side| *side != setup.issuer);
+        let of_other = other.and_then(|issuer| self.of(flow, setup.with_issuer(issuer))?.lost.as_ref());
+        let own = self.of(flow, setup).and_then(|own| own.lost.as_ref());
+        own.or(of_other.filter(|(status, _)| *status != Status::Skipped))
+    }
 }
 
 fn verification(outcome: &Outcome) -> Verification {

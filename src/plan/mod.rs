@@ -14,7 +14,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use self::latency::LATENCY_COPIES;
-pub use self::many::{MOST_GPUS_IN_FULL, left_out};
+pub use self::many::left_out;
 use self::peers::Staged;
 pub use self::peers::{FIXED_COST_BYTES, FIXED_COST_COPIES};
 use crate::model::flow::{Endpoint, Flow, Place, Setup};

@@ -104,6 +104,7 @@ impl Recording {
     }
 
     /// The outcomes that were recorded.
+    #[cfg(test)]
     pub fn outcomes(&self) -> &HashMap<u32, Outcome> {
         &self.outcomes
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use peerscope::report::{Of, formats};
+use peerscope::{Of, formats};
 use serde_json::Value;
 
 use crate::common::{

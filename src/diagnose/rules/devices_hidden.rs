@@ -80,7 +80,8 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 mod tests {
     use super::*;
     use crate::diagnose::testing::prelude::*;
-    use crate::diagnose::{exit_code, verdict};
+    use crate::diagnose::verdict;
+    use crate::diagnose::verdict::exit_code;
     use crate::model::measurement::CudaDevice;
     use crate::model::report::Conclusion;
 
