@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::cells::Cell;
+use crate::model::measurement::Cell;
 use crate::model::measurement::{Hidden, Measurements, Status, Verified};
 use crate::model::placement::{Pair, Path};
 

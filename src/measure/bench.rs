@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::Span;
-use super::verify::Seeds;
+use super::seeds::Seeds;
 use crate::hardware::{Buffer, Device, DeviceInfo, Driver, ErrorKind, Event, HardwareError, Stream};
 use crate::model::measurement::{CudaDevice, CudaPeerAccess, DriverFacts, Hidden};
 use crate::model::placement::{Pair, Path, Placement, Side, StreamKind};

@@ -6,6 +6,7 @@ mod bench;
 mod figures;
 mod latency;
 mod overlap;
+mod seeds;
 pub mod statistics;
 mod verify;
 pub mod watch;

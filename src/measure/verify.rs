@@ -7,9 +7,7 @@
 //! destination is poisoned before, so that a write that never happened is told from a wrong one; the
 //! poison differs from the pattern in every bit, so that a single byte that was never written shows.
 
-use std::cell::Cell;
 use std::collections::HashMap;
-use std::hash::{BuildHasher, Hasher, RandomState};
 
 use super::Outcome;
 use super::bench::Bench;
@@ -17,7 +15,7 @@ use super::figures::without_figures;
 use crate::hardware::{ErrorKind, HardwareError, PatternCheck};
 use crate::model::flow::{Flow, Setup};
 use crate::model::measurement::{Status, Verified};
-use crate::model::placement::{Direction, Engine, Pair, Path, Placement, Side};
+use crate::model::placement::{Direction, Engine, Pair, Placement, Side};
 use crate::model::units::Bytes;
 
 impl Bench<'_> {
@@ -120,37 +118,6 @@ fn verification(outcome: &Outcome) -> Verification {
     }
 }
 
-/// Seeds of a process's verifications.
-#[derive(Debug)]
-pub(super) struct Seeds {
-    /// What sets this process apart from others.
-    process: u64,
-    /// Verifications up to now.
-    count: Cell<u32>,
-}
-
-impl Seeds {
-    /// Seeds that no other process has, as good as certainly.
-    pub(super) fn new() -> Self {
-        Self { process: RandomState::new().build_hasher().finish(), count: Cell::new(0) }
-    }
-
-    /// A number that no other verification of this process has; never 0, whose first pattern word is
-    /// 0, the content of untouched memory.
-    fn next(&self, pair: Pair, engine: Engine, issuer: Side, path: Path) -> u64 {
-        let axes = u64::from(engine == Engine::Kernel)
-            | u64::from(issuer == Side::Destination) << 1
-            | u64::from(path == Path::Staged) << 2;
-        let count = self.count.replace(self.count.get().wrapping_add(1));
-        let index = |index: u32| u64::from(index & 0xfff);
-        let own = u64::from(count) << 32 | index(pair.source) << 20 | index(pair.destination) << 8 | axes;
-        match own ^ self.process {
-            0 => u64::MAX,
-            seed => seed,
-        }
-    }
-}
-
 fn judge(check: &PatternCheck) -> (Verified, Option<String>) {
     let Some(first) = check.first_wrong else { return (Verified::Ok, None) };
     let whole = Bytes(check.words * 8);
@@ -180,29 +147,5 @@ mod tests {
         assert_eq!(judge(&check(5, 5)).0, Verified::Dropped);
         assert_eq!(judge(&check(5, 4)).0, Verified::Corrupt);
         assert_eq!(judge(&check(5, 0)).0, Verified::Corrupt);
-    }
-
-    #[test]
-    fn no_two_combinations_share_a_seed_nor_does_one_with_itself() {
-        let mut found = std::collections::HashSet::new();
-        let (seeds, others) = (Seeds::new(), Seeds::new());
-        for pair in Pair::ordered(&(0..72).collect::<Vec<_>>()) {
-            for engine in [Engine::Copy, Engine::Kernel] {
-                for issuer in [Side::Source, Side::Destination] {
-                    for path in [Path::Direct, Path::Staged] {
-                        assert!(found.insert(seeds.next(pair, engine, issuer, path)));
-                        assert!(found.insert(seeds.next(pair, engine, issuer, path)));
-                        assert!(found.insert(others.next(pair, engine, issuer, path)));
-                    }
-                }
-            }
-        }
-        assert!(!found.contains(&0));
-        // Where the count is the same, the rest tells apart.
-        let first =
-            |pair| Seeds { process: 5, count: Cell::new(0) }.next(pair, Engine::Copy, Side::Source, Path::Direct);
-        let pairs = Pair::ordered(&(0..72).collect::<Vec<_>>());
-        let distinct: std::collections::HashSet<_> = pairs.iter().copied().map(first).collect();
-        assert_eq!(distinct.len(), pairs.len());
     }
 }

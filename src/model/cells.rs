@@ -1,41 +1,10 @@
-//! One view of everything that was measured, whatever the probe.
+//! Cells picked out of the measurements: by setup, and those that pairs are judged by.
 
 use std::collections::BTreeMap;
 
-use super::flow::{Endpoint, Flow, Setup};
-use super::measurement::{Measurements, PeerBandwidth, Probe, Status, Verified};
+use super::flow::Setup;
+use super::measurement::{Measurements, PeerBandwidth, Status};
 use super::placement::{Pair, Path};
-
-/// One measurement that was asked for.
-#[derive(Debug, Clone, Copy)]
-pub struct Cell<'a> {
-    /// What was measured.
-    pub probe: Probe,
-    /// From where to where.
-    pub flow: Flow,
-    /// How.
-    pub setup: Setup,
-    /// How it ended.
-    pub status: Status,
-    /// Whether it has a figure.
-    pub has_figure: bool,
-    /// Why there is no figure.
-    pub reason: Option<&'a str>,
-    /// Whether the bytes arrived.
-    pub verified: Verified,
-}
-
-impl Cell<'_> {
-    /// Whether the bytes come from or go to this GPU.
-    pub fn uses(&self, gpu: u32) -> bool {
-        self.flow.ends().contains(&Endpoint::Gpu(gpu))
-    }
-
-    /// Whether it has an answer. Wrong bytes are one, whatever became of the timing.
-    pub fn tested(&self) -> bool {
-        self.verified.is_wrong() || (self.status == Status::Measured && self.has_figure)
-    }
-}
 
 impl Measurements {
     /// Every setup that copies were planned in, whatever their size, in the order of the report.

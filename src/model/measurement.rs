@@ -4,8 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::cells::Cell;
-use super::flow::Setup;
+use super::flow::{Endpoint, Flow, Setup};
 use super::placement::{Pair, Path, Placement, Side};
 use super::snapshot::P2pStatus;
 pub use super::under_load::{AerAdded, LinkState, LinkUnderLoad, NvLinkErrorsAdded};
@@ -77,6 +76,37 @@ impl fmt::Display for Probe {
             Self::Overlap => "overlap",
             Self::Latency => "latency",
         })
+    }
+}
+
+/// One measurement that was asked for.
+#[derive(Debug, Clone, Copy)]
+pub struct Cell<'a> {
+    /// What was measured.
+    pub probe: Probe,
+    /// From where to where.
+    pub flow: Flow,
+    /// How.
+    pub setup: Setup,
+    /// How it ended.
+    pub status: Status,
+    /// Whether it has a figure.
+    pub has_figure: bool,
+    /// Why there is no figure.
+    pub reason: Option<&'a str>,
+    /// Whether the bytes arrived.
+    pub verified: Verified,
+}
+
+impl Cell<'_> {
+    /// Whether the bytes come from or go to this GPU.
+    pub fn uses(&self, gpu: u32) -> bool {
+        self.flow.ends().contains(&Endpoint::Gpu(gpu))
+    }
+
+    /// Whether it has an answer. Wrong bytes are one, whatever became of the timing.
+    pub fn tested(&self) -> bool {
+        self.verified.is_wrong() || (self.status == Status::Measured && self.has_figure)
     }
 }
 

@@ -2,7 +2,7 @@
 //! interface. `peerscope recover` of the same version makes a report of it.
 
 use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Write};
+use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -117,15 +117,4 @@ fn create(path: &Path) -> std::io::Result<(File, PathBuf)> {
     match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
         Ok(()) | Err(_) => Ok((file, path.to_owned())),
     }
-}
-
-/// Whether the run that writes this journal is still going.
-///
-/// # Errors
-///
-/// The file cannot be opened.
-pub fn is_going_on(path: &Path) -> std::io::Result<bool> {
-    let file = File::open(path)?;
-    let locked = rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockShared);
-    Ok(locked.is_err_and(|why| std::io::Error::from(why).kind() == ErrorKind::WouldBlock))
 }

@@ -12,7 +12,8 @@ use std::time::Instant;
 
 pub use self::entry::{Entry, Event, Header, SCHEMA};
 pub use self::fold::{Recorded, Recording};
-pub use self::journal::{Journal, is_going_on};
+pub use self::journal::Journal;
+pub use self::place::is_going_on;
 pub use self::read::{file, read};
 
 /// Writes the entries of a run down, and folds them.

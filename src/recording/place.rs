@@ -6,7 +6,6 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use super::entry::{Header, SCHEMA};
-use super::journal::is_going_on;
 
 /// How many journals of runs that were cut off are kept. A health check that is killed every few
 /// minutes must not fill the disk; chosen.
@@ -57,6 +56,17 @@ fn suffix() -> String {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let plain = |c: char| if c.is_ascii_alphanumeric() || ".-_".contains(c) { c } else { '_' };
     format!("@{}.jsonl", name.chars().map(plain).collect::<String>())
+}
+
+/// Whether the run that writes this journal is still going.
+///
+/// # Errors
+///
+/// The file cannot be opened.
+pub fn is_going_on(path: &Path) -> std::io::Result<bool> {
+    let file = std::fs::File::open(path)?;
+    let locked = rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockShared);
+    Ok(locked.is_err_and(|why| std::io::Error::from(why).kind() == ErrorKind::WouldBlock))
 }
 
 /// A journal whose run has ended without a report.

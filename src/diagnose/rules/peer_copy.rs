@@ -2,7 +2,7 @@
 
 use super::prelude::*;
 use crate::diagnose::coverage;
-use crate::model::cells::Cell;
+use crate::model::measurement::Cell;
 
 /// One finding for each group of pairs that have cells of this status. `what` completes "Copies
 /// between …"; `next_step` is said of all.
