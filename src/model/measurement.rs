@@ -43,8 +43,8 @@ pub struct Measurements {
     pub left_out: Vec<String>,
     /// Whether the run was interrupted.
     pub interrupted: bool,
-    /// Whether the run was cut off (killed, say) and this was recovered from its journal: readings of
-    /// links under load are missing, and what else would have come at its end.
+    /// Whether the run was cut off (killed, say) and this was recovered from its journal:
+    /// rounds without an outcome are missing, and counters that are read at the end.
     #[serde(default)]
     pub cut_off: bool,
 }
@@ -213,7 +213,7 @@ pub enum Verified {
     Dropped,
     /// Wrong bytes arrived.
     Corrupt,
-    /// It was tried and could not be told (out of memory, say).
+    /// It was checked without a result (out of memory, say).
     Inconclusive,
     /// It was not tried.
     Skipped,
