@@ -69,7 +69,10 @@ fn pairs_of_a_lost_gpu_are_counted_as_untested() {
 fn a_binary_that_is_replaced_during_a_run_can_start_another_worker() {
     let (folder, report) = place("report.json");
     let binary = folder.path().join("peerscope");
-    std::fs::copy(env!("CARGO_BIN_EXE_peerscope"), &binary).unwrap();
+    // Not by this process: a child that another test forks meanwhile would hold the file open for writing,
+    // and a file that is written to cannot be run.
+    let copied = std::process::Command::new("cp").arg(env!("CARGO_BIN_EXE_peerscope")).arg(&binary).status();
+    assert!(copied.unwrap().success());
     let args = with(check("pcie16", "standard"), &["-o", &text_of(&report)]);
     let mut command = std::process::Command::new(&binary);
     command.env("XDG_STATE_HOME", crate::common::fresh_state());
