@@ -175,7 +175,6 @@ impl Run<'_> {
             self.follower.take_readings(readings);
             self.follower.take(Event::Counted { counted });
         }
-        self.follower.take(Event::End);
         idle
     }
 

@@ -88,7 +88,7 @@ mod tests {
     use crate::diagnose::Terms;
     use crate::model::finding::Severity;
     use crate::recording::read;
-    use crate::recording::testing::cut_off;
+    use crate::recording::testing::RUN;
     use crate::report::{Style, named, render};
 
     fn judging() -> Judging {
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_run_that_was_cut_off_after_its_last_measurement_is_not_healthy() {
-        let report = report(read(&cut_off()).unwrap(), &judging());
+        let report = report(read(&RUN.0).unwrap(), &judging());
         assert_eq!(report.verdict.untested, 0);
         assert_valid(&report);
     }
@@ -123,7 +123,7 @@ mod tests {
 
         // The facts, the driver, the plan, and some of what follows them.
         let lines: Vec<Value> =
-            cut_off().split(|byte| *byte == b'\n').take(9).map(|line| serde_json::from_slice(line).unwrap()).collect();
+            RUN.0.split(|byte| *byte == b'\n').take(9).map(|line| serde_json::from_slice(line).unwrap()).collect();
         let strategy = (0..lines.len(), fuzz::mutations(), fuzz::edits(2));
         fuzz::run("journal", 0.4, &strategy, |(line, mutations, edits)| {
             let mut lines = lines.clone();
@@ -196,7 +196,7 @@ mod tests {
 
         #[test]
         fn no_harm_to_a_journal_makes_a_panic(harms in prop::collection::vec(harm(), 1..6)) {
-            let mut bytes = cut_off();
+            let mut bytes = RUN.0.clone();
             harms.into_iter().for_each(|harm| do_harm(&mut bytes, harm));
             match read(&bytes) {
                 Ok(found) => assert_valid(&report(found, &judging())),

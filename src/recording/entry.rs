@@ -101,6 +101,4 @@ pub enum Event {
         #[serde(flatten)]
         counted: Counted,
     },
-    /// The run came to its end.
-    End,
 }

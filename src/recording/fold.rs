@@ -89,8 +89,13 @@ impl Recording {
                 self.times.measured = at;
             }
             Event::Counted { counted } => self.counted = Some(counted),
-            Event::End => self.ended = true,
         }
+    }
+
+    /// The run came to its end. No entry says so: its report takes the journal away, and a journal that is
+    /// there was cut off.
+    pub fn end(&mut self) {
+        self.ended = true;
     }
 
     /// Takes a remark on the recording itself.

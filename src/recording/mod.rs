@@ -43,7 +43,8 @@ impl Recorder {
     }
 
     /// What the run came to, and its journal.
-    pub fn finish(self) -> (Recorded, Journal) {
+    pub fn finish(mut self) -> (Recorded, Journal) {
+        self.recording.end();
         (self.recording.conclude(), self.journal)
     }
 }

@@ -61,14 +61,6 @@ pub static RUN: LazyLock<(Vec<u8>, Recorded)> = LazyLock::new(|| {
     let (readings, counted) = watch.finish(&snapshot);
     readings.into_iter().for_each(|(gpu, sample)| recorder.take(Event::Link { gpu, sample }));
     recorder.take(Event::Counted { counted });
-    recorder.take(Event::End);
     let bytes = std::fs::read(path).unwrap();
     (bytes, recorder.finish().0)
 });
-
-/// The journal without its last line, as a run leaves it that is cut off at the last moment.
-pub fn cut_off() -> Vec<u8> {
-    let bytes = &RUN.0;
-    let end = bytes[..bytes.len() - 1].iter().rposition(|byte| *byte == b'\n').unwrap();
-    bytes[..=end].to_vec()
-}

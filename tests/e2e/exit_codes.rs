@@ -178,7 +178,10 @@ fn every_code_is_explained() {
     let list = run(&["explain"]).stdout;
     // Sentences that are longer than the line go on below, indented.
     let codes: Vec<_> = list.lines().filter(|line| !line.starts_with(' ')).collect();
-    assert!(!codes.is_empty() && list.lines().all(|line| line.chars().count() <= 100), "{list}");
+    // As many as have a page: the index of docs/rules has a row for each.
+    let index = include_str!("../../docs/rules/README.md");
+    let pages = index.lines().filter(|line| line.starts_with("| [")).count();
+    assert!(pages > 40 && codes.len() == pages && list.lines().all(|line| line.chars().count() <= 100), "{list}");
     for code in codes.into_iter().filter_map(|line| line.split_whitespace().next()) {
         let page = run(&["explain", code]);
         assert_eq!(page.code, Some(HEALTHY), "{code}");
