@@ -13,8 +13,10 @@ use super::{Judging, Observed, remark, select, snapshot, timestamp};
 use crate::cli::{CheckArgs, Cli};
 use crate::diagnose::Ending;
 use crate::hardware::{DRIVER_START_LIMIT, HardwareError, LinkSample, Machine, Telemetry};
+use crate::measure::background::Quiet;
 use crate::measure::watch::Watch;
 use crate::measure::{Outcome, Selection};
+use crate::model::background::Moment;
 use crate::model::measurement::{CudaDevice, DriverFacts, Status};
 use crate::model::report::{Timing, Tool};
 use crate::model::snapshot::{SlowFact, Snapshot};
@@ -167,15 +169,31 @@ impl Run<'_> {
     /// driver a while.
     fn measure(&mut self, worker: Result<Worker, String>, snapshot: Snapshot) -> Option<Worker> {
         self.follower.take(Event::Facts { snapshot: snapshot.clone() });
-        let idle = self
-            .open(worker, &snapshot)
-            .and_then(|(worker, launch, facts)| self.run_rounds(worker, &launch, facts, &snapshot));
+        let quiet = self.leave_alone(&snapshot, Moment::Start);
+        let (worker, launch, facts) = self.open(worker, &snapshot)?;
+        self.others(quiet);
+        let idle = self.run_rounds(worker, &launch, facts, &snapshot);
         if let Some(watch) = self.follower.watch.take() {
+            let quiet = self.leave_alone(&snapshot, Moment::End);
             let (readings, counted) = watch.finish(&snapshot);
             self.follower.take_readings(readings);
+            self.others(quiet);
             self.follower.take(Event::Counted { counted });
         }
         idle
+    }
+
+    /// Begins to watch what others do with the GPUs.
+    fn leave_alone(&self, snapshot: &Snapshot, moment: Moment) -> Option<Quiet> {
+        let gpus: Vec<u32> = snapshot.gpus.iter().map(|gpu| gpu.index).collect();
+        self.telemetry.as_ref().map(|telemetry| Quiet::begin(telemetry, &gpus, moment))
+    }
+
+    /// Records what others did with them.
+    fn others(&mut self, quiet: Option<Quiet>) {
+        if let Some(quiet) = quiet {
+            self.follower.take(Event::Background { seen: quiet.end() });
+        }
     }
 
     /// Waits for the driver. If it does not start, that is recorded, and there is no worker.

@@ -44,8 +44,10 @@ pub struct Coverage {
     pub unverified: u32,
     /// Of those without, how many are lost with GPUs that CUDA does not show.
     pub hidden: u32,
+    /// Of those without, how many have a figure that another program disturbed.
+    pub set_aside: u32,
     /// Why those without a fault of their own (skipped) have none, with counts; without those of
-    /// hidden GPUs.
+    /// hidden GPUs and of disturbed figures.
     pub reasons: BTreeMap<String, u32>,
 }
 
@@ -59,6 +61,10 @@ pub fn coverage(measurements: &Measurements) -> Coverage {
             continue;
         }
         coverage.untested += 1;
+        if cell.disturbed {
+            coverage.set_aside += 1;
+            continue;
+        }
         let reason = match cell.status {
             Status::Skipped => cell.reason.unwrap_or("no reason given").to_owned(),
             Status::Measured => "measured, says the report, and has no figure".to_owned(),

@@ -6,6 +6,25 @@ use super::evidence::Evidence;
 use super::settings::Level;
 use super::{causes, rules, words};
 use crate::model::finding::Finding;
+use crate::model::measurement::{Measurements, Status};
+
+/// The measurements with no figure where another program disturbed it; none where it disturbed nothing.
+fn without_disturbed(measurements: &Measurements) -> Option<Measurements> {
+    if !measurements.cells().any(|cell| cell.disturbed) {
+        return None;
+    }
+    let mut sound = measurements.clone();
+    for cell in sound.peer.iter_mut().filter(|cell| cell.disturbed) {
+        (cell.status, cell.achieved_gbps) = (Status::Skipped, None);
+    }
+    for cell in sound.overlap.iter_mut().filter(|cell| cell.disturbed) {
+        (cell.status, cell.overlap_percent) = (Status::Skipped, None);
+    }
+    for cell in sound.latency.iter_mut().filter(|cell| cell.disturbed) {
+        (cell.status, cell.latency_us) = (Status::Skipped, None);
+    }
+    Some(sound)
+}
 
 /// What all rules find: effects attributed to their causes, each with its place; the worst first,
 /// then by subject.
@@ -14,6 +33,8 @@ use crate::model::finding::Finding;
 /// explained is reported by itself. Other severities that the user set hold before effects are
 /// attributed, so an effect raises its cause to no more than what the user made of it.
 pub fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let sound = evidence.measurements.and_then(without_disturbed);
+    let evidence = &Evidence { measurements: sound.as_ref().or(evidence.measurements), ..*evidence };
     let mut found = Vec::new();
     for rule in rules::ALL {
         match evidence.settings.level(&rule.id) {

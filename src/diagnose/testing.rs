@@ -39,6 +39,7 @@ pub fn cell(pair: Pair, path: Path, gbps: f64) -> PeerBandwidth {
         verification_detail: None,
         status: Status::Measured,
         reason: None,
+        disturbed: false,
     }
 }
 

@@ -245,6 +245,7 @@ fn a_placement_that_should_overlap_and_does_not_is_a_warning() {
         samples: 3,
         status: Status::Measured,
         reason: None,
+        disturbed: false,
     };
     let serial = Placement { source: StreamKind::Default, destination: StreamKind::Side, host: HostMode::NonBlocking };
     measurements.overlap = vec![overlap(serial, 0.0), overlap(Placement::REFERENCE, 99.0)];

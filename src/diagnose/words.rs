@@ -67,6 +67,17 @@ pub fn named(snapshot: &Snapshot, indices: &[u32]) -> String {
     if let [index] = indices { gpu(snapshot, *index) } else { gpus(indices) }
 }
 
+/// The other programs with a context on any of these GPUs: `process 4711 (python3)`.
+pub fn processes(snapshot: &Snapshot, gpus: &[u32]) -> Vec<String> {
+    let all = gpus.iter().filter_map(|gpu| snapshot.gpu(*gpu)?.processes.known()).flatten();
+    let named: BTreeMap<u32, Option<&str>> = all.map(|process| (process.pid, process.name.as_deref())).collect();
+    let text = |(pid, name): (u32, Option<&str>)| match name {
+        Some(name) => format!("process {pid} ({name})"),
+        None => format!("process {pid}"),
+    };
+    named.into_iter().map(text).collect()
+}
+
 /// `0,3`, as nvidia-smi takes them.
 pub fn option(indices: &[u32]) -> String {
     indices.iter().map(u32::to_string).collect::<Vec<_>>().join(",")

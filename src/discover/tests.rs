@@ -1,7 +1,7 @@
 use std::sync::Mutex;
 
 use super::*;
-use crate::hardware::LinkSample;
+use crate::hardware::{LinkSample, Moved};
 use crate::model::snapshot::P2pStatus;
 use crate::model::testing::lanes;
 
@@ -72,6 +72,10 @@ impl Telemetry for Fake {
 
     fn sample(&self, _index: u32) -> LinkSample {
         LinkSample::default()
+    }
+
+    fn moved(&self, _index: u32) -> Moved {
+        Moved::default()
     }
 }
 

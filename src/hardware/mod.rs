@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::model::snapshot::{Adapter, Gpu, GpuPair, Host, NumaNode, PciFunction, PcieErrors};
-use crate::model::units::{Generation, Lanes, PciAddress};
+use crate::model::units::{GbPerSecond, Generation, Lanes, PciAddress};
 
 /// How long the driver may take to start, unless told otherwise. cuInit took 2.6 s on an 8 x H200
 /// server; machines with many GPUs and without persistence mode have been seen to need over half a
@@ -174,6 +174,23 @@ pub struct LinkSample {
     pub throttle_reasons: Vec<String>,
 }
 
+/// What a GPU has moved up to a moment, and how busy it is.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Moved {
+    /// When it was asked, on a clock of the machine's own.
+    pub asked: Duration,
+    /// When it had answered: what it says is of a moment in between.
+    pub answered: Duration,
+    /// Data sent and received over all NVLinks, bytes.
+    pub nvlink: Option<[u64; 2]>,
+    /// Bytes sent and received over PCIe, from a counter that wraps.
+    pub pcie: Option<[u32; 2]>,
+    /// Rates over PCIe, sent and received, where there is no counter.
+    pub pcie_rates: Option<[GbPerSecond; 2]>,
+    /// Share of the last fraction of a second in which it did something, per cent.
+    pub utilization_percent: Option<u8>,
+}
+
 /// Facts and counters of a machine. Every call may block for minutes on a sick machine: callers
 /// run them on threads of their own, under a time limit.
 pub trait Telemetry: Send + Sync {
@@ -197,6 +214,9 @@ pub trait Telemetry: Send + Sync {
 
     /// What is watched while copies run.
     fn sample(&self, index: u32) -> LinkSample;
+
+    /// What this GPU has moved, for whomever.
+    fn moved(&self, index: u32) -> Moved;
 }
 
 /// A device by CUDA's ordinal.

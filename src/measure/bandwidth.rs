@@ -241,6 +241,7 @@ pub(super) fn cell(
         verification_detail: guard.and_then(|guard| guard.detail.clone()),
         status,
         reason,
+        disturbed: false,
     }
 }
 

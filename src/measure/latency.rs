@@ -57,6 +57,7 @@ pub(super) fn cell(pair: Pair, setup: Setup, outcome: &Outcome) -> Latency {
         spread_percent: None,
         status: Status::Measured,
         reason: None,
+        disturbed: false,
     };
     match rates(outcome, 0) {
         Ok(rates) => {

@@ -143,6 +143,7 @@ pub(super) fn cell(pair: Pair, setup: Setup, compute_on: Side, outcome: &Outcome
         samples: 0,
         status: Status::Measured,
         reason: None,
+        disturbed: false,
     };
     if let Outcome::Overlap { samples } = outcome {
         let over = |figure: &dyn Fn(&OverlapSample) -> f64| median(&samples.iter().map(figure).collect::<Vec<_>>());

@@ -35,7 +35,7 @@ impl Measurements {
     /// The figures that pairs are judged by on this path: measured in [`Setup::REFERENCE`].
     pub fn reference(&self, path: Path) -> BTreeMap<Pair, &PeerBandwidth> {
         let mut cells = self.in_setup(Setup::REFERENCE.with_path(path));
-        cells.retain(|_, cell| cell.status == Status::Measured);
+        cells.retain(|_, cell| cell.status == Status::Measured && !cell.disturbed);
         cells
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::background::Background;
 use super::flow::{Endpoint, Flow, Setup};
 use super::placement::{Pair, Path, Placement, Side};
 use super::snapshot::P2pStatus;
@@ -35,6 +36,9 @@ pub struct Measurements {
     /// PCI functions on the way to the GPUs whose AER counters rose during the run.
     #[serde(default)]
     pub aer_added: Vec<AerAdded>,
+    /// What each GPU did while this program left it alone. Empty where that could not be read.
+    #[serde(default)]
+    pub background: Vec<Background>,
     /// What went wrong beside single cells (a worker that had to be replaced, say), a sentence each.
     pub problems: Vec<String>,
     /// What of the profile was left out on purpose, a sentence each: with many GPUs not everything is
@@ -96,6 +100,8 @@ pub struct Cell<'a> {
     pub reason: Option<&'a str>,
     /// Whether the bytes arrived.
     pub verified: Verified,
+    /// Whether another program was in its way.
+    pub disturbed: bool,
 }
 
 impl Cell<'_> {
@@ -106,7 +112,7 @@ impl Cell<'_> {
 
     /// Whether it has an answer. Wrong bytes are one, whatever became of the timing.
     pub fn tested(&self) -> bool {
-        self.verified.is_wrong() || (self.status == Status::Measured && self.has_figure)
+        self.verified.is_wrong() || (self.status == Status::Measured && self.has_figure && !self.disturbed)
     }
 }
 
@@ -266,6 +272,10 @@ pub struct PeerBandwidth {
     pub status: Status,
     /// Why there is no figure.
     pub reason: Option<String>,
+    /// Whether another program moved data over the same links or worked on the same GPUs: the figure is
+    /// shown, and nothing is judged by it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub disturbed: bool,
 }
 
 /// Overlap of a copy with a kernel, in one placement.
@@ -295,6 +305,10 @@ pub struct Overlap {
     pub status: Status,
     /// Why there is no figure.
     pub reason: Option<String>,
+    /// Whether another program moved data over the same links or worked on the same GPUs: the figure is
+    /// shown, and nothing is judged by it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub disturbed: bool,
 }
 
 /// Time of one small copy in a row of them.
@@ -318,6 +332,10 @@ pub struct Latency {
     pub status: Status,
     /// Why there is no figure.
     pub reason: Option<String>,
+    /// Whether another program moved data over the same links or worked on the same GPUs: the figure is
+    /// shown, and nothing is judged by it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub disturbed: bool,
 }
 
 impl PeerBandwidth {
@@ -330,6 +348,7 @@ impl PeerBandwidth {
             status: self.status,
             has_figure: self.achieved_gbps.is_some(),
             reason: self.reason.as_deref(),
+            disturbed: self.disturbed,
             verified: self.verified,
         }
     }
@@ -345,6 +364,7 @@ impl Overlap {
             status: self.status,
             has_figure: self.overlap_percent.is_some(),
             reason: self.reason.as_deref(),
+            disturbed: self.disturbed,
             verified: Verified::Skipped,
         }
     }
@@ -360,6 +380,7 @@ impl Latency {
             status: self.status,
             has_figure: self.latency_us.is_some(),
             reason: self.reason.as_deref(),
+            disturbed: self.disturbed,
             verified: Verified::Skipped,
         }
     }

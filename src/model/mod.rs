@@ -1,6 +1,7 @@
 //! The data that the stages hand on: plain, immutable, serialisable. Nothing here touches a
 //! machine, and every number carries its unit in its name or its type.
 
+pub mod background;
 pub mod cells;
 pub mod fact;
 pub mod finding;

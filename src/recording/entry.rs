@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::hardware::LinkSample;
 use crate::measure::Outcome;
 use crate::measure::watch::Counted;
+use crate::model::background::Background;
 use crate::model::measurement::DriverFacts;
 use crate::model::report::Tool;
 use crate::model::snapshot::Snapshot;
@@ -58,6 +59,11 @@ pub enum Event {
         floor_seconds: f64,
         /// What it said.
         facts: DriverFacts,
+    },
+    /// What the GPUs did while they were left alone.
+    Background {
+        /// GPU by GPU.
+        seen: Vec<Background>,
     },
     /// What is to be measured.
     Plan {

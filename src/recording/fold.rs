@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use super::disturbed;
 use super::entry::{Entry, Event};
 use crate::discover;
 use crate::hardware::{ErrorKind, HardwareError, LinkSample};
 use crate::measure::watch::{Counted, summary};
 use crate::measure::{Outcome, assemble};
+use crate::model::background::Background;
 use crate::model::measurement::{DriverFacts, LinkUnderLoad, Measurements, Status};
 use crate::model::report::Timing;
 use crate::model::snapshot::Snapshot;
@@ -24,6 +26,7 @@ pub struct Recording {
     left_out: Vec<String>,
     outcomes: HashMap<u32, Outcome>,
     problems: Vec<String>,
+    background: Vec<Background>,
     /// Readings of the links that were watched, by GPU.
     links: BTreeMap<u32, Vec<LinkSample>>,
     counted: Option<Counted>,
@@ -76,6 +79,7 @@ impl Recording {
                 self.driver = Some(facts);
                 (self.times.driver, self.times.driver_floor) = (at, floor_seconds);
             }
+            Event::Background { seen } => self.background.extend(seen),
             Event::Plan { rounds, left_out } => {
                 (self.rounds, self.left_out) = (rounds, left_out);
                 self.times.plan = at;
@@ -142,17 +146,19 @@ impl Recording {
             },
             ..summary(*gpu, samples)
         });
-        let measurements = Measurements {
+        let mut measurements = Measurements {
             profile: self.profile,
             driver,
             links: links.collect(),
             aer_added: counted.map(|counted| counted.aer.clone()).unwrap_or_default(),
+            background: self.background,
             problems: self.problems,
             left_out: self.left_out,
             interrupted: self.interrupted,
             cut_off: cut_off.is_some(),
             ..assemble(&self.rounds, &self.outcomes, &topology)
         };
+        disturbed::mark(&mut measurements, &snapshot, &topology);
         let times = self.times;
         let measured = if times.measured > 0.0 { times.measured } else { times.last };
         let timing = Timing {

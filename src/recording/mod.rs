@@ -2,6 +2,7 @@
 //! [`Recording`]; `recover` reads the entries of a journal and folds them in the same way. So a run whose
 //! process is killed has lost nothing, and both make the same report of the same entries.
 
+mod disturbed;
 mod entry;
 mod fold;
 mod journal;

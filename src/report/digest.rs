@@ -159,7 +159,7 @@ impl<'a> Digest<'a> {
             groups.entry((self.class(cell.pair), cell.setup.path)).or_default().0.push(cell);
         }
         for cell in self.report.measurements.iter().flat_map(|measurements| &measurements.latency) {
-            if cell.status == Status::Measured {
+            if cell.cell().tested() {
                 groups.entry((self.class(cell.pair), cell.path)).or_default().1.extend(cell.latency_us);
             }
         }
@@ -201,9 +201,9 @@ fn pairs(measurements: &Measurements) -> BTreeMap<Pair, &PeerBandwidth> {
     pairs
 }
 
-/// Whether a cell has a valid rate: it was measured, and the bytes arrived.
+/// Whether a cell has a valid rate: it was measured, the bytes arrived, and no other program disturbed it.
 pub(super) fn is_sound(cell: &PeerBandwidth) -> bool {
-    cell.status == Status::Measured && cell.achieved_gbps.is_some() && !cell.verified.is_wrong()
+    cell.cell().tested() && !cell.verified.is_wrong()
 }
 
 /// Figures over some pairs.

@@ -195,6 +195,10 @@ fn pair_status(report: &Report, cells: &[Cell<'_>]) -> TestCaseStatus {
             return not_passed(NonSuccessKind::Error, name, &message, "");
         }
     }
+    let (disturbed, _) = number(&|cell| cell.disturbed);
+    if disturbed > 0 {
+        return skipped(&format!("another program was at work during {disturbed} of {of} measurements"));
+    }
     let (untested, reason) = number(&|cell| !cell.tested());
     if untested > 0 {
         return skipped(&format!("{untested} of {of} measurements not made{reason}"));

@@ -16,7 +16,7 @@ pub(super) enum Figure {
 }
 
 /// Words and marks, with what they mean. Printed below a matrix where they occur.
-const MARKS: [(&str, &str); 7] = [
+const MARKS: [(&str, &str); 8] = [
     ("hung", "did not end before its deadline"),
     ("fail", "the copy failed"),
     ("BAD", "bytes were lost or changed on the way, so there is no rate"),
@@ -24,6 +24,7 @@ const MARKS: [(&str, &str); 7] = [
     ("-", "not measured in this run"),
     ("s", "staged through host memory, per cent of the staged route"),
     ("?", "not verified: it is not known whether the bytes arrived"),
+    ("~", "another program was at work: nothing is judged by this figure"),
 ];
 
 /// The meaning of a word or mark.
@@ -49,10 +50,14 @@ impl Figure {
     pub(super) fn of(peer: Option<&PeerBandwidth>) -> Self {
         let Some(peer) = peer else { return Self::Word("-") };
         match peer.achieved_gbps {
-            Some(achieved) if is_sound(peer) => {
+            Some(achieved) if is_sound(peer) || peer.disturbed => {
                 let staged = if peer.setup.path == Path::Staged { "s" } else { "" };
                 let unsure = if peer.verified == Verified::Inconclusive { "?" } else { "" };
-                Self::Number { value: format!("{}{staged}{unsure}", tight_rate(achieved.0)), percent: peer.percent }
+                let disturbed = if peer.disturbed { "~" } else { "" };
+                Self::Number {
+                    value: format!("{}{staged}{unsure}{disturbed}", tight_rate(achieved.0)),
+                    percent: peer.percent,
+                }
             }
             _ if peer.verified.is_wrong() => Self::Word("BAD"),
             _ => Self::Word(word(peer.status)),

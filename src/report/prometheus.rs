@@ -14,7 +14,6 @@ use super::digest::{Caveat, ClassFigures, Digest, SEVERITIES};
 use super::escape::clean;
 use super::format::{Format, Style};
 use crate::diagnose;
-use crate::model::measurement::Status;
 use crate::model::placement::Pair;
 use crate::model::report::Conclusion;
 
@@ -200,7 +199,7 @@ fn every_pair(metrics: &mut Metrics, digest: &Digest<'_>) {
             .measurements
             .iter()
             .flat_map(|measurements| &measurements.latency)
-            .filter(|cell| cell.status == Status::Measured)
+            .filter(|cell| cell.cell().tested())
             .filter_map(|cell| Some((labels(cell.pair, Some(&cell.path)), seconds(cell.latency_us?)))),
     );
     let mut states: BTreeMap<Pair, [usize; 2]> = BTreeMap::new();

@@ -107,6 +107,7 @@ fn measure(into: &mut Measurements, pair: Pair, theoretical: f64) {
             verification_detail: None,
             status: Status::Measured,
             reason: None,
+            disturbed: false,
         });
     }
     for placement in Placement::all() {
@@ -123,6 +124,7 @@ fn measure(into: &mut Measurements, pair: Pair, theoretical: f64) {
                 samples: 3,
                 status: Status::Measured,
                 reason: None,
+                disturbed: false,
             });
         }
     }
@@ -136,6 +138,7 @@ fn measure(into: &mut Measurements, pair: Pair, theoretical: f64) {
             spread_percent: Some(6.0),
             status: Status::Measured,
             reason: None,
+            disturbed: false,
         });
     }
 }

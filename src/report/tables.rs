@@ -5,7 +5,7 @@ use super::figures::Spread;
 use super::matrix::{Cell, Table};
 use super::page::{Page, Paint};
 use crate::model::flow::Setup;
-use crate::model::measurement::{Measurements, Status};
+use crate::model::measurement::Measurements;
 use crate::model::placement::{Path, Placement, Side};
 use crate::model::rounding::{percent, rate, short};
 
@@ -36,7 +36,7 @@ fn placements(page: &mut Page, measurements: &Measurements) {
         cells.extend(rate_cells(Figures::of(measurements.in_setup(setup).into_values())));
         for side in [Side::Source, Side::Destination] {
             let overlap = measurements.overlap.iter().filter(|overlap| overlap.placement == placement);
-            let overlap = overlap.filter(|overlap| overlap.compute_on == side && overlap.status == Status::Measured);
+            let overlap = overlap.filter(|overlap| overlap.compute_on == side && overlap.cell().tested());
             cells.push(median(Spread::of(overlap.filter_map(|overlap| overlap.overlap_percent)), percent));
         }
         cells.push(median(host_blocked(measurements, setup), rate));
@@ -62,7 +62,7 @@ fn path_of_placements(measurements: &Measurements) -> Path {
 fn host_blocked(measurements: &Measurements, setup: Setup) -> Option<Spread> {
     let copies = measurements.in_setup(setup).into_values().filter(|cell| is_sound(cell));
     let overlap = measurements.overlap.iter().filter(|overlap| overlap.placement == setup.placement);
-    let overlap = overlap.filter(|overlap| overlap.status == Status::Measured);
+    let overlap = overlap.filter(|overlap| overlap.cell().tested());
     Spread::of(copies.filter_map(|cell| cell.host_blocked_us))
         .or_else(|| Spread::of(overlap.filter_map(|overlap| overlap.host_blocked_us)))
 }
@@ -100,7 +100,7 @@ fn latency(page: &mut Page, measurements: &Measurements) {
     for path in [Path::Direct, Path::Staged] {
         let planned: Vec<_> = measurements.latency.iter().filter(|latency| latency.path == path).collect();
         let Some(first) = planned.first() else { continue };
-        let figures = planned.iter().filter(|latency| latency.status == Status::Measured);
+        let figures = planned.iter().filter(|latency| latency.cell().tested());
         let spread = Spread::of(figures.filter_map(|latency| latency.latency_us));
         let mut cells = vec![Cell::from(format!("{path}, {}", first.bytes))];
         cells.extend(spread_cells(spread, short));

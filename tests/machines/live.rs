@@ -20,7 +20,8 @@ const PROFILES: [(&str, usize); 3] = [("quick", 16), ("standard", 4), ("full", 2
 pub fn trials() -> Vec<Trial> {
     let machines = builtin::names().map(|machine| trial(format!("live::{machine}"), move || same_report(machine)));
     let hidden = trial("live::a_process_that_sees_some_gpus_only_says_so".into(), a_process_that_sees_some_gpus_only);
-    machines.chain([hidden]).collect()
+    let others = trial("live::work_of_other_programs_is_seen".into(), work_of_other_programs_is_seen);
+    machines.chain([hidden, others]).collect()
 }
 
 fn same_report(machine: &str) {
@@ -59,6 +60,20 @@ fn a_process_that_sees_some_gpus_only() {
     let swapped = finish(fake.command(&args).env("CUDA_VISIBLE_DEVICES", "1,0"));
     assert_eq!(swapped.code, Some(0), "{swapped:?}");
     assert_eq!(swapped.json()["measurements"]["driver"]["devices"][0]["ordinal"], 1);
+}
+
+/// On a clock that is not the machine's own: what moved is there, how fast is not compared.
+fn work_of_other_programs_is_seen() {
+    let fake = Fake::new("tests/cases/others-copy-between-two.toml");
+    let ran = finish(&mut fake.command(&["check", "--profile", "quick", "--format", "json"].map(String::from)));
+    let report = ran.json();
+    assert_eq!(ran.code, Some(3), "{report:#}");
+    let codes: Vec<_> = report["findings"].as_array().unwrap().iter().map(|finding| &finding["code"]).collect();
+    assert_eq!(codes, ["gpu-busy"], "{report:#}");
+    let background = report["measurements"]["background"].as_array().unwrap();
+    let moved = |seen: &&Value| seen["nvlink_sent_gbps"].as_f64().is_some_and(|rate| rate > 10.0);
+    let busy: Vec<_> = background.iter().filter(moved).map(|seen| (&seen["gpu"], &seen["moment"])).collect();
+    assert_eq!(busy, [(&Value::from(0), &Value::from("start")), (&Value::from(0), &Value::from("end"))]);
 }
 
 /// The same arguments for the live machine.

@@ -86,9 +86,9 @@ causes! {
     peer_access_missing { EitherDirection: not_tested; }
     // What slows direct copies over PCIe slows the staged ones of the same pairs on the same links. Other
     // programs on their GPUs are a suspect and no second fault.
-    peer_bandwidth_low { SamePairsOverPcie: staged_slow; EveryPair: gpu_busy; }
-    peer_bandwidth_outlier { EveryPair: gpu_busy; }
-    staged_slow { EveryPair: gpu_busy; }
+    peer_bandwidth_low { SamePairsOverPcie: staged_slow; EveryPair: gpu_shared; }
+    peer_bandwidth_outlier { EveryPair: gpu_shared; }
+    staged_slow { EveryPair: gpu_shared; }
 }
 
 /// Whether findings of this rule are how a machine is built: what they slow is as slow as it has to be,

@@ -1,106 +1,115 @@
 //! # What it means
 //!
-//! Other programs used GPUs that were tested.
+//! Another program moved data over the GPUs' links, or computed on them, during the run.
 //!
 //! # How it is detected
 //!
-//! NVML's list of processes with a context on a GPU, without peerscope's own. It is information,
-//! and a warning where a copy with such a GPU stayed below what is healthy: then the other program
-//! may be the reason, and the figure says little about the machine. If all copies of a finding are
-//! with such GPUs, this finding becomes evidence of that one. In a container with process numbers
-//! of its own, peerscope's worker cannot be distinguished from other programs and may be listed.
+//! Before the first copy, while the CUDA driver starts, and after the last one, peerscope moves nothing.
+//! What NVML counts then is another program's: data over NVLink (from 0.1 GB/s), bytes over PCIe (from
+//! 0.2 GB/s; an idle H200 shows 0.002, and up to 0.1 while contexts are created), and, where another
+//! process has a context, a utilisation from 10% before the first copy. A program that works only between
+//! these two moments is not seen.
 //!
 //! # Why it matters
 //!
-//! A program that copies or computes takes its share of links and memory, and lowers the figures
-//! that a machine is judged by.
+//! Two programs share a link, and neither reaches the rate of the link. On 4 x H200, copies beside those of
+//! a PyTorch process reached 170 to 200 of 396 GB/s, and nothing was wrong with the machine. Nothing is
+//! judged by the figures of these GPUs, nor by copies over PCIe links that the other traffic passes; the
+//! report shows them and marks them as `disturbed`. All other pairs are judged. Wrong bytes and hangs are
+//! reported all the same: no traffic explains them.
 //!
 //! # What to do
 //!
-//! Drain the machine (`nvidia-smi` lists the processes), and check again.
+//! End the program or wait for its end, and check again; `--gpus` checks the other GPUs alone.
 //!
 //! # Sources
 //!
-//! NVML, `nvmlDeviceGetComputeRunningProcesses`.
+//! NVML, fields 138 and 139 (`NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX` and `_RX`), 197 and 198
+//! (`NVML_FI_DEV_PCIE_COUNT_TX_BYTES` and `_RX_BYTES`), `nvmlDeviceGetUtilizationRates`,
+//! `nvmlDeviceGetComputeRunningProcesses`.
 
 use super::prelude::*;
-use crate::model::units::Bytes;
+use crate::diagnose::coverage;
+use crate::model::background::{self, Background};
 
 /// The rule.
-pub const RULE: Rule = Rule::new("gpu-busy", Severity::Info, include_str!("gpu_busy.rs"), judge);
+pub const RULE: Rule = Rule::new("gpu-busy", Severity::Warning, include_str!("gpu_busy.rs"), judge).for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    // Without figures there is nothing that a program could have changed.
-    if evidence.measurements.is_none() {
-        return Vec::new();
-    }
-    let (mut gpus, mut pids, mut held) = (Vec::new(), Vec::new(), 0_u64);
-    for gpu in &evidence.snapshot.gpus {
-        let processes = gpu.processes.known().into_iter().flatten();
-        let before = pids.len();
-        for process in processes {
-            pids.push(process.pid);
-            held = held.saturating_add(process.memory_bytes.map_or(0, |bytes| bytes.0));
-        }
-        if pids.len() > before {
-            gpus.push(gpu.index);
-        }
-    }
+    let Some(measurements) = evidence.measurements else { return Vec::new() };
+    let others: Vec<_> = background::of_others(measurements, evidence.snapshot).collect();
+    let gpus = gpus(&others);
     if gpus.is_empty() {
         return Vec::new();
     }
-    pids.sort_unstable();
-    pids.dedup();
-    let slow: Vec<_> = gpus.iter().flat_map(|gpu| links::slow_with(evidence, *gpu)).collect();
-    let effect = if slow.is_empty() { "" } else { ", and copies with them were slower than expected" };
-    let mut found = RULE
-        .finding(
+    let set_aside: BTreeSet<Pair> =
+        coverage::cells(measurements).filter(|cell| cell.disturbed).filter_map(|cell| cell.flow.pair()).collect();
+    let processes = words::processes(evidence.snapshot, &gpus);
+    let who = match processes.len() {
+        0 => "A program that NVML does not list (one in another container, for example)".to_owned(),
+        1 => format!("Another program ({})", processes.join(", ")),
+        _ => format!("Other programs (one or more of {})", processes.join(", ")),
+    };
+    let rest = if all_are_busy(evidence, &gpus) { "" } else { ". The other pairs were judged" };
+    vec![
+        RULE.finding(
             Subject::of_gpus(&gpus),
             format!(
-                "{} had contexts on {} during the run{effect}",
-                if pids.len() == 1 { "Another process".to_owned() } else { format!("{} other processes", pids.len()) },
-                words::gpus(&gpus)
+                "{who} {} during the run: nothing can be judged by the figures of {}{rest}",
+                did(&others),
+                if set_aside.len() == 1 { "1 pair".into() } else { format!("{} pairs", set_aside.len()) },
             ),
-            "For figures to judge the machine by, end the processes (nvidia-smi lists them) and check again",
+            "End the program or wait for its end (nvidia-smi lists them), and check again; to check the other GPUs \
+             alone, name them with --gpus",
         )
-        .fact("pids", Fact::Numbers(pids.iter().map(|pid| u64::from(*pid)).collect()))
-        .fact("memory_held", Bytes(held));
-    found = links::with_slowed(found, &slow);
-    found.scope.pairs = links::pairs(&slow);
-    if !slow.is_empty() {
-        found.severity = Severity::Warning;
-    }
-    vec![found]
+        .fact("processes", processes)
+        .fact("highest_over_nvlink", highest(&others, |seen| [seen.nvlink_sent_gbps, seen.nvlink_received_gbps]))
+        .fact("highest_over_pcie", highest(&others, |seen| [seen.pcie_sent_gbps, seen.pcie_received_gbps]))
+        .fact(
+            "highest_utilization",
+            others
+                .iter()
+                .filter_map(|seen| seen.at_work_percent())
+                .max()
+                .map(|percent| Fact::Percent(percent.into())),
+        )
+        .about_pairs(set_aside.into_iter().collect()),
+    ]
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::diagnose::testing::prelude::*;
-    use crate::model::snapshot::GpuProcess;
+/// GPUs that other programs used.
+pub fn used_by_others(evidence: &Evidence<'_>) -> Vec<u32> {
+    let seen = evidence.measurements.map(|measurements| background::of_others(measurements, evidence.snapshot));
+    gpus(&seen.into_iter().flatten().collect::<Vec<_>>())
+}
 
-    #[test]
-    fn other_programs_are_reported_and_suspected_where_copies_were_slow() {
-        let mut machine = h200_vm(4);
-        machine.gpus[1].processes = Reading::Known(Vec::new());
-        let mut measurements = measured(&machine, 0.88);
-        assert_eq!(findings(&machine, Some(&measurements)), []);
-        machine.gpus[1].processes = Reading::Known(vec![GpuProcess { pid: 4711, memory_bytes: None }]);
-        assert_eq!(findings(&machine, None), [], "nothing was measured");
-        let found = only(&findings(&machine, Some(&measurements)), "gpu-busy", Severity::Info);
-        assert_eq!(found.subject, Subject::Gpu { index: 1 });
-        set(&mut measurements, 100.0, |cell| touches(cell, 1));
-        let found = findings(&machine, Some(&measurements));
-        let slow = only(&found, "peer-bandwidth-low", Severity::Error);
-        assert_eq!(slow.evidence.effects()[0].rule, RULE.id, "{slow:#?}");
-        // Where only some of the slow copies are with it, it is reported by itself.
-        set(&mut measurements, 396.0, |cell| touches(cell, 1) && !touches(cell, 3));
-        machine.gpus[2].processes = machine.gpus[1].processes.clone();
-        set(&mut measurements, 100.0, |cell| touches(cell, 0) && touches(cell, 2));
-        let found = findings(&machine, Some(&measurements));
-        assert!(
-            found.iter().any(|finding| finding.code == RULE.id && finding.severity == Severity::Warning),
-            "{found:#?}"
-        );
-    }
+fn gpus(others: &[&Background]) -> Vec<u32> {
+    let gpus: BTreeSet<u32> = others.iter().map(|seen| seen.gpu).collect();
+    gpus.into_iter().collect()
+}
+
+fn all_are_busy(evidence: &Evidence<'_>, busy: &[u32]) -> bool {
+    evidence.snapshot.gpus.iter().filter(|gpu| !busy.contains(&gpu.index)).count() < 2
+}
+
+/// What the programs did, and with which GPUs.
+fn did(others: &[&Background]) -> String {
+    let of = |does: fn(&Background) -> bool| {
+        let gpus: BTreeSet<u32> = others.iter().filter(|seen| does(seen)).map(|seen| seen.gpu).collect();
+        gpus.into_iter().collect::<Vec<_>>()
+    };
+    let (nvlink, pcie) = (of(Background::uses_nvlink), of(Background::uses_pcie));
+    let only_computed: Vec<u32> =
+        gpus(others).into_iter().filter(|gpu| !nvlink.contains(gpu) && !pcie.contains(gpu)).collect();
+    let parts = [
+        ("moved data over NVLinks of", nvlink),
+        ("moved data over the PCIe link of", pcie),
+        ("computed on", only_computed),
+    ];
+    let parts = parts.into_iter().filter(|(_, gpus)| !gpus.is_empty());
+    parts.map(|(what, gpus)| format!("{what} {}", words::gpus(&gpus))).collect::<Vec<_>>().join(" and ")
+}
+
+fn highest(others: &[&Background], rates: fn(&Background) -> [Option<GbPerSecond>; 2]) -> Option<GbPerSecond> {
+    links::range(others.iter().flat_map(|seen| rates(seen)).flatten().filter(|rate| rate.0 > 0.0)).1
 }

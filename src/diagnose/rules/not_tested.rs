@@ -38,7 +38,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(measurements) = evidence.measurements else { return Vec::new() };
     let coverage = coverage(measurements);
     // `nothing-measured` reports a run without any figure.
-    if coverage.tested == 0 {
+    if coverage.tested + coverage.set_aside == 0 {
         return Vec::new();
     }
     let parts: Vec<_> = [cut_off(measurements), skipped(&coverage), unverified(measurements, &coverage)]
@@ -73,7 +73,7 @@ pub fn untested_pairs(measurements: &Measurements) -> Vec<Pair> {
         || measurements.cut_off
         || measurements.driver.failure.is_some()
         || coverage::unusable(measurements).next().is_some();
-    let untested = coverage::cells(measurements).filter(|cell| !cell.tested() && !whole);
+    let untested = coverage::cells(measurements).filter(|cell| !cell.tested() && !cell.disturbed && !whole);
     words::unique(untested.filter_map(|cell| cell.flow.pair()).collect())
 }
 

@@ -2,10 +2,11 @@
 //! the kernel's facts are there all the same: they show whether there are GPUs at all.
 
 use std::process;
+use std::time::Instant;
 
 use super::nvml::Nvml;
 use super::sysfs::Sysfs;
-use crate::hardware::{GpuGroup, HardwareError, LinkSample, PciTree, Telemetry};
+use crate::hardware::{GpuGroup, HardwareError, LinkSample, Moved, PciTree, Telemetry};
 use crate::model::reading::{Reading, Unknown};
 use crate::model::snapshot::{Gpu, GpuPair, Host};
 
@@ -14,12 +15,13 @@ pub struct LiveTelemetry {
     /// NVML, or why it does not start, which is also why nothing of a GPU is known.
     nvml: Result<Nvml, HardwareError>,
     sysfs: Sysfs,
+    opened: Instant,
 }
 
 impl LiveTelemetry {
     /// Starts NVML.
     pub fn open() -> Self {
-        Self { nvml: Nvml::open(), sysfs: Sysfs::default() }
+        Self { nvml: Nvml::open(), sysfs: Sysfs::default(), opened: Instant::now() }
     }
 
     fn nvml(&self) -> Result<Nvml, Unknown> {
@@ -69,6 +71,9 @@ impl Telemetry for LiveTelemetry {
             GpuGroup::State => {
                 if let Reading::Known(processes) = &mut gpu.processes {
                     processes.retain(|process| !self.is_own(process.pid));
+                    for process in processes {
+                        process.name = self.sysfs.process_name(process.pid);
+                    }
                 }
             }
             GpuGroup::Pcie | GpuGroup::NvLink | GpuGroup::LinkErrors => {}
@@ -90,5 +95,11 @@ impl Telemetry for LiveTelemetry {
 
     fn sample(&self, index: u32) -> LinkSample {
         self.nvml().map(|nvml| nvml.sample(index)).unwrap_or_default()
+    }
+
+    fn moved(&self, index: u32) -> Moved {
+        let asked = self.opened.elapsed();
+        let moved = self.nvml().map(|nvml| nvml.moved(index)).unwrap_or_default();
+        Moved { asked, answered: self.opened.elapsed(), ..moved }
     }
 }

@@ -6,6 +6,7 @@ mod driver;
 mod engine;
 pub mod load;
 mod memory;
+mod moved;
 mod routes;
 mod sharing;
 pub mod spec;

@@ -6,13 +6,14 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::hardware::{ErrorKind, GpuGroup, HardwareError, LinkSample, PciTree, Telemetry};
+use crate::hardware::{ErrorKind, GpuGroup, HardwareError, LinkSample, Moved, PciTree, Telemetry};
 use crate::model::reading::{Reading, Unknown};
 use crate::model::snapshot::{
     Adapter, Fabric, FabricState, Gpu, GpuPair, Host, NumaNode, NvLink, NvLinkRemote, P2pStatus, PciFunction,
     PcieErrors, RemappedRows, SlowFact,
 };
 
+use super::moved::Looks;
 use super::routes::nvlink_mbps;
 use super::spec::{FunctionSpec, GpuSpec, MachineSpec, NvLinkErrors, NvLinkSpec, NvLinkTarget, uuid};
 
@@ -22,13 +23,15 @@ pub struct SimTelemetry {
     spec: MachineSpec,
     /// How often each GPU was sampled.
     samples: Vec<AtomicU32>,
+    looks: Looks,
 }
 
 impl SimTelemetry {
     /// The facts of this machine.
     pub fn new(spec: MachineSpec) -> Self {
         let samples = spec.gpus.iter().map(|_| AtomicU32::new(0)).collect();
-        Self { spec, samples }
+        let looks = Looks::new(spec.gpus.len());
+        Self { spec, samples, looks }
     }
 
     /// Samples of a GPU up to now.
@@ -341,6 +344,10 @@ impl Telemetry for SimTelemetry {
             pcie_errors: Some(self.errors(function, loaded)),
             throttle_reasons,
         }
+    }
+
+    fn moved(&self, index: u32) -> Moved {
+        self.answering(index).map(|_| self.looks.moved(&self.spec, index)).unwrap_or_default()
     }
 }
 

@@ -72,7 +72,7 @@ fn changed() -> SimTelemetry {
         throttle_under_load: vec!["hw-thermal".into()],
         mig: Some(true),
         compute_mode: ComputeMode::Prohibited,
-        processes: vec![GpuProcess { pid: 77, memory_bytes: None }],
+        processes: vec![GpuProcess { pid: 77, name: None, memory_bytes: None }],
         vbios: "95.02.66.00.01".into(),
     };
     spec.gpus[1].state.ecc_uncorrected = 5;

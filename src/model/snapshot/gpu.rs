@@ -125,6 +125,9 @@ pub struct RemappedRows {
 pub struct GpuProcess {
     /// Process id; in a container it may belong to the host's numbering.
     pub pid: u32,
+    /// Name of its program, where the kernel tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// GPU memory it holds, where NVML tells.
     pub memory_bytes: Option<Bytes>,
 }

@@ -3,6 +3,7 @@
 
 mod decode;
 mod error;
+mod moved;
 mod nvlink;
 mod raw;
 
@@ -14,7 +15,7 @@ use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 
 use self::raw::{Field, Raw};
-use crate::hardware::{ErrorKind, GpuGroup, HardwareError, LinkSample};
+use crate::hardware::{ErrorKind, GpuGroup, HardwareError, LinkSample, Moved};
 use crate::model::reading::{Reading, Unknown};
 use crate::model::snapshot::{Gpu, GpuPair, GpuProcess, Host, PcieErrors, SlowFact};
 use crate::model::units::Bytes;
@@ -133,6 +134,11 @@ impl Nvml {
         }
     }
 
+    /// What a GPU has moved up to now. The moment is the caller's to fill in.
+    pub fn moved(self, index: u32) -> Moved {
+        moved::read(&self.device(index))
+    }
+
     /// What is watched while copies run.
     pub fn sample(self, index: u32) -> LinkSample {
         let device = self.device(index);
@@ -204,6 +210,7 @@ fn read_state(device: &Opened, gpu: &mut Gpu) {
     gpu.processes = device.read(Device::running_compute_processes).map(|processes| {
         let process = |process: nvml_wrapper::struct_wrappers::device::ProcessInfo| GpuProcess {
             pid: process.pid,
+            name: None,
             memory_bytes: match process.used_gpu_memory {
                 UsedGpuMemory::Used(bytes) => Some(Bytes(bytes)),
                 UsedGpuMemory::Unavailable => None,

@@ -144,6 +144,11 @@ impl Sysfs {
         .into()
     }
 
+    /// The name of a process's program, 15 characters at most.
+    pub fn process_name(&self, pid: u32) -> Option<String> {
+        text(&self.proc.join(pid.to_string()).join("comm")).ok().filter(|name| !name.is_empty())
+    }
+
     /// The process that started this one.
     pub fn parent_process(&self, pid: u32) -> Option<u32> {
         let stat = text(&self.proc.join(pid.to_string()).join("stat")).ok()?;

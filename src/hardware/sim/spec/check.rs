@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::defaults::DEEPEST;
-use super::numbers::{copy_fault, error_code, memory, number, rate, speeds};
+use super::numbers::{HIGHEST_RATE, copy_fault, error_code, memory, number, rate, speeds};
 use super::{Faults, FunctionSpec, GpuSpec, MachineSpec, NvLinkTarget, Pairs};
 use crate::model::snapshot::PciKind;
 use crate::model::units::PciAddress;
@@ -82,6 +82,7 @@ impl MachineSpec {
             ("faults.pairs", self.faults.pairs.len(), MOST_PAIR_RULES),
             ("faults.links", self.faults.links.len(), MOST_FUNCTIONS),
             ("faults.nvlinks", self.faults.nvlinks.len(), MOST_FUNCTIONS),
+            ("faults.others", self.faults.others.len(), MOST_OTHERS),
         ] {
             ensure!(length <= most, key, "{length} are more than can be simulated, which is {most}");
         }
@@ -288,6 +289,14 @@ impl MachineSpec {
         for (place, fault) in faults.contexts.iter().enumerate() {
             self.gpu_index(fault.gpu, || format!("faults.contexts[{place}].gpu"))?;
             error_code(&format!("faults.contexts[{place}].code"), fault.code)?;
+        }
+        for (place, others) in faults.others.iter().enumerate() {
+            let key = |name: &str| format!("faults.others[{place}].{name}");
+            self.gpu_index(others.gpu, || key("gpu"))?;
+            for (name, rates) in [("nvlink", others.nvlink), ("pcie", others.pcie)] {
+                rates.into_iter().try_for_each(|rate| number(&key(name), rate, 0.0, HIGHEST_RATE, "GB/s"))?;
+            }
+            number(&key("utilization"), others.utilization.into(), 0.0, 100.0, "per cent")?;
         }
         faults.cuda_init.as_ref().map_or(Ok(()), |fault| error_code("faults.cuda_init.code", fault.code))
     }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{NvLinkErrors, Pairs, text};
+use crate::model::background::Moment;
 use crate::model::placement::Engine;
 use crate::model::snapshot::{ComputeMode, PcieErrors};
 use crate::model::units::{PciAddress, PcieLink};
@@ -28,6 +29,29 @@ pub struct Faults {
     pub kernels: Option<String>,
     /// Streams cannot be held either.
     pub no_hold: bool,
+    /// What other programs do with GPUs. It shows in counters alone: copies that it slows down are
+    /// described as pairs.
+    pub others: Vec<OthersWork>,
+}
+
+/// What other programs do with a GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OthersWork {
+    /// NVML's index.
+    pub gpu: u32,
+    /// When; all the time where it is not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub only_at: Option<Moment>,
+    /// Data sent and received over its NVLinks, GB/s.
+    #[serde(default)]
+    pub nvlink: [f64; 2],
+    /// Bytes sent and received over PCIe, GB/s.
+    #[serde(default)]
+    pub pcie: [f64; 2],
+    /// Its utilisation, per cent.
+    #[serde(default)]
+    pub utilization: u8,
 }
 
 /// A GPU whose context cannot be created.

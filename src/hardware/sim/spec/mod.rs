@@ -16,7 +16,7 @@ use crate::model::snapshot::{AdapterKind, P2pStatus, PciKind, PcieErrors};
 use crate::model::units::{Bytes, PciAddress, PcieLink};
 
 pub use check::Problem;
-pub use faults::{ContextFault, CopyFault, Faults, InitFault, LinkFault, NvLinkFault, PairFault};
+pub use faults::{ContextFault, CopyFault, Faults, InitFault, LinkFault, NvLinkFault, OthersWork, PairFault};
 pub use gpu::{FabricSpec, GpuSpec, GpuState, NvLinkErrors, NvLinkSpec, NvLinkTarget};
 
 /// A whole machine.

@@ -7,7 +7,7 @@ use crate::model::units::{Bytes, GIB};
 /// Memory of a GPU or NUMA node.
 const MOST_MEMORY: u64 = 65_536 * GIB;
 /// Any rate, GB/s.
-const HIGHEST_RATE: f64 = 1e6;
+pub const HIGHEST_RATE: f64 = 1e6;
 /// Any cost of a call or copy, microseconds: a second.
 const LONGEST_US: f64 = 1e6;
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use fake_machine::code_in;
-use peerscope::hardware::{GpuGroup, LinkSample, Telemetry, sim};
+use peerscope::hardware::{GpuGroup, LinkSample, Moved, Telemetry, sim};
 use peerscope::model::reading::{Reading, Unknown};
 use peerscope::model::snapshot::{Gpu, GpuPair, Host, NvLink, PciFunction};
 use peerscope::model::units::{Generation, Lanes};
@@ -173,10 +173,30 @@ pub fn pair(device: *mut c_void, other: *mut c_void) -> Result<GpuPair, u32> {
     Ok(pair)
 }
 
+/// What each GPU had moved when it was asked last: one call for several fields is one look.
+static MOVED: Mutex<Option<HashMap<u32, Moved>>> = Mutex::new(None);
+
+/// Looks at what a GPU has moved.
+fn look_at_moves(index: u32) -> Result<Moved, u32> {
+    let moved = telemetry()?.moved(index);
+    MOVED.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().insert(index, moved);
+    Ok(moved)
+}
+
+/// What was seen at the last look.
+pub fn moved(index: u32) -> Moved {
+    let seen = MOVED.lock().unwrap_or_else(PoisonError::into_inner);
+    seen.as_ref().and_then(|seen| seen.get(&index).copied()).unwrap_or_default()
+}
+
 /// A field value, of a link where `scope` is one.
 pub fn field(index: u32, id: u32, scope: u32) -> Result<u64, u32> {
     let link = || links(index)?.into_iter().find(|link| u32::from(link.link) == scope).ok_or(code::INVALID_ARGUMENT);
     match id {
+        138 => look_at_moves(index)?.nvlink.map(|bytes| bytes[0] / 1024).ok_or(code::NOT_SUPPORTED),
+        139 => moved(index).nvlink.map(|bytes| bytes[1] / 1024).ok_or(code::NOT_SUPPORTED),
+        197 => moved(index).pcie.map(|bytes| bytes[0].into()).ok_or(code::NOT_SUPPORTED),
+        198 => moved(index).pcie.map(|bytes| bytes[1].into()).ok_or(code::NOT_SUPPORTED),
         91 => Ok(links(index)?.len() as u64),
         161 => known(&link()?.replay_errors),
         162 => known(&link()?.recovery_errors),

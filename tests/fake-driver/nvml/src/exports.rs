@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use fake_machine::{Calls, exports};
 use nvml_wrapper_sys::bindings::{
     nvmlBAR1Memory_t, nvmlFieldValue_t, nvmlGpuFabricInfo_t, nvmlGpuFabricInfo_v2_t, nvmlMemory_v2_t, nvmlPciInfo_t,
-    nvmlProcessInfo_t,
+    nvmlProcessInfo_t, nvmlUtilization_t,
 };
 use peerscope::hardware::GpuGroup;
 use peerscope::model::units::PciAddress;
@@ -188,6 +188,11 @@ exports! {
             }
         }
         Ok(())
+    }
+
+    fn nvmlDeviceGetUtilizationRates(device: Handle, to: *mut nvmlUtilization_t) {
+        let share = answers::moved(answers::index(device)?).utilization_percent.ok_or(code::NOT_SUPPORTED)?;
+        put(to, nvmlUtilization_t { gpu: share.into(), memory: 0 })
     }
 
     fn nvmlDeviceGetNvLinkState(device: Handle, number: c_uint, to: *mut c_uint) {

@@ -1,0 +1,118 @@
+//! # What it means
+//!
+//! Other programs had contexts on GPUs that were tested.
+//!
+//! # How it is detected
+//!
+//! NVML's list of processes with a context on a GPU, without peerscope's own. A context alone does no harm:
+//! it is information, and a warning where a copy with such a GPU stayed below what is healthy, since the
+//! program may have worked between two looks at it. If all copies of a finding are with such GPUs, this
+//! finding becomes evidence of that one. GPUs on which another program was seen at work are `gpu-busy`. In
+//! a container with process numbers of its own, peerscope's worker cannot be distinguished from other
+//! programs and may be listed.
+//!
+//! # Why it matters
+//!
+//! A program that copies or computes takes its share of links and memory, and lowers the figures
+//! that a machine is judged by.
+//!
+//! # What to do
+//!
+//! Nothing if all figures are as expected. Otherwise end the programs (`nvidia-smi` lists the processes),
+//! and check again.
+//!
+//! # Sources
+//!
+//! NVML, `nvmlDeviceGetComputeRunningProcesses`.
+
+use super::gpu_busy;
+use super::prelude::*;
+use crate::model::units::Bytes;
+
+/// The rule.
+pub const RULE: Rule = Rule::new("gpu-shared", Severity::Info, include_str!("gpu_shared.rs"), judge);
+
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    // Without figures there is nothing that a program could have changed.
+    if evidence.measurements.is_none() {
+        return Vec::new();
+    }
+    let busy = gpu_busy::used_by_others(evidence);
+    let at_work: Vec<u32> = pids(evidence, &busy);
+    let (mut gpus, mut pids, mut held) = (Vec::new(), Vec::new(), 0_u64);
+    for gpu in evidence.snapshot.gpus.iter().filter(|gpu| !busy.contains(&gpu.index)) {
+        let processes = gpu.processes.known().into_iter().flatten();
+        let before = pids.len();
+        for process in processes.filter(|process| !at_work.contains(&process.pid)) {
+            pids.push(process.pid);
+            held = held.saturating_add(process.memory_bytes.map_or(0, |bytes| bytes.0));
+        }
+        if pids.len() > before {
+            gpus.push(gpu.index);
+        }
+    }
+    if gpus.is_empty() {
+        return Vec::new();
+    }
+    pids.sort_unstable();
+    pids.dedup();
+    let slow: Vec<_> = gpus.iter().flat_map(|gpu| links::slow_with(evidence, *gpu)).collect();
+    let effect = if slow.is_empty() { "" } else { ", and copies with them were slower than expected" };
+    let mut found = RULE
+        .finding(
+            Subject::of_gpus(&gpus),
+            format!(
+                "{} had contexts on {} during the run{effect}",
+                if pids.len() == 1 { "Another process".to_owned() } else { format!("{} other processes", pids.len()) },
+                words::gpus(&gpus)
+            ),
+            "For figures to judge the machine by, end the processes (nvidia-smi lists them) and check again",
+        )
+        .fact("processes", words::processes(evidence.snapshot, &gpus))
+        .fact("pids", Fact::Numbers(pids.iter().map(|pid| u64::from(*pid)).collect()))
+        .fact("memory_held", Bytes(held));
+    found = links::with_slowed(found, &slow);
+    found.scope.pairs = links::pairs(&slow);
+    if !slow.is_empty() {
+        found.severity = Severity::Warning;
+    }
+    vec![found]
+}
+
+/// The other programs with a context on any of these GPUs.
+fn pids(evidence: &Evidence<'_>, gpus: &[u32]) -> Vec<u32> {
+    let processes = gpus.iter().filter_map(|gpu| evidence.snapshot.gpu(*gpu)?.processes.known()).flatten();
+    processes.map(|process| process.pid).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::testing::prelude::*;
+    use crate::model::snapshot::GpuProcess;
+
+    #[test]
+    fn other_programs_are_reported_and_suspected_where_copies_were_slow() {
+        let mut machine = h200_vm(4);
+        machine.gpus[1].processes = Reading::Known(Vec::new());
+        let mut measurements = measured(&machine, 0.88);
+        assert_eq!(findings(&machine, Some(&measurements)), []);
+        machine.gpus[1].processes = Reading::Known(vec![GpuProcess { pid: 4711, name: None, memory_bytes: None }]);
+        assert_eq!(findings(&machine, None), [], "nothing was measured");
+        let found = only(&findings(&machine, Some(&measurements)), "gpu-shared", Severity::Info);
+        assert_eq!(found.subject, Subject::Gpu { index: 1 });
+        set(&mut measurements, 100.0, |cell| touches(cell, 1));
+        let found = findings(&machine, Some(&measurements));
+        let slow = only(&found, "peer-bandwidth-low", Severity::Error);
+        assert_eq!(slow.evidence.effects()[0].rule, RULE.id, "{slow:#?}");
+        // Where only some of the slow copies are with it, it is reported by itself.
+        set(&mut measurements, 396.0, |cell| touches(cell, 1) && !touches(cell, 3));
+        machine.gpus[2].processes = machine.gpus[1].processes.clone();
+        set(&mut measurements, 100.0, |cell| touches(cell, 0) && touches(cell, 2));
+        let found = findings(&machine, Some(&measurements));
+        assert!(
+            found.iter().any(|finding| finding.code == RULE.id && finding.severity == Severity::Warning),
+            "{found:#?}"
+        );
+    }
+}

@@ -1,0 +1,62 @@
+//! What other programs move on a simulated machine. Its clock goes on with every look at a GPU, and no
+//! copy of this program is counted.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use super::spec::{MachineSpec, OthersWork};
+use crate::hardware::Moved;
+use crate::model::background::Moment;
+
+/// Time from one look at a GPU to the next.
+const STEP: Duration = Duration::from_millis(30);
+/// Looks that are taken before the first copy.
+const LOOKS_AT_START: u32 = 3;
+
+/// How often each GPU was looked at.
+#[derive(Debug)]
+pub(super) struct Looks(Vec<AtomicU32>);
+
+impl Looks {
+    pub(super) fn new(gpus: usize) -> Self {
+        Self((0..gpus).map(|_| AtomicU32::new(0)).collect())
+    }
+
+    /// What a GPU has moved by now.
+    pub(super) fn moved(&self, spec: &MachineSpec, index: u32) -> Moved {
+        let look = self.0.get(index as usize).map_or(0, |looks| looks.fetch_add(1, Ordering::Relaxed));
+        let others = spec.faults.others.iter().filter(|others| others.gpu == index);
+        let has_nvlink = spec.gpus.get(index as usize).is_some_and(|gpu| !gpu.nvlinks.is_empty());
+        let sum = |rates: fn(&OthersWork) -> [f64; 2]| {
+            let bytes = |way: usize| others.clone().map(|others| bytes(rates(others)[way], active(others, look))).sum();
+            [bytes(0), bytes(1)]
+        };
+        let now = if look < LOOKS_AT_START { Moment::Start } else { Moment::End };
+        let at_work = others.clone().filter(|others| others.only_at.is_none_or(|only| only == now));
+        #[allow(clippy::cast_possible_truncation, reason = "a counter that wraps, as the real one does")]
+        let wrapped = sum(|others| others.pcie).map(|bytes: u64| bytes as u32);
+        Moved {
+            asked: STEP * look,
+            answered: STEP * look,
+            nvlink: has_nvlink.then(|| sum(|others| others.nvlink)),
+            pcie: Some(wrapped),
+            pcie_rates: None,
+            utilization_percent: Some(at_work.map(|others| others.utilization).max().unwrap_or(0)),
+        }
+    }
+}
+
+/// For how long another program had been at it by this look.
+fn active(others: &OthersWork, look: u32) -> Duration {
+    let start = LOOKS_AT_START - 1;
+    STEP * match others.only_at {
+        None => look,
+        Some(Moment::Start) => look.min(start),
+        Some(Moment::End) => look.saturating_sub(start),
+    }
+}
+
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a description has no negative rate")]
+fn bytes(gbps: f64, time: Duration) -> u64 {
+    (gbps * 1e9 * time.as_secs_f64()) as u64
+}

@@ -1,0 +1,156 @@
+//! Watches what GPUs do while this program leaves them alone: what moves then is another program's.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+use crate::hardware::{Moved, Telemetry};
+use crate::model::background::{Background, Moment};
+use crate::model::units::GbPerSecond;
+
+/// Time between the first two looks. The counter of PCIe bytes wraps every 67 ms at 64 GB/s.
+const PAUSE: Duration = Duration::from_millis(30);
+/// How long the last look is waited for.
+const PATIENCE: Duration = Duration::from_millis(300);
+
+/// GPUs that this program leaves alone.
+pub struct Quiet {
+    /// Not before this is the second look taken.
+    second_look: Instant,
+    gpus: usize,
+    over: Arc<AtomicBool>,
+    threads: Vec<Thread>,
+    inbox: mpsc::Receiver<Background>,
+}
+
+impl Quiet {
+    /// Begins to watch, each GPU on a thread of its own: NVML can block for minutes on one of them.
+    pub fn begin(telemetry: &Arc<dyn Telemetry>, gpus: &[u32], moment: Moment) -> Self {
+        let (answer, inbox) = mpsc::channel();
+        let over = Arc::new(AtomicBool::new(false));
+        let second_look = Instant::now() + PAUSE;
+        let watch = |&gpu: &u32| {
+            let (telemetry, over, answer) = (Arc::clone(telemetry), Arc::clone(&over), answer.clone());
+            let watch = move || {
+                let first = telemetry.moved(gpu);
+                std::thread::sleep(PAUSE);
+                let second = telemetry.moved(gpu);
+                while !over.load(Ordering::Relaxed) {
+                    std::thread::park();
+                }
+                // Nobody listens any more when it took too long.
+                let _ = answer.send(seen(gpu, moment, [first, second, telemetry.moved(gpu)]));
+            };
+            // Where no thread can be had, there is no answer, which is "not known".
+            std::thread::Builder::new().spawn(watch).ok().map(|thread| thread.thread().clone())
+        };
+        let threads: Vec<_> = gpus.iter().filter_map(watch).collect();
+        Self { second_look, gpus: threads.len(), over, threads, inbox }
+    }
+
+    /// Ends the watch. GPUs that do not answer in time are missing.
+    pub fn end(self) -> Vec<Background> {
+        self.over.store(true, Ordering::Relaxed);
+        self.threads.iter().for_each(Thread::unpark);
+        let until = Instant::now().max(self.second_look) + PATIENCE;
+        let next = || self.inbox.recv_timeout(until.saturating_duration_since(Instant::now())).ok();
+        let mut seen: Vec<_> = std::iter::from_fn(next).take(self.gpus).collect();
+        seen.sort_by_key(|background| background.gpu);
+        seen
+    }
+}
+
+/// What three looks at a GPU come to.
+fn seen(gpu: u32, moment: Moment, looks: [Moved; 3]) -> Background {
+    let [first, second, last] = looks;
+    // Over the short time the counter of PCIe bytes has not wrapped; over the long one it may have, and
+    // what it shows is the least that has moved.
+    let [sent, received] = [0, 1].map(|way| {
+        let counted = [pcie(first, second, way), pcie(first, last, way)];
+        let rates = looks.iter().filter_map(|look| Some(look.pcie_rates?[way].0));
+        counted.into_iter().flatten().chain(rates).reduce(f64::max).map(GbPerSecond)
+    });
+    let shares = [first, second, last].map(|look| look.utilization_percent);
+    Background {
+        gpu,
+        moment,
+        nvlink_sent_gbps: nvlink(first, last, 0),
+        nvlink_received_gbps: nvlink(first, last, 1),
+        pcie_sent_gbps: sent,
+        pcie_received_gbps: received,
+        utilization_percent: match moment {
+            Moment::Start => shares.into_iter().min().flatten(),
+            Moment::End => None,
+        },
+    }
+}
+
+fn nvlink(from: Moved, to: Moved, way: usize) -> Option<GbPerSecond> {
+    rate(to.nvlink?[way].saturating_sub(from.nvlink?[way]), from, to)
+}
+
+fn pcie(from: Moved, to: Moved, way: usize) -> Option<f64> {
+    rate(to.pcie?[way].wrapping_sub(from.pcie?[way]).into(), from, to).map(|rate| rate.0)
+}
+
+fn rate(bytes: u64, from: Moved, to: Moved) -> Option<GbPerSecond> {
+    // At least this: a call of NVML takes longer while the driver starts.
+    let time = to.answered.saturating_sub(from.asked);
+    (!time.is_zero()).then(|| GbPerSecond::of(bytes, time.as_secs_f64() * 1e9))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hardware::sim;
+    use crate::hardware::sim::spec::OthersWork;
+
+    fn look(at: u64, nvlink: u64, pcie: u32, utilization: u8) -> Moved {
+        Moved {
+            asked: Duration::from_millis(at),
+            answered: Duration::from_millis(at),
+            nvlink: Some([nvlink, 0]),
+            pcie: Some([0, pcie]),
+            pcie_rates: None,
+            utilization_percent: Some(utilization),
+        }
+    }
+
+    #[test]
+    fn counters_become_rates_and_a_wrapped_one_the_least_that_moved() {
+        // 60 GB/s from the host: 1.8 GB in 30 ms, 60 GB in a second, of which the counter shows little.
+        let start = u32::MAX - 1000;
+        let looks = [
+            look(0, 0, start, 0),
+            look(30, 12_000_000_000, start.wrapping_add(1_800_000_000), 97),
+            look(1000, 400_000_000_000, start.wrapping_add(5_000_000), 98),
+        ];
+        let seen = super::seen(3, Moment::Start, looks);
+        assert_eq!((seen.gpu, seen.nvlink_sent_gbps), (3, Some(GbPerSecond(400.0))));
+        assert_eq!((seen.pcie_sent_gbps, seen.pcie_received_gbps), (Some(GbPerSecond(0.0)), Some(GbPerSecond(60.0))));
+        // A run that ended just before left its mark on the first look.
+        assert_eq!(seen.utilization_percent, Some(0));
+        assert_eq!(super::seen(3, Moment::End, looks).utilization_percent, None);
+
+        let rates = Some([GbPerSecond(0.25), GbPerSecond(12.0)]);
+        let older = Moved { pcie: None, nvlink: None, pcie_rates: rates, utilization_percent: None, ..looks[0] };
+        let seen = super::seen(0, Moment::End, [older; 3]);
+        assert_eq!((seen.pcie_sent_gbps, seen.pcie_received_gbps), (rates.map(|of| of[0]), rates.map(|of| of[1])));
+        assert_eq!((seen.nvlink_sent_gbps, seen.utilization_percent), (None, None));
+    }
+
+    #[test]
+    fn gpus_that_others_use_are_seen_when_they_use_them() {
+        let mut spec = sim::builtin::get("h200x2").unwrap();
+        let others =
+            OthersWork { gpu: 1, only_at: Some(Moment::End), nvlink: [0.0, 300.0], pcie: [0.0; 2], utilization: 90 };
+        spec.faults.others = vec![others];
+        let telemetry = sim::telemetry(spec);
+        let start = Quiet::begin(&telemetry, &[0, 1], Moment::Start).end();
+        let end = Quiet::begin(&telemetry, &[0, 1], Moment::End).end();
+        let busy = |seen: &[Background]| seen.iter().map(|seen| (seen.gpu, seen.uses_nvlink())).collect::<Vec<_>>();
+        assert_eq!((busy(&start), busy(&end)), (vec![(0, false), (1, false)], vec![(0, false), (1, true)]));
+        assert_eq!(end[1].nvlink_received_gbps, Some(GbPerSecond(300.0)));
+    }
+}
