@@ -21,9 +21,9 @@ use crate::model::snapshot::{SlowFact, Snapshot};
 use crate::plan::{self, Group, Profile};
 use crate::recording::{self, Event, Header, Journal, Recorded, Recorder, place};
 use crate::topology;
-use crate::worker::Worker;
 use crate::worker::start::{self, Launch, Ready, StartError};
 use crate::worker::supervisor::{self, Listener, Results};
+use crate::worker::{Worker, environment};
 
 /// Runs it.
 ///
@@ -191,7 +191,7 @@ impl Run<'_> {
             let failure = snapshot.problems.first().cloned();
             let devices = with_unidentified(Vec::new(), snapshot);
             let facts = DriverFacts { failure, devices, ..DriverFacts::default() };
-            self.follower.take(Event::Driver { floor_seconds: 0.0, facts });
+            self.driver(0.0, facts);
             return None;
         }
         let mut spawn = || Worker::spawn(self.machine, self.start_limit);
@@ -200,25 +200,32 @@ impl Run<'_> {
             Ok(ready) => ready,
             Err(StartError::Failed(HardwareError { message: why, code: failure_code, .. })) => {
                 let facts = DriverFacts { failure: Some(why), failure_code, ..DriverFacts::default() };
-                self.follower.take(Event::Driver { floor_seconds: 0.0, facts });
+                self.driver(0.0, facts);
                 return None;
             }
             Err(StartError::Late(why)) => {
                 let facts = DriverFacts { failure: Some(why), ..DriverFacts::default() };
-                self.follower.take(Event::Driver { floor_seconds: 0.0, facts });
+                self.driver(0.0, facts);
                 return None;
             }
             Err(StartError::Interrupted) => {
-                self.follower.take(Event::Driver { floor_seconds: 0.0, facts: DriverFacts::default() });
+                self.driver(0.0, DriverFacts::default());
                 self.follower.take(Event::Measured { interrupted: true });
                 return None;
             }
         };
         let devices = with_unidentified(facts.devices, snapshot);
         let facts = DriverFacts { devices, start_seconds: Some(floor_seconds), ..facts };
-        self.follower.take(Event::Driver { floor_seconds, facts: facts.clone() });
+        let facts = self.driver(floor_seconds, facts);
         problems.iter().for_each(|problem| self.follower.problem(problem));
         Some((worker, launch, facts))
+    }
+
+    /// Records what the driver said, and what it was not told.
+    fn driver(&mut self, floor_seconds: f64, facts: DriverFacts) -> DriverFacts {
+        let facts = DriverFacts { environment_removed: environment::removed(), ..facts };
+        self.follower.take(Event::Driver { floor_seconds, facts: facts.clone() });
+        facts
     }
 
     /// Plans, and runs what can be run. Returns the last worker.

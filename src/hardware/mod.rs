@@ -118,6 +118,9 @@ pub enum ErrorKind {
     Unsupported,
     /// No more peers at a time: 8 on systems without NVSwitch.
     TooManyPeers,
+    /// Something outside the hardware was in the way, such as a limit of the process: says nothing about
+    /// the hardware.
+    Hindered,
     /// The context is broken: nothing more can be done with this device in this process.
     Sticky,
     /// Something else.

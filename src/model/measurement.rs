@@ -122,6 +122,10 @@ pub struct DriverFacts {
     /// How long cuInit and the contexts took, seconds. Null where they did not come to be.
     #[serde(default)]
     pub start_seconds: Option<f64>,
+    /// Environment variables that the worker was started without, since they change what the driver does,
+    /// as `NAME=value`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub environment_removed: Vec<String>,
     /// Why the GPU kernels could not be loaded; null when they could.
     pub kernels_failure: Option<String>,
     /// The GPUs asked for, as CUDA sees them.

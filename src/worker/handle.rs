@@ -8,6 +8,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use super::environment;
 use super::process::{End, Mortal};
 use super::protocol::{Reply, Request, SUBCOMMAND};
 use crate::hardware::Machine;
@@ -50,7 +51,9 @@ impl Worker {
     /// The program cannot be started again.
     pub fn spawn(machine: &Machine, start_limit: Duration) -> Result<Self, String> {
         // Not by its path, which an update may have taken away or given to another version.
-        let mut child = Command::new("/proc/self/exe")
+        let mut command = Command::new("/proc/self/exe");
+        environment::clean(&mut command);
+        let mut child = command
             .arg0(env!("CARGO_PKG_NAME"))
             .args(["--machine", machine.name(), "--driver-deadline", &start_limit.as_secs_f64().to_string()])
             .args([SUBCOMMAND, "--parent", &std::process::id().to_string()])

@@ -11,6 +11,9 @@ mod common;
 mod demo;
 mod descriptions;
 mod exit_codes;
+#[path = "../machines/fake.rs"]
+#[allow(dead_code, reason = "the other test crate's helpers")]
+mod fake;
 mod formats;
 mod generated;
 mod golden;
@@ -24,5 +27,6 @@ mod provisioning;
 mod recorded;
 mod second_reading;
 mod selection;
+mod surroundings;
 mod topo;
 mod worker_faults;

@@ -63,6 +63,7 @@ rules! {
     firmware_mixed
     driver_mismatch
     devices_hidden
+    environment_distorting
 }
 
 /// The rule with this code.

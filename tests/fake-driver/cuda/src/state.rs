@@ -81,6 +81,7 @@ pub struct Fake {
     functions: Vec<Kernel>,
     peers: HashSet<(Device, Device)>,
     shut: Vec<Shut>,
+    launches_block: bool,
 }
 
 // SAFETY: the simulated driver is plain data without threads of its own; it is only ever used
@@ -158,6 +159,7 @@ pub fn init() -> Result<(), u32> {
         functions: Vec::new(),
         peers: HashSet::new(),
         shut: Vec::new(),
+        launches_block: std::env::var("CUDA_LAUNCH_BLOCKING").is_ok_and(|value| value != "0" && !value.is_empty()),
     });
     Ok(())
 }
@@ -278,6 +280,14 @@ impl Fake {
 
     pub fn event(&self, event: *const c_void) -> Result<Event, u32> {
         index(EVENTS, event).and_then(|index| self.events.get(index)).copied().ok_or(code::INVALID_HANDLE)
+    }
+
+    /// With CUDA_LAUNCH_BLOCKING, waits for what was enqueued last: behind a gate until it opens by itself.
+    pub fn wait_if_blocking(&self, stream: *const c_void) -> Result<(), u32> {
+        if !self.launches_block {
+            return Ok(());
+        }
+        self.driver.synchronize(self.stream(stream)?).map_err(code_of)
     }
 
     /// Copies by a copy engine.
