@@ -9,6 +9,7 @@ use clap::ValueEnum;
 
 use super::output::{self, Files};
 use super::progress::Progress;
+use super::turn::{self, Turn};
 use super::{Judging, Observed, remark, select, snapshot, timestamp};
 use crate::cli::{CheckArgs, Cli};
 use crate::diagnose::Ending;
@@ -16,7 +17,7 @@ use crate::hardware::{DRIVER_START_LIMIT, HardwareError, LinkSample, Machine, Te
 use crate::measure::watch::Watch;
 use crate::measure::{Outcome, Selection};
 use crate::model::measurement::{CudaDevice, DriverFacts, Status};
-use crate::model::report::{Timing, Tool};
+use crate::model::report::{Report, Timing, Tool};
 use crate::model::snapshot::{SlowFact, Snapshot};
 use crate::plan::{self, Group, Profile};
 use crate::recording::{self, Event, Header, Journal, Recorded, Recorder, place};
@@ -31,13 +32,22 @@ use crate::worker::{Worker, environment};
 ///
 /// One sentence.
 pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, String> {
-    let started = Instant::now();
     let profile = Profile::load(args.profile)?;
     let groups = groups(args, &profile)?;
     let files = Files::of_report(&args.out)?;
     let judging = Judging::with(cli, &args.out)?;
     let stop = stop_flag(cli.exit_contract.code(Ending::Interrupted))?;
-    let started_at = timestamp();
+    let publish = |report: &Report| output::publish(report, args.out.format, &output::style_of(cli, &args.out), &files);
+    let turn = turn::take(machine, args.wait, &stop);
+    let (started, started_at) = (Instant::now(), timestamp());
+    let (_lock, unlocked) = match turn {
+        Turn::Ours(lock) => (Some(lock), None),
+        Turn::Unknown(why) => (None, Some(why)),
+        Turn::Theirs(..) | Turn::Interrupted => {
+            let (recorded, machine) = (turn::nothing(args.profile.as_str(), turn), machine.name().to_owned());
+            return publish(&Observed::recorded(started, started_at, machine, recorded).conclude(&judging));
+        }
+    };
     let journal = journal(args, machine, &started_at)?;
     // The driver starts while the facts are read.
     let start_limit = cli.driver_deadline.unwrap_or(DRIVER_START_LIMIT);
@@ -54,7 +64,9 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, String>
     };
     let discover = started.elapsed().as_secs_f64();
 
-    let follower = Follower { progress, recorder: Recorder::new(journal, args.profile.as_str(), started), watch: None };
+    let mut follower =
+        Follower { progress, recorder: Recorder::new(journal, args.profile.as_str(), started), watch: None };
+    unlocked.iter().for_each(|problem| follower.problem(problem));
     let mut run = Run { args, profile, groups, machine, start_limit, telemetry, stop, follower };
     // The worker is ended once the report is out.
     let _idle = run.measure(worker, snapshot);
@@ -65,7 +77,7 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, String>
     let (machine, timing) = (machine.name().to_owned(), Timing { discover, ..recorded.timing });
     let observed = Observed::recorded(started, started_at, machine, Recorded { timing, ..recorded });
     let report = observed.conclude(&judging);
-    let code = output::publish(&report, args.out.format, &output::style_of(cli, &args.out), &files);
+    let code = publish(&report);
     // If something could not be written, the journal still has the measurements.
     code.inspect(|_| journal.remove()).map_err(|sentence| match journal.path() {
         Some(path) => format!(

@@ -11,6 +11,7 @@ mod progress;
 mod recover;
 mod select;
 mod topo;
+mod turn;
 
 use std::io::Write;
 use std::sync::Arc;

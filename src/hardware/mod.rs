@@ -4,6 +4,7 @@
 //! outside this room can tell which.
 
 pub mod live;
+mod lock;
 pub mod pattern;
 pub mod sim;
 
@@ -12,6 +13,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::lock::{Lock, NotLocked};
 use crate::model::snapshot::{Adapter, Gpu, GpuPair, Host, NumaNode, PciFunction, PcieErrors};
 use crate::model::units::{Generation, Lanes, PciAddress};
 

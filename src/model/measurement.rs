@@ -119,6 +119,9 @@ pub struct DriverFacts {
     /// The driver's return code, where it gave one for that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_code: Option<u32>,
+    /// What outside the hardware was in the way, where that is why CUDA could not be used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hindrance: Option<Hindrance>,
     /// How long cuInit and the contexts took, seconds. Null where they did not come to be.
     #[serde(default)]
     pub start_seconds: Option<f64>,
@@ -142,6 +145,17 @@ impl DriverFacts {
         let found = found.and_then(|place| self.peer_access.get(place));
         found.or_else(|| self.peer_access.iter().find(|said| said.pair == pair))
     }
+}
+
+/// What outside the hardware kept a run from using the driver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Hindrance {
+    /// Another peerscope was checking this machine.
+    AnotherCheck,
+    /// A limit of the process, or of its container.
+    ProcessLimit,
 }
 
 /// How CUDA comes not to show a GPU that NVML shows.

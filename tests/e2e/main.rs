@@ -29,4 +29,5 @@ mod second_reading;
 mod selection;
 mod surroundings;
 mod topo;
+mod two_checks;
 mod worker_faults;

@@ -71,6 +71,7 @@ impl Fake {
         command
             .env("LD_LIBRARY_PATH", self.path("lib"))
             .env("PEERSCOPE_FSROOT", self.path("root"))
+            .env("PEERSCOPE_LOCK", self.path("root"))
             .env(fake_machine::MACHINE, &self.machine)
             .env(fake_machine::STATE, self.state())
             .env_remove(fake_machine::FAULTS)
