@@ -3,16 +3,19 @@
 //! to the worker. Behind both stands either the live machine or a simulated one, and nothing
 //! outside this room can tell which.
 
+mod kills;
 pub mod live;
 mod lock;
 pub mod pattern;
 pub mod sim;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::kills::Kills;
 pub use self::lock::{Lock, NotLocked};
 use crate::model::snapshot::{Adapter, Gpu, GpuPair, Host, NumaNode, PciFunction, PcieErrors};
 use crate::model::units::{Generation, Lanes, PciAddress};
@@ -21,6 +24,15 @@ use crate::model::units::{Generation, Lanes, PciAddress};
 /// server; machines with many GPUs and without persistence mode have been seen to need over half a
 /// minute.
 pub const DRIVER_START_LIMIT: Duration = Duration::from_secs(120);
+
+/// Names a folder to use as the root of the file system when the kernel's files are read. For tests, whose
+/// machines have their own `sys` and `proc`.
+const ROOT: &str = "PEERSCOPE_FSROOT";
+
+/// Where the kernel's files are.
+fn root() -> PathBuf {
+    std::env::var_os(ROOT).map_or_else(|| PathBuf::from("/"), PathBuf::from)
+}
 
 /// Which machine to look at.
 #[derive(Debug, Clone, PartialEq)]

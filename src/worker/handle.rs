@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::environment;
 use super::process::{End, Mortal};
 use super::protocol::{Reply, Request, SUBCOMMAND};
-use crate::hardware::Machine;
+use crate::hardware::{Kills, Machine};
 
 /// How long a killed worker may take to die before it is left behind: one that is stuck in the
 /// kernel driver dies when that lets go of it, or never.
@@ -28,6 +28,16 @@ pub struct Worker {
     requests: Option<Box<dyn Write + Send>>,
     replies: Receiver<Reply>,
     last_words: Arc<Mutex<String>>,
+    /// When it was started.
+    kills: Kills,
+}
+
+/// How a worker ended by itself, or was ended by somebody else.
+pub(super) struct Death {
+    /// In words, with its last ones.
+    pub how: String,
+    /// Whether something outside ended it, which says nothing about what it was doing.
+    pub from_outside: bool,
 }
 
 /// The result of waiting for a worker.
@@ -51,6 +61,7 @@ impl Worker {
     /// The program cannot be started again.
     pub fn spawn(machine: &Machine, start_limit: Duration) -> Result<Self, String> {
         // Not by its path, which an update may have taken away or given to another version.
+        let kills = Kills::now();
         let mut command = Command::new("/proc/self/exe");
         environment::clean(&mut command);
         let mut child = command
@@ -83,7 +94,7 @@ impl Worker {
             let kept = Arc::clone(&last_words);
             std::thread::spawn(move || keep_last_words(stderr, &kept));
         }
-        Ok(Self { process: Mortal::new(child), death_limit: DEATH_LIMIT, requests, replies, last_words })
+        Ok(Self { process: Mortal::new(child), death_limit: DEATH_LIMIT, requests, replies, last_words, kills })
     }
 
     /// A worker of another kind, for tests.
@@ -99,6 +110,7 @@ impl Worker {
             requests: Some(Box::new(requests)),
             replies,
             last_words: Arc::default(),
+            kills: Kills::default(),
         }
     }
 
@@ -136,21 +148,49 @@ impl Worker {
         self.process.is_stuck().then(|| self.process.id())
     }
 
-    /// How a worker that is gone ended, with its last words.
-    pub(super) fn death(&mut self) -> String {
+    /// How a worker that is gone ended.
+    pub(super) fn death(&mut self) -> Death {
         // Its pipe closes a moment before the process can be waited for.
-        let status = self.process.wait(self.death_limit).or_else(|| match self.end() {
-            End::Exited(status) => Some(status),
-            End::Stuck => None,
-        });
-        let how = match status.map(|status| (status.code(), status.signal())) {
-            Some((_, Some(signal))) => format!("it was ended by signal {signal}"),
-            Some((Some(code), _)) => format!("it exited with code {code}"),
-            _ => "it could not be ended".to_owned(),
+        let status = self.process.wait(self.death_limit);
+        let signal = status.and_then(|status| status.signal());
+        let (mut how, from_outside) = match (status, signal) {
+            (Some(_), Some(signal)) => match sent_from_outside(signal) {
+                Some(name) => (format!("it was killed by signal {signal} ({name})"), true),
+                None => (format!("it was ended by signal {signal}"), false),
+            },
+            (Some(status), None) => (format!("it exited with code {}", status.code().unwrap_or_default()), false),
+            (None, _) => match self.end() {
+                End::Exited(_) => ("it closed its pipe, and was killed".to_owned(), false),
+                End::Stuck => ("it could not be ended".to_owned(), false),
+            },
         };
+        if let Some(why) = self.kills.why(self.process.id()).filter(|_| from_outside) {
+            how = format!("{how}: {why}");
+        }
         let words = self.last_words.lock().map(|words| words.trim().replace('\n', " / ")).unwrap_or_default();
-        if words.is_empty() { how } else { format!("{how}; its last output: {words}") }
+        if !words.is_empty() {
+            how = format!("{how}; its last output: {words}");
+        }
+        Death { how, from_outside }
     }
+}
+
+/// The name of a signal that nothing in a process raises against itself: somebody sent it, or the kernel
+/// for want of memory or processor time.
+const fn sent_from_outside(signal: i32) -> Option<&'static str> {
+    Some(match signal {
+        1 => "SIGHUP",
+        2 => "SIGINT",
+        3 => "SIGQUIT",
+        9 => "SIGKILL",
+        10 => "SIGUSR1",
+        12 => "SIGUSR2",
+        14 => "SIGALRM",
+        15 => "SIGTERM",
+        24 => "SIGXCPU",
+        25 => "SIGXFSZ",
+        _ => return None,
+    })
 }
 
 impl Drop for Worker {

@@ -53,6 +53,11 @@ impl Fake {
         self.folder.path().join(place)
     }
 
+    /// The folder with the machine's /sys and /proc.
+    pub fn root(&self) -> PathBuf {
+        self.path("root")
+    }
+
     /// The folder in which the libraries keep what they were asked.
     pub fn state(&self) -> PathBuf {
         self.path("state")
