@@ -13,10 +13,10 @@ use super::turn::{self, Turn};
 use super::{Judging, Observed, remark, select, snapshot, timestamp};
 use crate::cli::{CheckArgs, Cli};
 use crate::diagnose::Ending;
-use crate::hardware::{DRIVER_START_LIMIT, HardwareError, LinkSample, Machine, Telemetry};
+use crate::hardware::{DRIVER_START_LIMIT, ErrorKind, HardwareError, LinkSample, Machine, Telemetry, limits};
 use crate::measure::watch::Watch;
 use crate::measure::{Outcome, Selection};
-use crate::model::measurement::{CudaDevice, DriverFacts, Status};
+use crate::model::measurement::{CudaDevice, DriverFacts, Hindrance, Status};
 use crate::model::report::{Report, Timing, Tool};
 use crate::model::snapshot::{SlowFact, Snapshot};
 use crate::plan::{self, Group, Profile};
@@ -177,7 +177,7 @@ struct Run<'a> {
 impl Run<'_> {
     /// Measures what was requested, and records it. Returns the last worker: ending it takes the
     /// driver a while.
-    fn measure(&mut self, worker: Result<Worker, String>, snapshot: Snapshot) -> Option<Worker> {
+    fn measure(&mut self, worker: Result<Worker, HardwareError>, snapshot: Snapshot) -> Option<Worker> {
         self.follower.take(Event::Facts { snapshot: snapshot.clone() });
         let idle = self
             .open(worker, &snapshot)
@@ -191,7 +191,11 @@ impl Run<'_> {
     }
 
     /// Waits for the driver. If it does not start, that is recorded, and there is no worker.
-    fn open(&mut self, worker: Result<Worker, String>, snapshot: &Snapshot) -> Option<(Worker, Launch, DriverFacts)> {
+    fn open(
+        &mut self,
+        worker: Result<Worker, HardwareError>,
+        snapshot: &Snapshot,
+    ) -> Option<(Worker, Launch, DriverFacts)> {
         let mut launch = Launch {
             machine: self.machine.clone(),
             selections: selections(snapshot),
@@ -210,8 +214,9 @@ impl Run<'_> {
         let opened = start::start(worker, &mut launch, &self.stop, &mut spawn);
         let Ready { worker, facts, floor_seconds, problems, .. } = match opened {
             Ok(ready) => ready,
-            Err(StartError::Failed(HardwareError { message: why, code: failure_code, .. })) => {
-                let facts = DriverFacts { failure: Some(why), failure_code, ..DriverFacts::default() };
+            Err(StartError::Failed(HardwareError { message: why, code: failure_code, kind })) => {
+                let hindrance = (kind == ErrorKind::Hindered).then_some(Hindrance::ProcessLimit);
+                let facts = DriverFacts { failure: Some(why), failure_code, hindrance, ..DriverFacts::default() };
                 self.driver(0.0, facts);
                 return None;
             }
@@ -272,7 +277,9 @@ impl Run<'_> {
         }
         // Without a copy, a link is not under load.
         if let Some(telemetry) = self.telemetry.as_ref().filter(|_| !runnable.is_empty()) {
-            self.follower.watch = Some(Watch::start(telemetry, &gpus));
+            let watch = Watch::start(telemetry, &gpus);
+            watch.unwatched().into_iter().for_each(|why| self.follower.take(Event::Limited { why }));
+            self.follower.watch = Some(watch);
             self.follower.take(Event::Watching { gpus });
         }
         self.follower.progress.measuring(runnable.len());
@@ -333,6 +340,9 @@ fn stop_flag(code: u8) -> Result<Arc<AtomicBool>, String> {
             std::process::exit(i32::from(code));
         }
     })
-    .map_err(|error| format!("cannot listen for Ctrl-C: {error}"))?;
+    .map_err(|error| match error {
+        ctrlc::Error::System(why) => limits::explained(format!("cannot listen for Ctrl-C: {why}"), &why).message,
+        error => format!("cannot listen for Ctrl-C: {error}"),
+    })?;
     Ok(stop)
 }

@@ -4,6 +4,7 @@
 //! outside this room can tell which.
 
 mod kills;
+pub mod limits;
 pub mod live;
 mod lock;
 pub mod pattern;

@@ -37,6 +37,10 @@ pub struct Measurements {
     pub aer_added: Vec<AerAdded>,
     /// What went wrong beside single cells (a worker that had to be replaced, say), a sentence each.
     pub problems: Vec<String>,
+    /// What a limit of the process, or of its container, kept from being read while copies ran, a sentence
+    /// each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub limited: Vec<String>,
     /// What of the profile was left out on purpose, a sentence each: with many GPUs not everything is
     /// measured on every pair.
     #[serde(default)]

@@ -11,13 +11,15 @@ use std::time::{Duration, Instant};
 use super::environment;
 use super::process::{End, Mortal};
 use super::protocol::{Reply, Request, SUBCOMMAND};
-use crate::hardware::{Kills, Machine};
+use crate::hardware::{HardwareError, Kills, Machine, limits};
 
 /// How long a killed worker may take to die before it is left behind: one that is stuck in the
 /// kernel driver dies when that lets go of it, or never.
 const DEATH_LIMIT: Duration = Duration::from_secs(2);
 /// How often to check for an interruption while waiting.
 const POLL: Duration = Duration::from_millis(50);
+/// The exit code of a worker without memory; it says so on stderr (see [`crate::Allocator`]).
+const OUT_OF_MEMORY: i32 = 3;
 /// How much of a worker's last words is kept, bytes.
 const LAST_WORDS: usize = 2000;
 
@@ -59,7 +61,7 @@ impl Worker {
     /// # Errors
     ///
     /// The program cannot be started again.
-    pub fn spawn(machine: &Machine, start_limit: Duration) -> Result<Self, String> {
+    pub fn spawn(machine: &Machine, start_limit: Duration) -> Result<Self, HardwareError> {
         // Not by its path, which an update may have taken away or given to another version.
         let kills = Kills::now();
         let mut command = Command::new("/proc/self/exe");
@@ -76,25 +78,29 @@ impl Worker {
             // Ctrl-C reaches the whole foreground group; the parent decides what it means.
             .process_group(0)
             .spawn()
-            .map_err(|error| format!("cannot start a worker process: {error}"))?;
+            .map_err(|error| limits::explained(format!("cannot start a worker process: {error}"), &error))?;
         let requests = child.stdin.take().map(|stdin| Box::new(stdin) as Box<dyn Write + Send>);
         let (sender, replies) = mpsc::channel();
-        if let Some(stdout) = child.stdout.take() {
-            std::thread::spawn(move || {
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        // Dropped, it is ended: a worker that nobody listens to is of no use.
+        let process = Mortal::new(child);
+        let last_words = Arc::new(Mutex::new(String::new()));
+        let kept = Arc::clone(&last_words);
+        let worker = Self { process, death_limit: DEATH_LIMIT, requests, replies, last_words, kills };
+        if let Some(stdout) = stdout {
+            listen(move || {
                 for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                     let Ok(reply) = serde_json::from_str(&line) else { return };
                     if sender.send(reply).is_err() {
                         return;
                     }
                 }
-            });
+            })?;
         }
-        let last_words = Arc::new(Mutex::new(String::new()));
-        if let Some(stderr) = child.stderr.take() {
-            let kept = Arc::clone(&last_words);
-            std::thread::spawn(move || keep_last_words(stderr, &kept));
+        if let Some(stderr) = stderr {
+            listen(move || keep_last_words(stderr, &kept))?;
         }
-        Ok(Self { process: Mortal::new(child), death_limit: DEATH_LIMIT, requests, replies, last_words, kills })
+        Ok(worker)
     }
 
     /// A worker of another kind, for tests.
@@ -158,6 +164,7 @@ impl Worker {
                 Some(name) => (format!("it was killed by signal {signal} ({name})"), true),
                 None => (format!("it was ended by signal {signal}"), false),
             },
+            (Some(status), None) if status.code() == Some(OUT_OF_MEMORY) => ("it had no memory".to_owned(), true),
             (Some(status), None) => (format!("it exited with code {}", status.code().unwrap_or_default()), false),
             (None, _) => match self.end() {
                 End::Exited(_) => ("it closed its pipe, and was killed".to_owned(), false),
@@ -197,6 +204,12 @@ impl Drop for Worker {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+/// Listens to a worker on a thread of its own.
+fn listen(to: impl FnOnce() + Send + 'static) -> Result<(), HardwareError> {
+    let thread = std::thread::Builder::new().spawn(to);
+    thread.map(drop).map_err(|error| limits::explained(format!("no thread can listen to the worker: {error}"), &error))
 }
 
 fn keep_last_words(mut from: impl Read, kept: &Mutex<String>) {

@@ -67,12 +67,12 @@ fn failed(why: String) -> StartError {
 ///
 /// The driver does not start, or not in time.
 pub fn start(
-    first: Result<Worker, String>,
+    first: Result<Worker, HardwareError>,
     launch: &mut Launch,
     stop: &AtomicBool,
-    spawn: &mut dyn FnMut() -> Result<Worker, String>,
+    spawn: &mut dyn FnMut() -> Result<Worker, HardwareError>,
 ) -> Result<Ready, StartError> {
-    let mut worker = first.map_err(failed)?;
+    let mut worker = first.map_err(StartError::Failed)?;
     let (mut left_out, mut one_by_one, mut problems) = (LeftOut::new(), false, Vec::new());
     let mut killed = false;
     loop {
@@ -93,7 +93,7 @@ pub fn start(
             Opened::Killed(why) => {
                 killed = true;
                 problems.push(format!("{why}; it was started again"));
-                worker = spawn().map_err(failed)?;
+                worker = spawn().map_err(StartError::Failed)?;
                 continue;
             }
             Opened::Gone(gpu, why) if gpu.is_some() || !one_by_one => (gpu, why),
@@ -114,7 +114,7 @@ pub fn start(
             }
         }
         drop(worker);
-        worker = spawn().map_err(failed)?;
+        worker = spawn().map_err(StartError::Failed)?;
     }
 }
 

@@ -64,7 +64,7 @@ pub(super) fn run_with(
     rounds: &[Round],
     stop: &AtomicBool,
     listener: &mut dyn Listener,
-    spawn: &mut dyn FnMut() -> Result<Worker, String>,
+    spawn: &mut dyn FnMut() -> Result<Worker, HardwareError>,
 ) -> Results {
     let mut session = Session {
         launch,
@@ -109,7 +109,7 @@ enum Served<'r> {
 }
 
 impl<'r> Session<'r, '_> {
-    fn run(&mut self, first: Worker, spawn: &mut dyn FnMut() -> Result<Worker, String>) {
+    fn run(&mut self, first: Worker, spawn: &mut dyn FnMut() -> Result<Worker, HardwareError>) {
         let mut worker = Some(first);
         loop {
             if self.waiting.is_empty() && !self.take_up() {
@@ -279,7 +279,10 @@ impl<'r> Session<'r, '_> {
         false
     }
 
-    fn restart(&mut self, spawn: &mut dyn FnMut() -> Result<Worker, String>) -> Result<(Worker, LeftOut), StartError> {
+    fn restart(
+        &mut self,
+        spawn: &mut dyn FnMut() -> Result<Worker, HardwareError>,
+    ) -> Result<(Worker, LeftOut), StartError> {
         let mut start = || start(spawn(), &mut self.launch, self.stop, spawn);
         // The resources of the last worker may take a moment to be released.
         let ready = start().or_else(|error| match error {

@@ -8,7 +8,7 @@ use super::protocol::{Reply, Request};
 use super::start::{Launch, Ready, StartError, start};
 use super::supervisor::{Listener, run_with};
 use super::testing::{worker, worker_that_dies};
-use crate::hardware::Machine;
+use crate::hardware::{HardwareError, Machine};
 use crate::measure::{Outcome, Selection};
 use crate::model::flow::{Endpoint, Flow, HostMemory, Place, Setup};
 use crate::model::measurement::{DriverFacts, Status};
@@ -80,7 +80,7 @@ fn supervise(
 ) -> (Heard, Vec<Vec<u32>>) {
     let opened = Arc::new(Mutex::new(Vec::new()));
     let mut pid = 99;
-    let mut spawn = || -> Result<Worker, String> {
+    let mut spawn = || -> Result<Worker, HardwareError> {
         pid += 1;
         let (opened, hangs) = (Arc::clone(&opened), hangs.clone());
         let answers = move |request| match request {
@@ -293,7 +293,7 @@ fn rounds_of_several_flows_are_skipped_with_any_flow_that_hung() {
 fn dying(gpus: u32, pairs: &'static [Pair], status: fn(usize) -> i32) -> (Heard, Vec<Round>, u32) {
     let rounds = rounds(gpus);
     let (mut pid, deaths) = (99, Arc::new(Mutex::new(0)));
-    let mut spawn = || -> Result<Worker, String> {
+    let mut spawn = || -> Result<Worker, HardwareError> {
         pid += 1;
         let deaths = Arc::clone(&deaths);
         Ok(worker_that_dies(pid, move |request| match request {

@@ -20,6 +20,7 @@ mod golden;
 mod hardware_faults;
 mod hardware_report;
 mod journal;
+mod limits;
 mod no_driver;
 mod output;
 mod over_time;

@@ -64,6 +64,7 @@ rules! {
     driver_mismatch
     devices_hidden
     environment_distorting
+    process_limit
 }
 
 /// The rule with this code.

@@ -25,6 +25,7 @@
 
 use super::not_tested;
 use super::prelude::*;
+use super::process_limit;
 use crate::diagnose::coverage::{self, coverage};
 use crate::model::measurement::Hindrance;
 use crate::model::restore::CUDA_SYSTEM_NOT_READY;
@@ -83,8 +84,10 @@ fn next_step(evidence: &Evidence<'_>) -> &'static str {
         None => driver.devices.iter().map(|device| device.failure_code).collect(),
     });
     match driver.and_then(|driver| driver.hindrance) {
-        Some(Hindrance::AnotherCheck) => return "Check again when the other one has ended, or let this one wait with --wait",
-        Some(Hindrance::ProcessLimit) => return "Raise that limit for this process, then check again",
+        Some(Hindrance::AnotherCheck) => {
+            return "Check again when the other one has ended, or let this one wait with --wait";
+        }
+        Some(Hindrance::ProcessLimit) => return process_limit::NEXT_STEP,
         None => {}
     }
     if codes.flatten().any(|code| code == CUDA_SYSTEM_NOT_READY) {

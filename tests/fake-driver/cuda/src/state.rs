@@ -20,6 +20,7 @@ pub mod code {
     pub const NOT_INITIALIZED: u32 = 3;
     pub const INVALID_DEVICE: u32 = 101;
     pub const INVALID_CONTEXT: u32 = 201;
+    pub const OPERATING_SYSTEM: u32 = 304;
     pub const INVALID_HANDLE: u32 = 400;
     pub const NOT_FOUND: u32 = 500;
     pub const PEER_ACCESS_ALREADY_ENABLED: u32 = 704;
@@ -37,6 +38,9 @@ const FUNCTIONS: usize = 0xf0_0000;
 const STEP: usize = 16;
 /// The most handles of a kind.
 const MOST: usize = 0x1_0000 / STEP * 4;
+
+/// Files that the driver opens for a context: chosen.
+const FILES: usize = 8;
 
 /// Allocations up to this size hold real bytes and take nothing of the simulated memory.
 const SMALL: u64 = 4096;
@@ -189,6 +193,9 @@ impl Fake {
     pub fn retain(&self, device: Device) -> Result<*mut c_void, u32> {
         let opened = self.driver.open(&[device]).pop().ok_or(999_u32)?;
         opened.map_err(code_of)?;
+        if !fake_machine::take_files(FILES) {
+            return Err(code::OPERATING_SYSTEM);
+        }
         Ok(handle(CONTEXTS, device.0 as usize + 1))
     }
 
