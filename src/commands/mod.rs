@@ -24,7 +24,7 @@ use crate::cli::{Cli, Command, FailOn, ReportArgs};
 use crate::diagnose::expectations::Expectations;
 use crate::diagnose::{Ending, Evidence, Settings, Terms, config, expected};
 use crate::discover;
-use crate::hardware::{DRIVER_START_LIMIT, Machine, Telemetry, limits};
+use crate::hardware::{self, DRIVER_START_LIMIT, Machine, Telemetry, limits};
 use crate::model::measurement::Measurements;
 use crate::model::report::{Report, SCHEMA, Timing, Tool, Verdict};
 use crate::model::snapshot::{SlowFact, Snapshot};
@@ -44,7 +44,7 @@ const DISCOVERY_LIMIT: Duration = Duration::from_secs(15);
 ///
 /// One sentence for stderr; the exit code is that of [`crate::diagnose::Ending::Usage`] then.
 pub fn run(cli: &Cli) -> Result<u8, String> {
-    limits::prepare();
+    hardware::prepare();
     match carry_out(cli) {
         // What a limit of the process kept from being done is no wrong use.
         Err(sentence) if limits::was_in_the_way() && !matches!(cli.command, Command::Worker(_)) => {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, getuid, setrlimit};
 
-use super::{HardwareError, live, root};
+use super::{HardwareError, root};
 
 /// Below so many open files a driver may be short of them: the usual soft limit of Linux, which is enough
 /// for every driver.
@@ -39,13 +39,11 @@ pub enum Scarce {
     Something,
 }
 
-/// Takes what this process may have: as many open files as it is allowed, and an error instead of the end
-/// where a file grows too large.
-pub fn prepare() {
+/// Takes as many open files as this process is allowed.
+pub fn raise() {
     let files = getrlimit(Resource::Nofile);
     // Where it cannot be raised, it is named when it is reached.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: files.maximum, ..files });
-    live::ignore_file_size_signal();
 }
 
 /// Whether a limit has kept this process from anything so far.

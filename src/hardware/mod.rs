@@ -35,6 +35,13 @@ fn root() -> PathBuf {
     std::env::var_os(ROOT).map_or_else(|| PathBuf::from("/"), PathBuf::from)
 }
 
+/// Takes what this process may have of its limits, and has an error instead of the end where a file grows
+/// too large.
+pub fn prepare() {
+    limits::raise();
+    live::ignore_file_size_signal();
+}
+
 /// Which machine to look at.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Machine {

@@ -10,7 +10,7 @@ use super::snapshot::P2pStatus;
 pub use super::under_load::{AerAdded, LinkState, LinkUnderLoad, NvLinkErrorsAdded};
 use super::units::{Bytes, GbPerSecond};
 
-/// Everything that was measured, and what was to be and was not.
+/// Everything that was measured, and what was not.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Measurements {
@@ -37,8 +37,7 @@ pub struct Measurements {
     pub aer_added: Vec<AerAdded>,
     /// What went wrong beside single cells (a worker that had to be replaced, say), a sentence each.
     pub problems: Vec<String>,
-    /// What a limit of the process, or of its container, kept from being read while copies ran, a sentence
-    /// each.
+    /// What a limit of the process kept from being watched while copies ran, a sentence each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub limited: Vec<String>,
     /// What of the profile was left out on purpose, a sentence each: with many GPUs not everything is
@@ -129,8 +128,7 @@ pub struct DriverFacts {
     /// How long cuInit and the contexts took, seconds. Null where they did not come to be.
     #[serde(default)]
     pub start_seconds: Option<f64>,
-    /// Environment variables that the worker was started without, since they change what the driver does,
-    /// as `NAME=value`.
+    /// Variables that the worker was started without, as `NAME=value`: they change what the driver does.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub environment_removed: Vec<String>,
     /// Why the GPU kernels could not be loaded; null when they could.
