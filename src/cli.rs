@@ -145,6 +145,11 @@ pub struct CheckArgs {
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub deadline: Option<Duration>,
 
+    /// Longest time to wait while another peerscope checks this machine, in seconds [default: do not
+    /// wait, exit with 3].
+    #[arg(long, value_name = "SECONDS", value_parser = parse_wait)]
+    pub wait: Option<Duration>,
+
     /// Write the journal of this run to FILE, which must not exist [default: a file in the state
     /// folder, ~/.local/state/peerscope]. If the run is killed, 'peerscope recover' reads the journal;
     /// every other run removes it at its end.
@@ -355,6 +360,14 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| format!("'{text}' is not a number of seconds"))?;
     if !(0.01..=3600.0).contains(&seconds) {
         return Err("give a number of seconds from 0.01 to 3600".into());
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+fn parse_wait(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| format!("'{text}' is not a number of seconds"))?;
+    if !(0.0..=86400.0).contains(&seconds) {
+        return Err("give a number of seconds from 0 to 86400".into());
     }
     Ok(Duration::from_secs_f64(seconds))
 }

@@ -11,7 +11,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::hardware::{ErrorKind, GpuGroup, HardwareError, Machine, PciTree, Telemetry};
+use crate::hardware::{ErrorKind, GpuGroup, HardwareError, Machine, PciTree, Telemetry, limits};
 use crate::model::reading::{Reading, Unknown};
 use crate::model::snapshot::{Gpu, GpuPair, Host, PciFunction, PciKind, SlowFact, Snapshot};
 
@@ -31,7 +31,7 @@ pub fn open(machine: &Machine, limit: Duration) -> Result<Arc<dyn Telemetry>, Ha
     let started = start("telemetry", move || {
         let _ = answer.send(machine.telemetry());
     });
-    started.map_err(|why| HardwareError::new(ErrorKind::Other, why))?;
+    started?;
     inbox.recv_timeout(limit).map_err(|why| {
         let why = match why {
             RecvTimeoutError::Timeout => format!(
@@ -108,16 +108,35 @@ fn start_all(
     let (host, host_answers) = (Arc::clone(&telemetry), answers.clone());
     let (tree, tree_answers) = (Arc::clone(&telemetry), answers.clone());
     let (count_answers, count_pending) = (answers.clone(), pending.clone());
-    let started = [
-        start("host", move || {
-            let _ = host_answers.send(Answer::Host(host.host()));
-        }),
-        start("pci", move || {
-            let _ = tree_answers.send(Answer::Tree(tree.pci_tree()));
-        }),
-        start("gpus", move || start_gpus(&telemetry, slow, &count_answers, &count_pending)),
-    ];
-    started.into_iter().filter_map(Result::err).collect()
+    // What has no thread to read it is handed in by this one, as not read for that reason.
+    let host = start("host", move || {
+        let _ = host_answers.send(Answer::Host(host.host()));
+    });
+    let tree = start("pci", move || {
+        let _ = tree_answers.send(Answer::Tree(tree.pci_tree()));
+    });
+    let gpus = start("gpus", move || start_gpus(&telemetry, slow, &count_answers, &count_pending));
+    let mut problems = Vec::new();
+    if let Err(error) = host {
+        let _ = answers.send(Answer::Host(Host::unread(&not_started(&error))));
+        problems.push(error.message);
+    }
+    if let Err(error) = tree {
+        let _ = answers.send(Answer::Tree(PciTree::default()));
+        problems.push(error.message);
+    }
+    if let Err(error) = gpus {
+        let _ = answers.send(Answer::Count(Err(error)));
+    }
+    problems
+}
+
+/// Why facts are not known that no thread could read.
+fn not_started(error: &HardwareError) -> Unknown {
+    match error.kind {
+        ErrorKind::Hindered => Unknown::Limited(error.message.clone()),
+        _ => Unknown::Failed(error.message.clone()),
+    }
 }
 
 /// Counts the GPUs and starts two threads for each: one for its facts, one for its row of pairs,
@@ -133,13 +152,15 @@ fn start_gpus(telemetry: &Arc<dyn Telemetry>, slow: &'static [SlowFact], answers
         let gpu = Gpu::unread(index, pending);
         let (facts, facts_answers) = (Arc::clone(telemetry), answers.clone());
         let (row, row_answers) = (Arc::clone(telemetry), answers.clone());
-        for started in [
-            start(&format!("gpu{index}"), move || read_gpu(&*facts, slow, gpu, &facts_answers)),
-            start(&format!("pairs{index}"), move || read_row(&*row, slow, index, gpus, &row_answers)),
-        ] {
-            if let Err(problem) = started {
-                let _ = answers.send(Answer::Problem(problem));
+        if let Err(error) = start(&format!("gpu{index}"), move || read_gpu(&*facts, slow, gpu, &facts_answers)) {
+            let unread = Gpu::unread(index, &not_started(&error));
+            let _ = answers.send(Answer::Gpu(Box::new(unread), groups(slow).len()));
+        }
+        if let Err(error) = start(&format!("pairs{index}"), move || read_row(&*row, slow, index, gpus, &row_answers)) {
+            for destination in (0..gpus).filter(|destination| *destination != index) {
+                let _ = answers.send(Answer::Pair(GpuPair::unread(index, destination, &not_started(&error))));
             }
+            let _ = answers.send(Answer::Problem(error.message));
         }
     }
 }
@@ -165,9 +186,11 @@ fn read_row(telemetry: &dyn Telemetry, slow: &'static [SlowFact], source: u32, g
     }
 }
 
-fn start(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), String> {
+fn start(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), HardwareError> {
     let thread = thread::Builder::new().name(name.to_owned()).spawn(work);
-    thread.map(drop).map_err(|error| format!("the thread for {name} cannot be started: {error}"))
+    thread
+        .map(drop)
+        .map_err(|error| limits::explained(format!("the thread for {name} cannot be started: {error}"), &error))
 }
 
 fn seconds(duration: Duration) -> String {

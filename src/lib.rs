@@ -36,6 +36,7 @@ mod commands;
 pub use cli::Cli;
 pub use commands::{complain, run, usage};
 pub use diagnose::Ending;
+pub use hardware::live::Allocator;
 pub use report::{Format, Of, formats};
 
 #[cfg(test)]

@@ -3,7 +3,10 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use peerscope::{Cli, Ending, complain, run, usage};
+use peerscope::{Allocator, Cli, Ending, complain, run, usage};
+
+#[global_allocator]
+static ALLOCATOR: Allocator = Allocator;
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {

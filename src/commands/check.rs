@@ -9,23 +9,24 @@ use clap::ValueEnum;
 
 use super::output::{self, Files};
 use super::progress::Progress;
+use super::turn::{self, Turn};
 use super::{Judging, Observed, remark, select, snapshot, timestamp};
 use crate::cli::{CheckArgs, Cli};
 use crate::diagnose::Ending;
-use crate::hardware::{DRIVER_START_LIMIT, HardwareError, LinkSample, Machine, Telemetry};
+use crate::hardware::{DRIVER_START_LIMIT, ErrorKind, HardwareError, LinkSample, Machine, Telemetry, limits};
 use crate::measure::background::Quiet;
 use crate::measure::watch::Watch;
 use crate::measure::{Outcome, Selection};
 use crate::model::background::Moment;
-use crate::model::measurement::{CudaDevice, DriverFacts, Status};
-use crate::model::report::{Timing, Tool};
+use crate::model::measurement::{CudaDevice, DriverFacts, Hindrance, Status};
+use crate::model::report::{Report, Timing, Tool};
 use crate::model::snapshot::{SlowFact, Snapshot};
 use crate::plan::{self, Group, Profile};
 use crate::recording::{self, Event, Header, Journal, Recorded, Recorder, place};
 use crate::topology;
-use crate::worker::Worker;
 use crate::worker::start::{self, Launch, Ready, StartError};
 use crate::worker::supervisor::{self, Listener, Results};
+use crate::worker::{Worker, environment};
 
 /// Runs it.
 ///
@@ -33,13 +34,22 @@ use crate::worker::supervisor::{self, Listener, Results};
 ///
 /// One sentence.
 pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, String> {
-    let started = Instant::now();
     let profile = Profile::load(args.profile)?;
     let groups = groups(args, &profile)?;
     let files = Files::of_report(&args.out)?;
     let judging = Judging::with(cli, &args.out)?;
     let stop = stop_flag(cli.exit_contract.code(Ending::Interrupted))?;
-    let started_at = timestamp();
+    let publish = |report: &Report| output::publish(report, args.out.format, &output::style_of(cli, &args.out), &files);
+    let turn = turn::take(machine, args.wait, &stop);
+    let (started, started_at) = (Instant::now(), timestamp());
+    let (_lock, unlocked) = match turn {
+        Turn::Ours(lock) => (Some(lock), None),
+        Turn::Unknown(why) => (None, Some(why)),
+        Turn::Theirs(..) | Turn::Interrupted => {
+            let (recorded, machine) = (turn::nothing(args.profile.as_str(), turn), machine.name().to_owned());
+            return publish(&Observed::recorded(started, started_at, machine, recorded).conclude(&judging));
+        }
+    };
     let journal = journal(args, machine, &started_at)?;
     // The driver starts while the facts are read.
     let start_limit = cli.driver_deadline.unwrap_or(DRIVER_START_LIMIT);
@@ -56,7 +66,9 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, String>
     };
     let discover = started.elapsed().as_secs_f64();
 
-    let follower = Follower { progress, recorder: Recorder::new(journal, args.profile.as_str(), started), watch: None };
+    let mut follower =
+        Follower { progress, recorder: Recorder::new(journal, args.profile.as_str(), started), watch: None };
+    unlocked.iter().for_each(|problem| follower.problem(problem));
     let mut run = Run { args, profile, groups, machine, start_limit, telemetry, stop, follower };
     // The worker is ended once the report is out.
     let _idle = run.measure(worker, snapshot);
@@ -67,7 +79,7 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, String>
     let (machine, timing) = (machine.name().to_owned(), Timing { discover, ..recorded.timing });
     let observed = Observed::recorded(started, started_at, machine, Recorded { timing, ..recorded });
     let report = observed.conclude(&judging);
-    let code = output::publish(&report, args.out.format, &output::style_of(cli, &args.out), &files);
+    let code = publish(&report);
     // If something could not be written, the journal still has the measurements.
     code.inspect(|_| journal.remove()).map_err(|sentence| match journal.path() {
         Some(path) => format!(
@@ -167,7 +179,7 @@ struct Run<'a> {
 impl Run<'_> {
     /// Measures what was requested, and records it. Returns the last worker: ending it takes the
     /// driver a while.
-    fn measure(&mut self, worker: Result<Worker, String>, snapshot: Snapshot) -> Option<Worker> {
+    fn measure(&mut self, worker: Result<Worker, HardwareError>, snapshot: Snapshot) -> Option<Worker> {
         self.follower.take(Event::Facts { snapshot: snapshot.clone() });
         let quiet = self.leave_alone(&snapshot, Moment::Start);
         let (worker, launch, facts) = self.open(worker, &snapshot)?;
@@ -197,7 +209,11 @@ impl Run<'_> {
     }
 
     /// Waits for the driver. If it does not start, that is recorded, and there is no worker.
-    fn open(&mut self, worker: Result<Worker, String>, snapshot: &Snapshot) -> Option<(Worker, Launch, DriverFacts)> {
+    fn open(
+        &mut self,
+        worker: Result<Worker, HardwareError>,
+        snapshot: &Snapshot,
+    ) -> Option<(Worker, Launch, DriverFacts)> {
         let mut launch = Launch {
             machine: self.machine.clone(),
             selections: selections(snapshot),
@@ -209,34 +225,42 @@ impl Run<'_> {
             let failure = snapshot.problems.first().cloned();
             let devices = with_unidentified(Vec::new(), snapshot);
             let facts = DriverFacts { failure, devices, ..DriverFacts::default() };
-            self.follower.take(Event::Driver { floor_seconds: 0.0, facts });
+            self.driver(0.0, facts);
             return None;
         }
         let mut spawn = || Worker::spawn(self.machine, self.start_limit);
         let opened = start::start(worker, &mut launch, &self.stop, &mut spawn);
         let Ready { worker, facts, floor_seconds, problems, .. } = match opened {
             Ok(ready) => ready,
-            Err(StartError::Failed(HardwareError { message: why, code: failure_code, .. })) => {
-                let facts = DriverFacts { failure: Some(why), failure_code, ..DriverFacts::default() };
-                self.follower.take(Event::Driver { floor_seconds: 0.0, facts });
+            Err(StartError::Failed(HardwareError { message: why, code: failure_code, kind })) => {
+                let hindrance = (kind == ErrorKind::Hindered).then_some(Hindrance::ProcessLimit);
+                let facts = DriverFacts { failure: Some(why), failure_code, hindrance, ..DriverFacts::default() };
+                self.driver(0.0, facts);
                 return None;
             }
             Err(StartError::Late(why)) => {
                 let facts = DriverFacts { failure: Some(why), ..DriverFacts::default() };
-                self.follower.take(Event::Driver { floor_seconds: 0.0, facts });
+                self.driver(0.0, facts);
                 return None;
             }
             Err(StartError::Interrupted) => {
-                self.follower.take(Event::Driver { floor_seconds: 0.0, facts: DriverFacts::default() });
+                self.driver(0.0, DriverFacts::default());
                 self.follower.take(Event::Measured { interrupted: true });
                 return None;
             }
         };
         let devices = with_unidentified(facts.devices, snapshot);
         let facts = DriverFacts { devices, start_seconds: Some(floor_seconds), ..facts };
-        self.follower.take(Event::Driver { floor_seconds, facts: facts.clone() });
+        let facts = self.driver(floor_seconds, facts);
         problems.iter().for_each(|problem| self.follower.problem(problem));
         Some((worker, launch, facts))
+    }
+
+    /// Records what the driver said, and what it was not told.
+    fn driver(&mut self, floor_seconds: f64, facts: DriverFacts) -> DriverFacts {
+        let facts = DriverFacts { environment_removed: environment::removed(), ..facts };
+        self.follower.take(Event::Driver { floor_seconds, facts: facts.clone() });
+        facts
     }
 
     /// Plans, and runs what can be run. Returns the last worker.
@@ -271,7 +295,9 @@ impl Run<'_> {
         }
         // Without a copy, a link is not under load.
         if let Some(telemetry) = self.telemetry.as_ref().filter(|_| !runnable.is_empty()) {
-            self.follower.watch = Some(Watch::start(telemetry, &gpus));
+            let watch = Watch::start(telemetry, &gpus);
+            watch.unwatched().into_iter().for_each(|why| self.follower.take(Event::Limited { why }));
+            self.follower.watch = Some(watch);
             self.follower.take(Event::Watching { gpus });
         }
         self.follower.progress.measuring(runnable.len());
@@ -332,6 +358,9 @@ fn stop_flag(code: u8) -> Result<Arc<AtomicBool>, String> {
             std::process::exit(i32::from(code));
         }
     })
-    .map_err(|error| format!("cannot listen for Ctrl-C: {error}"))?;
+    .map_err(|error| match error {
+        ctrlc::Error::System(why) => limits::explained(format!("cannot listen for Ctrl-C: {why}"), &why).message,
+        error => format!("cannot listen for Ctrl-C: {error}"),
+    })?;
     Ok(stop)
 }

@@ -11,6 +11,7 @@ mod progress;
 mod recover;
 mod select;
 mod topo;
+mod turn;
 
 use std::io::Write;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use crate::cli::{Cli, Command, FailOn, ReportArgs};
 use crate::diagnose::expectations::Expectations;
 use crate::diagnose::{Ending, Evidence, Settings, Terms, config, expected};
 use crate::discover;
-use crate::hardware::{DRIVER_START_LIMIT, Machine, Telemetry};
+use crate::hardware::{self, DRIVER_START_LIMIT, Machine, Telemetry, limits};
 use crate::model::measurement::Measurements;
 use crate::model::report::{Report, SCHEMA, Timing, Tool, Verdict};
 use crate::model::snapshot::{SlowFact, Snapshot};
@@ -43,6 +44,18 @@ const DISCOVERY_LIMIT: Duration = Duration::from_secs(15);
 ///
 /// One sentence for stderr; the exit code is that of [`crate::diagnose::Ending::Usage`] then.
 pub fn run(cli: &Cli) -> Result<u8, String> {
+    hardware::prepare();
+    match carry_out(cli) {
+        // What a limit of the process kept from being done is no wrong use.
+        Err(sentence) if limits::was_in_the_way() && !matches!(cli.command, Command::Worker(_)) => {
+            complain(&sentence);
+            Ok(cli.exit_contract.code(Ending::Incomplete))
+        }
+        result => result,
+    }
+}
+
+fn carry_out(cli: &Cli) -> Result<u8, String> {
     let machine = Machine::parse(&cli.machine)?;
     match &cli.command {
         Command::Topo(args) => topo::run(cli, &machine, args),

@@ -4,6 +4,7 @@ use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use crate::cli::{Cli, Color, ReportArgs};
+use crate::hardware::limits;
 use crate::model::report::Report;
 use crate::report::{self, Format, Of, Style, prometheus, render};
 
@@ -107,7 +108,9 @@ impl Files {
 pub fn print(text: &str) -> Result<(), String> {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(format!("cannot write to stdout: {error}")),
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(format!("cannot write to stdout: {error}{}", limit(&error)))
+        }
         _ => Ok(()),
     }
 }
@@ -136,5 +139,10 @@ fn folder_of(path: &Path) -> &Path {
 
 fn cannot_write(path: &Path, error: &std::io::Error) -> String {
     // Its kind alone: the whole error would name the temporary file, which means nothing to the user.
-    format!("cannot write {}: {}; choose another place with -o", path.display(), error.kind())
+    format!("cannot write {}: {}{}; choose another place with -o", path.display(), error.kind(), limit(error))
+}
+
+/// The limit of this process behind an error, to follow it.
+fn limit(error: &std::io::Error) -> String {
+    limits::of_error(error).map(|limit| format!(": {limit}")).unwrap_or_default()
 }

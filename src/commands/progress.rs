@@ -16,7 +16,10 @@ impl Progress {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
         bar.set_style(ProgressStyle::default_spinner());
         bar.set_message("reading facts, starting the CUDA driver");
-        bar.enable_steady_tick(Duration::from_millis(100));
+        // It starts a thread, and panics where there can be none.
+        if !bar.is_hidden() && std::thread::Builder::new().spawn(|| ()).is_ok() {
+            bar.enable_steady_tick(Duration::from_millis(100));
+        }
         Self(bar)
     }
 

@@ -3,15 +3,21 @@
 //! to the worker. Behind both stands either the live machine or a simulated one, and nothing
 //! outside this room can tell which.
 
+mod kills;
+pub mod limits;
 pub mod live;
+mod lock;
 pub mod pattern;
 pub mod sim;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::kills::Kills;
+pub use self::lock::{Lock, NotLocked};
 use crate::model::snapshot::{Adapter, Gpu, GpuPair, Host, NumaNode, PciFunction, PcieErrors};
 use crate::model::units::{GbPerSecond, Generation, Lanes, PciAddress};
 
@@ -19,6 +25,22 @@ use crate::model::units::{GbPerSecond, Generation, Lanes, PciAddress};
 /// server; machines with many GPUs and without persistence mode have been seen to need over half a
 /// minute.
 pub const DRIVER_START_LIMIT: Duration = Duration::from_secs(120);
+
+/// Names a folder to use as the root of the file system when the kernel's files are read. For tests, whose
+/// machines have their own `sys` and `proc`.
+const ROOT: &str = "PEERSCOPE_FSROOT";
+
+/// Where the kernel's files are.
+fn root() -> PathBuf {
+    std::env::var_os(ROOT).map_or_else(|| PathBuf::from("/"), PathBuf::from)
+}
+
+/// Takes what this process may have of its limits, and has an error instead of the end where a file grows
+/// too large.
+pub fn prepare() {
+    limits::raise();
+    live::ignore_file_size_signal();
+}
 
 /// Which machine to look at.
 #[derive(Debug, Clone, PartialEq)]
@@ -118,6 +140,9 @@ pub enum ErrorKind {
     Unsupported,
     /// No more peers at a time: 8 on systems without NVSwitch.
     TooManyPeers,
+    /// Something outside the hardware was in the way, such as a limit of the process: says nothing about
+    /// the hardware.
+    Hindered,
     /// The context is broken: nothing more can be done with this device in this process.
     Sticky,
     /// Something else.

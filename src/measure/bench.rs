@@ -324,8 +324,9 @@ impl<'a> Bench<'a> {
     pub(super) fn gates_held(&self) -> Result<(), HardwareError> {
         if self.driver.expired() {
             return Err(HardwareError::new(
-                ErrorKind::Other,
-                "enqueueing took so long that the gate opened by itself: the host is overloaded or the driver stalls",
+                ErrorKind::Hindered,
+                "enqueueing took so long that the gate opened by itself: the host is overloaded, or each call waits for the GPU \
+                 (CUDA_LAUNCH_BLOCKING, a debugger)",
             ));
         }
         Ok(())

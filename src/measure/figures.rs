@@ -8,8 +8,8 @@ use crate::model::measurement::Status;
 /// Status and reason of an outcome without figures.
 pub(super) fn without_figures(outcome: &Outcome) -> (Status, Option<String>) {
     match outcome {
-        // What this driver cannot do is no fault of the path.
-        Outcome::Failed { error } if error.kind == ErrorKind::Unsupported => {
+        // What this driver cannot do is no fault of the path, nor is what this process was kept from.
+        Outcome::Failed { error } if matches!(error.kind, ErrorKind::Unsupported | ErrorKind::Hindered) => {
             (Status::Skipped, Some(error.message.clone()))
         }
         Outcome::Failed { error } => (Status::Failed, Some(error.message.clone())),

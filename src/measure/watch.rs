@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::hardware::{GpuGroup, LinkSample, Telemetry};
+use crate::hardware::{GpuGroup, LinkSample, Telemetry, limits};
 use crate::model::measurement::{AerAdded, LinkState, LinkUnderLoad, NvLinkErrorsAdded};
 use crate::model::reading::Reading;
 use crate::model::snapshot::{Gpu, NvLink, PciFunction, PcieErrors, Snapshot};
@@ -30,6 +30,8 @@ pub struct Watch {
     stop: Arc<AtomicBool>,
     seen: Vec<(u32, Arc<Mutex<Seen>>)>,
     threads: Vec<JoinHandle<()>>,
+    /// Why GPUs are not watched.
+    unwatched: Vec<String>,
 }
 
 #[derive(Default)]
@@ -43,35 +45,34 @@ impl Watch {
     /// Begins to watch, each GPU on a thread of its own: NVML can block for minutes on one of them.
     pub fn start(telemetry: &Arc<dyn Telemetry>, gpus: &[u32]) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
-        let (seen, threads) = gpus
-            .iter()
-            .map(|&index| {
-                let (telemetry, stop) = (Arc::clone(telemetry), Arc::clone(&stop));
-                let seen = Arc::new(Mutex::new(Seen::default()));
-                let mine = Arc::clone(&seen);
-                let thread = std::thread::spawn(move || {
-                    for reading in 0_u64.. {
-                        // The flag first, so that the last reading comes after the copies; and two readings at
-                        // least, however short the run.
-                        let stopped = stop.load(Ordering::Relaxed);
-                        let sample = telemetry.sample(index);
-                        let Ok(mut seen) = mine.lock() else { return };
-                        let last = stopped && reading > 0;
-                        seen.samples.push(sample);
-                        seen.ended = last;
-                        drop(seen);
-                        if last {
-                            return;
-                        }
-                        if !stopped {
-                            std::thread::park_timeout(INTERVAL);
-                        }
-                    }
-                });
-                ((index, seen), thread)
-            })
-            .unzip();
-        Self { telemetry: Arc::clone(telemetry), stop, seen, threads }
+        let mut watch = Self {
+            telemetry: Arc::clone(telemetry),
+            stop,
+            seen: Vec::new(),
+            threads: Vec::new(),
+            unwatched: Vec::new(),
+        };
+        for &index in gpus {
+            let (telemetry, stop) = (Arc::clone(telemetry), Arc::clone(&watch.stop));
+            let seen = Arc::new(Mutex::new(Seen::default()));
+            let mine = Arc::clone(&seen);
+            match std::thread::Builder::new().spawn(move || look(telemetry.as_ref(), index, &stop, &mine)) {
+                Ok(thread) => {
+                    watch.seen.push((index, seen));
+                    watch.threads.push(thread);
+                }
+                Err(error) => {
+                    let why = format!("GPU {index} is not watched while copies run, no thread can be started");
+                    watch.unwatched.push(limits::explained(why, &error).message);
+                }
+            }
+        }
+        watch
+    }
+
+    /// Why GPUs are not watched, a sentence each.
+    pub fn unwatched(&self) -> Vec<String> {
+        self.unwatched.clone()
     }
 
     /// The readings since this was asked last, by GPU.
@@ -100,6 +101,27 @@ impl Watch {
         };
         let nvlinks = before.gpus.iter().filter_map(added).collect();
         (self.drain(), Counted { late, nvlinks, aer: aer_added(&self.telemetry, &before.pci) })
+    }
+}
+
+/// Reads a GPU again and again until it is told to stop.
+fn look(telemetry: &dyn Telemetry, index: u32, stop: &AtomicBool, seen: &Mutex<Seen>) {
+    for reading in 0_u64.. {
+        // The flag first, so that the last reading comes after the copies; and two readings at least, however
+        // short the run.
+        let stopped = stop.load(Ordering::Relaxed);
+        let sample = telemetry.sample(index);
+        let Ok(mut seen) = seen.lock() else { return };
+        let last = stopped && reading > 0;
+        seen.samples.push(sample);
+        seen.ended = last;
+        drop(seen);
+        if last {
+            return;
+        }
+        if !stopped {
+            std::thread::park_timeout(INTERVAL);
+        }
     }
 }
 
@@ -144,7 +166,8 @@ fn read_counters(telemetry: &Arc<dyn Telemetry>, gpus: &[Gpu]) -> mpsc::Receiver
             continue;
         }
         let (telemetry, answer) = (Arc::clone(telemetry), answer.clone());
-        std::thread::spawn(move || {
+        // Where it cannot be started, the counters are not read, which the report has with its reason.
+        let _ = std::thread::Builder::new().spawn(move || {
             telemetry.read_gpu(GpuGroup::LinkErrors, &mut gpu);
             if let Reading::Known(links) = gpu.nvlinks {
                 // Nobody listens any more when it took too long.
@@ -216,7 +239,8 @@ pub fn summary(index: u32, samples: &[LinkSample]) -> LinkUnderLoad {
 fn aer_added(telemetry: &Arc<dyn Telemetry>, before: &[PciFunction]) -> Vec<AerAdded> {
     let telemetry = Arc::clone(telemetry);
     let (answer, inbox) = mpsc::channel();
-    std::thread::spawn(move || {
+    // Where it cannot be started, nobody answers.
+    let _ = std::thread::Builder::new().spawn(move || {
         // Nobody listens any more when it took too long.
         let _ = answer.send(telemetry.pci_tree().functions);
     });

@@ -11,7 +11,7 @@ use super::snapshot::P2pStatus;
 pub use super::under_load::{AerAdded, LinkState, LinkUnderLoad, NvLinkErrorsAdded};
 use super::units::{Bytes, GbPerSecond};
 
-/// Everything that was measured, and what was to be and was not.
+/// Everything that was measured, and what was not.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Measurements {
@@ -41,6 +41,9 @@ pub struct Measurements {
     pub background: Vec<Background>,
     /// What went wrong beside single cells (a worker that had to be replaced, say), a sentence each.
     pub problems: Vec<String>,
+    /// What a limit of the process kept from being watched while copies ran, a sentence each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub limited: Vec<String>,
     /// What of the profile was left out on purpose, a sentence each: with many GPUs not everything is
     /// measured on every pair.
     #[serde(default)]
@@ -125,9 +128,15 @@ pub struct DriverFacts {
     /// The driver's return code, where it gave one for that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_code: Option<u32>,
+    /// What outside the hardware was in the way, where that is why CUDA could not be used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hindrance: Option<Hindrance>,
     /// How long cuInit and the contexts took, seconds. Null where they did not come to be.
     #[serde(default)]
     pub start_seconds: Option<f64>,
+    /// Variables that the worker was started without, as `NAME=value`: they change what the driver does.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub environment_removed: Vec<String>,
     /// Why the GPU kernels could not be loaded; null when they could.
     pub kernels_failure: Option<String>,
     /// The GPUs asked for, as CUDA sees them.
@@ -144,6 +153,17 @@ impl DriverFacts {
         let found = found.and_then(|place| self.peer_access.get(place));
         found.or_else(|| self.peer_access.iter().find(|said| said.pair == pair))
     }
+}
+
+/// What outside the hardware kept a run from using the driver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Hindrance {
+    /// Another peerscope was checking this machine.
+    AnotherCheck,
+    /// A limit of the process, or of its container.
+    ProcessLimit,
 }
 
 /// How CUDA comes not to show a GPU that NVML shows.

@@ -19,6 +19,8 @@ pub enum Unknown {
     Denied(String),
     /// Reading it failed; the text says how.
     Failed(String),
+    /// A limit of the process, or of its container, kept it from being read; the text says which.
+    Limited(String),
     /// It was not to be read; the text says why, or when it is.
     NotRead(String),
 }
@@ -29,6 +31,7 @@ impl fmt::Display for Unknown {
             Self::Unsupported => f.write_str("unsupported"),
             Self::Denied(why) => write!(f, "denied: {why}"),
             Self::Failed(why) => write!(f, "failed: {why}"),
+            Self::Limited(why) => write!(f, "limited: {why}"),
             Self::NotRead(why) => write!(f, "not read: {why}"),
         }
     }
@@ -49,6 +52,8 @@ impl FromStr for Unknown {
             Self::Unsupported
         } else if let Some(why) = text.strip_prefix("denied: ") {
             Self::Denied(why.to_owned())
+        } else if let Some(why) = text.strip_prefix("limited: ") {
+            Self::Limited(why.to_owned())
         } else if let Some(why) = text.strip_prefix("not read: ") {
             Self::NotRead(why.to_owned())
         } else {
@@ -316,6 +321,7 @@ mod tests {
         for unknown in [
             Unknown::Unsupported,
             Unknown::Denied("root only".into()),
+            Unknown::Limited("the limit of open files (ulimit -n) is 24".into()),
             Unknown::Failed("NVML error 999".into()),
             Unknown::NotRead("by check only".into()),
         ] {

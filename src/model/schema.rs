@@ -74,7 +74,7 @@ impl JsonSchema for Unknown {
         json_schema!({
             "description": "Why a fact is not known.",
             "type": "string",
-            "pattern": "^(unsupported$|denied: |failed: |not read: )",
+            "pattern": "^(unsupported$|denied: |failed: |limited: |not read: )",
         })
     }
 }

@@ -96,6 +96,11 @@ pub enum Event {
         /// A sentence.
         problem: String,
     },
+    /// A limit of the process kept something from being read or measured.
+    Limited {
+        /// A sentence.
+        why: String,
+    },
     /// The last round has ended.
     Measured {
         /// Whether the user stopped it.

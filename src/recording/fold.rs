@@ -27,6 +27,7 @@ pub struct Recording {
     outcomes: HashMap<u32, Outcome>,
     problems: Vec<String>,
     background: Vec<Background>,
+    limited: Vec<String>,
     /// Readings of the links that were watched, by GPU.
     links: BTreeMap<u32, Vec<LinkSample>>,
     counted: Option<Counted>,
@@ -88,6 +89,7 @@ impl Recording {
             Event::Link { gpu, sample } => self.links.entry(gpu).or_default().push(sample),
             Event::Outcome { id, outcome } => drop(self.outcomes.insert(id, outcome)),
             Event::Problem { problem } => self.problems.push(problem),
+            Event::Limited { why } => self.limited.push(why),
             Event::Measured { interrupted } => {
                 self.interrupted = interrupted;
                 self.times.measured = at;
@@ -153,6 +155,7 @@ impl Recording {
             aer_added: counted.map(|counted| counted.aer.clone()).unwrap_or_default(),
             background: self.background,
             problems: self.problems,
+            limited: self.limited,
             left_out: self.left_out,
             interrupted: self.interrupted,
             cut_off: cut_off.is_some(),

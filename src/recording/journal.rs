@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::entry::{Entry, Header};
 use super::place;
+use crate::hardware::limits;
 
 /// A journal that is being written. What goes wrong with it never stops the run: the journal ends
 /// there, and [`Journal::failure`] says why.
@@ -86,7 +87,8 @@ impl Journal {
         });
         if let Err(why) = written {
             let name = self.path.as_deref().map(|path| format!("{}: ", path.display())).unwrap_or_default();
-            self.failure = Some(format!("{name}{}", why.kind()));
+            let limit = limits::of_error(&why).map(|limit| format!(": {limit}")).unwrap_or_default();
+            self.failure = Some(format!("{name}{}{limit}", why.kind()));
             self.file = None;
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
 use super::protocol::{Reply, Request};
-use crate::hardware::{Driver, ErrorKind, Machine};
+use crate::hardware::{Driver, ErrorKind, HardwareError, Machine, limits};
 use crate::measure::{Bench, Outcome};
 
 /// Serves rounds until the parent closes the pipe, or a context is broken. The driver is to start
@@ -17,7 +17,10 @@ use crate::measure::{Bench, Outcome};
 ///
 /// The parent is gone, or its requests are not those of this protocol.
 pub fn serve(machine: &Machine, start_limit: Duration, mut to_parent: impl Write) -> Result<(), String> {
-    let requests = read_requests();
+    let requests = match read_requests() {
+        Ok(requests) => requests,
+        Err(error) => return say(&mut to_parent, &Reply::NoDriver { error }),
+    };
     // Before the first request, so that the driver starts while the parent still reads facts.
     let driver = match machine.driver_within(start_limit) {
         Ok(driver) => driver,
@@ -66,9 +69,9 @@ fn say(to_parent: &mut impl Write, reply: &Reply) -> Result<(), String> {
 
 /// Reads requests on a thread of their own. When the parent is gone, the process ends at once, even
 /// while a copy hangs: a worker must not outlive its parent.
-fn read_requests() -> mpsc::Receiver<Result<Request, String>> {
+fn read_requests() -> Result<mpsc::Receiver<Result<Request, String>>, HardwareError> {
     let (sender, receiver) = mpsc::channel();
-    std::thread::spawn(move || {
+    let thread = std::thread::Builder::new().spawn(move || {
         for line in std::io::stdin().lock().lines() {
             let request = line.map_err(|error| error.to_string()).and_then(|line| {
                 serde_json::from_str(&line).map_err(|error| format!("a request is not readable: {error}"))
@@ -79,5 +82,7 @@ fn read_requests() -> mpsc::Receiver<Result<Request, String>> {
         }
         std::process::exit(0);
     });
-    receiver
+    thread
+        .map(|_| receiver)
+        .map_err(|error| limits::explained(format!("no thread can read what is to be measured: {error}"), &error))
 }

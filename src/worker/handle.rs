@@ -8,15 +8,18 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use super::environment;
 use super::process::{End, Mortal};
 use super::protocol::{Reply, Request, SUBCOMMAND};
-use crate::hardware::Machine;
+use crate::hardware::{HardwareError, Kills, Machine, limits};
 
 /// How long a killed worker may take to die before it is left behind: one that is stuck in the
 /// kernel driver dies when that lets go of it, or never.
 const DEATH_LIMIT: Duration = Duration::from_secs(2);
 /// How often to check for an interruption while waiting.
 const POLL: Duration = Duration::from_millis(50);
+/// The exit code of a worker without memory; it says so on stderr (see [`crate::Allocator`]).
+const OUT_OF_MEMORY: i32 = 3;
 /// How much of a worker's last words is kept, bytes.
 const LAST_WORDS: usize = 2000;
 
@@ -27,6 +30,16 @@ pub struct Worker {
     requests: Option<Box<dyn Write + Send>>,
     replies: Receiver<Reply>,
     last_words: Arc<Mutex<String>>,
+    /// When it was started.
+    kills: Kills,
+}
+
+/// How a worker ended by itself, or was ended by somebody else.
+pub(super) struct Death {
+    /// In words, with its last ones.
+    pub how: String,
+    /// Whether something outside ended it, which says nothing about what it was doing.
+    pub from_outside: bool,
 }
 
 /// The result of waiting for a worker.
@@ -48,9 +61,12 @@ impl Worker {
     /// # Errors
     ///
     /// The program cannot be started again.
-    pub fn spawn(machine: &Machine, start_limit: Duration) -> Result<Self, String> {
+    pub fn spawn(machine: &Machine, start_limit: Duration) -> Result<Self, HardwareError> {
         // Not by its path, which an update may have taken away or given to another version.
-        let mut child = Command::new("/proc/self/exe")
+        let kills = Kills::now();
+        let mut command = Command::new("/proc/self/exe");
+        environment::clean(&mut command);
+        let mut child = command
             .arg0(env!("CARGO_PKG_NAME"))
             .args(["--machine", machine.name(), "--driver-deadline", &start_limit.as_secs_f64().to_string()])
             .args([SUBCOMMAND, "--parent", &std::process::id().to_string()])
@@ -62,25 +78,29 @@ impl Worker {
             // Ctrl-C reaches the whole foreground group; the parent decides what it means.
             .process_group(0)
             .spawn()
-            .map_err(|error| format!("cannot start a worker process: {error}"))?;
+            .map_err(|error| limits::explained(format!("cannot start a worker process: {error}"), &error))?;
         let requests = child.stdin.take().map(|stdin| Box::new(stdin) as Box<dyn Write + Send>);
         let (sender, replies) = mpsc::channel();
-        if let Some(stdout) = child.stdout.take() {
-            std::thread::spawn(move || {
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        // Dropped, it is ended: a worker that nobody listens to is of no use.
+        let process = Mortal::new(child);
+        let last_words = Arc::new(Mutex::new(String::new()));
+        let kept = Arc::clone(&last_words);
+        let worker = Self { process, death_limit: DEATH_LIMIT, requests, replies, last_words, kills };
+        if let Some(stdout) = stdout {
+            listen(move || {
                 for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                     let Ok(reply) = serde_json::from_str(&line) else { return };
                     if sender.send(reply).is_err() {
                         return;
                     }
                 }
-            });
+            })?;
         }
-        let last_words = Arc::new(Mutex::new(String::new()));
-        if let Some(stderr) = child.stderr.take() {
-            let kept = Arc::clone(&last_words);
-            std::thread::spawn(move || keep_last_words(stderr, &kept));
+        if let Some(stderr) = stderr {
+            listen(move || keep_last_words(stderr, &kept))?;
         }
-        Ok(Self { process: Mortal::new(child), death_limit: DEATH_LIMIT, requests, replies, last_words })
+        Ok(worker)
     }
 
     /// A worker of another kind, for tests.
@@ -96,6 +116,7 @@ impl Worker {
             requests: Some(Box::new(requests)),
             replies,
             last_words: Arc::default(),
+            kills: Kills::default(),
         }
     }
 
@@ -133,27 +154,62 @@ impl Worker {
         self.process.is_stuck().then(|| self.process.id())
     }
 
-    /// How a worker that is gone ended, with its last words.
-    pub(super) fn death(&mut self) -> String {
+    /// How a worker that is gone ended.
+    pub(super) fn death(&mut self) -> Death {
         // Its pipe closes a moment before the process can be waited for.
-        let status = self.process.wait(self.death_limit).or_else(|| match self.end() {
-            End::Exited(status) => Some(status),
-            End::Stuck => None,
-        });
-        let how = match status.map(|status| (status.code(), status.signal())) {
-            Some((_, Some(signal))) => format!("it was ended by signal {signal}"),
-            Some((Some(code), _)) => format!("it exited with code {code}"),
-            _ => "it could not be ended".to_owned(),
+        let status = self.process.wait(self.death_limit);
+        let signal = status.and_then(|status| status.signal());
+        let (mut how, from_outside) = match (status, signal) {
+            (Some(_), Some(signal)) => match sent_from_outside(signal) {
+                Some(name) => (format!("it was killed by signal {signal} ({name})"), true),
+                None => (format!("it was ended by signal {signal}"), false),
+            },
+            (Some(status), None) if status.code() == Some(OUT_OF_MEMORY) => ("it had no memory".to_owned(), true),
+            (Some(status), None) => (format!("it exited with code {}", status.code().unwrap_or_default()), false),
+            (None, _) => match self.end() {
+                End::Exited(_) => ("it closed its pipe, and was killed".to_owned(), false),
+                End::Stuck => ("it could not be ended".to_owned(), false),
+            },
         };
+        if let Some(why) = self.kills.why(self.process.id()).filter(|_| from_outside) {
+            how = format!("{how}: {why}");
+        }
         let words = self.last_words.lock().map(|words| words.trim().replace('\n', " / ")).unwrap_or_default();
-        if words.is_empty() { how } else { format!("{how}; its last output: {words}") }
+        if !words.is_empty() {
+            how = format!("{how}; its last output: {words}");
+        }
+        Death { how, from_outside }
     }
+}
+
+/// The name of a signal that nothing in a process raises against itself: somebody sent it, or the kernel
+/// for want of memory or processor time.
+const fn sent_from_outside(signal: i32) -> Option<&'static str> {
+    Some(match signal {
+        1 => "SIGHUP",
+        2 => "SIGINT",
+        3 => "SIGQUIT",
+        9 => "SIGKILL",
+        10 => "SIGUSR1",
+        12 => "SIGUSR2",
+        14 => "SIGALRM",
+        15 => "SIGTERM",
+        24 => "SIGXCPU",
+        25 => "SIGXFSZ",
+        _ => return None,
+    })
 }
 
 impl Drop for Worker {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+/// Listens to a worker on a thread of its own.
+fn listen(to: impl FnOnce() + Send + 'static) -> Result<(), HardwareError> {
+    let thread = std::thread::Builder::new().spawn(to);
+    thread.map(drop).map_err(|error| limits::explained(format!("no thread can listen to the worker: {error}"), &error))
 }
 
 fn keep_last_words(mut from: impl Read, kept: &Mutex<String>) {

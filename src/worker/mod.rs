@@ -3,6 +3,7 @@
 //! parent ends the child and starts another.
 
 pub mod child;
+pub mod environment;
 mod handle;
 mod hangs;
 mod process;

@@ -67,13 +67,14 @@ fn failed(why: String) -> StartError {
 ///
 /// The driver does not start, or not in time.
 pub fn start(
-    first: Result<Worker, String>,
+    first: Result<Worker, HardwareError>,
     launch: &mut Launch,
     stop: &AtomicBool,
-    spawn: &mut dyn FnMut() -> Result<Worker, String>,
+    spawn: &mut dyn FnMut() -> Result<Worker, HardwareError>,
 ) -> Result<Ready, StartError> {
-    let mut worker = first.map_err(failed)?;
+    let mut worker = first.map_err(StartError::Failed)?;
     let (mut left_out, mut one_by_one, mut problems) = (LeftOut::new(), false, Vec::new());
+    let mut killed = false;
     loop {
         let (gpu, why) = match open(&mut worker, launch, one_by_one, stop) {
             Opened::Ready(mut facts, floor_seconds) => {
@@ -87,6 +88,14 @@ pub fn start(
             Opened::Refused(error) => return Err(StartError::Failed(error)),
             Opened::Interrupted => return Err(StartError::Interrupted),
             Opened::Late(gpu, why) => (Some(gpu.ok_or(StartError::Late(why.clone()))?), why),
+            // Whoever killed it: no GPU did.
+            Opened::Killed(why) if killed => return Err(failed(format!("{why}, for the second time"))),
+            Opened::Killed(why) => {
+                killed = true;
+                problems.push(format!("{why}; it was started again"));
+                worker = spawn().map_err(StartError::Failed)?;
+                continue;
+            }
             Opened::Gone(gpu, why) if gpu.is_some() || !one_by_one => (gpu, why),
             Opened::Gone(_, why) => return Err(failed(why)),
         };
@@ -105,7 +114,7 @@ pub fn start(
             }
         }
         drop(worker);
-        worker = spawn().map_err(failed)?;
+        worker = spawn().map_err(StartError::Failed)?;
     }
 }
 
@@ -115,6 +124,8 @@ enum Opened {
     Refused(HardwareError),
     Late(Option<u32>, String),
     Gone(Option<u32>, String),
+    /// From outside.
+    Killed(String),
     Interrupted,
 }
 
@@ -147,13 +158,12 @@ fn open(worker: &mut Worker, launch: &Launch, one_by_one: bool, stop: &AtomicBoo
                 );
             }
             Received::Gone => {
-                let why = worker.death();
+                let death = worker.death();
+                let (at, why) = (at.filter(|_| !death.from_outside), death.how);
                 let sent = sent.err().map(|error| format!(" ({error})")).unwrap_or_default();
                 let which = at.map(|gpu| format!(" on GPU {gpu}")).unwrap_or_default();
-                return Opened::Gone(
-                    at,
-                    format!("the worker process ended while the driver started{which}: {why}{sent}"),
-                );
+                let why = format!("the worker process ended while the driver started{which}: {why}{sent}");
+                return if death.from_outside { Opened::Killed(why) } else { Opened::Gone(at, why) };
             }
             Received::Interrupted => return Opened::Interrupted,
         }

@@ -1,7 +1,7 @@
 //! Runs rounds on workers: watches their deadlines, replaces those that hang or crash, and keeps
 //! every outcome.
 
-use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,9 @@ use crate::plan::Round;
 
 /// Rounds sent ahead, so that the worker never waits for the pipe.
 const ROUNDS_AHEAD: usize = 8;
+/// After so many rounds whose workers were killed both times, no more are tried: chosen. Somebody, or the
+/// lack of memory, will kill the next one too.
+const MOST_KILLED: usize = 3;
 /// Pause before trying once more to start a worker.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
 
@@ -61,7 +64,7 @@ pub(super) fn run_with(
     rounds: &[Round],
     stop: &AtomicBool,
     listener: &mut dyn Listener,
-    spawn: &mut dyn FnMut() -> Result<Worker, String>,
+    spawn: &mut dyn FnMut() -> Result<Worker, HardwareError>,
 ) -> Results {
     let mut session = Session {
         launch,
@@ -69,6 +72,8 @@ pub(super) fn run_with(
         put_off: VecDeque::new(),
         hangs: Hangs::default(),
         lost: HashSet::new(),
+        tried: HashMap::new(),
+        killed: 0,
         total: rounds.len(),
         results: Results::default(),
         listener,
@@ -86,6 +91,10 @@ struct Session<'r, 'l> {
     hangs: Hangs,
     /// Flows that hung or crashed together.
     lost: HashSet<Vec<Flow>>,
+    /// Rounds whose worker ended by itself or was killed, which are tried once more; whether from outside.
+    tried: HashMap<u32, bool>,
+    /// Rounds whose workers were killed from outside, however often they were tried.
+    killed: usize,
     total: usize,
     results: Results,
     listener: &'l mut dyn Listener,
@@ -96,10 +105,11 @@ enum Served<'r> {
     All,
     Interrupted,
     Lost(&'r Round, Status, String),
+    Again(&'r Round, String),
 }
 
 impl<'r> Session<'r, '_> {
-    fn run(&mut self, first: Worker, spawn: &mut dyn FnMut() -> Result<Worker, String>) {
+    fn run(&mut self, first: Worker, spawn: &mut dyn FnMut() -> Result<Worker, HardwareError>) {
         let mut worker = Some(first);
         loop {
             if self.waiting.is_empty() && !self.take_up() {
@@ -125,6 +135,10 @@ impl<'r> Session<'r, '_> {
                 Served::Interrupted => {
                     current.stuck().map(stuck).into_iter().for_each(|problem| self.problem(problem));
                     return self.interrupt();
+                }
+                Served::Again(round, reason) => {
+                    self.problem(format!("{}: {reason}; it was tried again with another worker", round.way()));
+                    self.waiting.push_front(round);
                 }
                 Served::Lost(round, status, reason) => self.lost(round, status, reason, current.stuck()),
             }
@@ -170,9 +184,17 @@ impl<'r> Session<'r, '_> {
                     return Served::Lost(head, Status::Hung, format!("{what} did not end within {limit:.1} s"));
                 }
                 Received::Gone => {
-                    let (what, why) = (head.task, worker.death());
-                    let reason = format!("the worker process ended during {what}: {why}");
-                    return Served::Lost(head, Status::Failed, reason);
+                    let (what, death) = (head.task, worker.death());
+                    let reason = format!("the worker process ended during {what}: {}", death.how);
+                    return match self.tried.insert(head.id, death.from_outside) {
+                        None => Served::Again(head, reason),
+                        // It takes two crashes to blame what was copied.
+                        Some(false) if !death.from_outside => Served::Lost(head, Status::Failed, reason),
+                        Some(_) => {
+                            self.killed += 1;
+                            Served::Lost(head, Status::Skipped, format!("{reason}, for the second time"))
+                        }
+                    };
                 }
                 Received::Interrupted => {
                     worker.end();
@@ -196,6 +218,9 @@ impl<'r> Session<'r, '_> {
         self.lose_if(&why, |round| lost.iter().any(|flows| round.includes(flows)));
         if let Some(pid) = pid {
             self.mark(&round.flows, pid);
+        }
+        if self.killed >= MOST_KILLED {
+            self.lose_if("not run, since workers were killed again and again", |_| true);
         }
         if status == Status::Hung {
             self.hangs.hung(&round.flows);
@@ -254,7 +279,10 @@ impl<'r> Session<'r, '_> {
         false
     }
 
-    fn restart(&mut self, spawn: &mut dyn FnMut() -> Result<Worker, String>) -> Result<(Worker, LeftOut), StartError> {
+    fn restart(
+        &mut self,
+        spawn: &mut dyn FnMut() -> Result<Worker, HardwareError>,
+    ) -> Result<(Worker, LeftOut), StartError> {
         let mut start = || start(spawn(), &mut self.launch, self.stop, spawn);
         // The resources of the last worker may take a moment to be released.
         let ready = start().or_else(|error| match error {

@@ -3,9 +3,9 @@
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::handle::Worker;
@@ -14,6 +14,49 @@ use super::protocol::{Reply, Request};
 
 /// A worker's answer to a request; None if it hangs.
 pub type Answers = dyn FnMut(Request) -> Option<Vec<Reply>> + Send;
+
+/// A process that ends with this raw status when that is set.
+struct Mayfly {
+    pid: u32,
+    status: Arc<Mutex<Option<i32>>>,
+}
+
+impl Process for Mayfly {
+    fn id(&self) -> u32 {
+        self.pid
+    }
+
+    fn kill(&mut self) {
+        self.status.lock().unwrap().get_or_insert(9);
+    }
+
+    fn try_wait(&mut self) -> Option<ExitStatus> {
+        self.status.lock().unwrap().map(ExitStatus::from_raw)
+    }
+}
+
+/// A worker that answers so, until an answer is the status with which it ends.
+pub fn worker_that_dies(
+    pid: u32,
+    mut answers: impl FnMut(Request) -> Result<Vec<Reply>, i32> + Send + 'static,
+) -> Worker {
+    let (sender, requests) = mpsc::channel();
+    let (reply, replies) = mpsc::channel();
+    let status = Arc::<Mutex<Option<i32>>>::default();
+    let ends = Arc::clone(&status);
+    std::thread::spawn(move || {
+        while let Ok(request) = requests.recv() {
+            match answers(request) {
+                Ok(said) => said.into_iter().for_each(|said| drop(reply.send(said))),
+                Err(status) => {
+                    ends.lock().unwrap().get_or_insert(status);
+                    return;
+                }
+            }
+        }
+    });
+    Worker::made_of(Mayfly { pid, status }, Requests(sender, Vec::new()), replies)
+}
 
 /// A process that ends at some time after it was killed, or never.
 pub struct Fake {

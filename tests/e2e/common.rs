@@ -51,7 +51,10 @@ pub fn peerscope<S: AsRef<str>>(args: &[S]) -> Command {
     }
     command.env("COLUMNS", "100");
     // Journals of its own: what one run leaves behind would be told by the next.
-    command.env("XDG_STATE_HOME", fresh_state());
+    let state = fresh_state();
+    command.env("XDG_STATE_HOME", &state);
+    // Nor does one test wait for another that checks this machine.
+    command.env("PEERSCOPE_LOCK", state.strip_prefix(env!("CARGO_TARGET_TMPDIR")).unwrap());
     command
 }
 

@@ -11,12 +11,16 @@ mod common;
 mod demo;
 mod descriptions;
 mod exit_codes;
+#[path = "../machines/fake.rs"]
+#[allow(dead_code, reason = "the other test crate's helpers")]
+mod fake;
 mod formats;
 mod generated;
 mod golden;
 mod hardware_faults;
 mod hardware_report;
 mod journal;
+mod limits;
 mod no_driver;
 mod output;
 mod over_time;
@@ -24,5 +28,7 @@ mod provisioning;
 mod recorded;
 mod second_reading;
 mod selection;
+mod surroundings;
 mod topo;
+mod two_checks;
 mod worker_faults;

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::common::{
-    Ran, cells, check, codes, list, pair, peerscope, place, read_json, run, signal, text_of, wait, wait_with_output,
-    with,
+    Ran, cells, check, codes, finish, list, pair, peerscope, place, read_json, run, signal, text_of, wait,
+    wait_with_output, with,
 };
+use crate::fake::Fake;
 
 /// A process as /proc shows it.
 #[derive(Debug)]
@@ -80,7 +81,7 @@ fn lost_pairs(report: &Value) -> BTreeSet<(u64, u64)> {
 }
 
 /// One ordered pair lost figures, and the opposite one at most those with both directions busy.
-pub fn assert_one_pair_lost(report: &Value) {
+fn assert_one_pair_lost(report: &Value) {
     let failed: BTreeSet<_> = with_status(report, "failed").map(pair).collect();
     assert_eq!(failed.len(), 1, "{failed:?}");
     let &(source, destination) = failed.first().unwrap();
@@ -125,22 +126,133 @@ fn a_hang_in_a_longer_profile_costs_no_other_pair() {
 }
 
 #[test]
-fn a_worker_that_is_killed_costs_one_pair() {
+fn a_worker_that_is_killed_once_costs_nothing() {
+    for name in ["KILL", "TERM"] {
+        let (_folder, report) = place("report.json");
+        let run = long_run(&text_of(&report));
+        let first = busy_worker(&run);
+        signal(name, first);
+        let parent = run.id();
+        let second = until("another worker", PATIENCE, || child_of(parent).filter(|&worker| worker != first));
+        let output = wait_with_output(run);
+        assert_eq!(output.status.code(), Some(0), "{name}: {output:?}");
+        assert!(!is_running(second), "the second worker is still there");
+        let report = read_json(report);
+        assert_eq!(cells(&report).filter(|cell| cell["status"] != "measured").count(), 0, "{name}");
+        assert_eq!(codes(&report), [""; 0], "{name}");
+        let problems = list(&report["measurements"]["problems"]);
+        let said = problems[0].as_str().unwrap();
+        assert!(problems.len() == 1 && said.contains(&format!("(SIG{name})")), "{problems:?}");
+        assert!(said.contains("it was tried again"), "{said}");
+    }
+}
+
+/// The next worker of a run, in its place in the same round.
+fn next_hanging_worker(parent: u32, before: u32) -> u32 {
+    let worker = until("another worker", PATIENCE, || child_of(parent).filter(|&worker| worker != before));
+    until_it_hangs(worker);
+    worker
+}
+
+#[test]
+fn a_worker_that_is_killed_again_and_again_accuses_nothing() {
     let (_folder, report) = place("report.json");
-    let run = long_run(&text_of(&report));
-    let first = busy_worker(&run);
+    let (mut run, first) = hanging_run(&text_of(&report));
     signal("KILL", first);
-    let parent = run.id();
-    let second = until("another worker", PATIENCE, || child_of(parent).filter(|&worker| worker != first));
-    let output = wait_with_output(run);
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
-    assert!(!is_running(second), "the second worker is still there");
+    let second = next_hanging_worker(run.id(), first);
+    signal("KILL", second);
+    assert_eq!(wait(&mut run).code(), Some(3));
     let report = read_json(report);
-    assert_one_pair_lost(&report);
+    assert_eq!(codes(&report), ["not-tested"]);
+    assert_eq!(lost_pairs(&report), BTreeSet::from([(1, 2)]));
+    for cell in cells(&report).filter(|cell| cell["status"] != "measured") {
+        assert_eq!(cell["status"], "skipped", "{cell}");
+        assert!(cell["reason"].as_str().unwrap().contains("it was killed by signal 9 (SIGKILL)"), "{cell}");
+    }
+    let message = report["findings"][0]["message"].as_str().unwrap();
+    assert!(message.contains("signal 9 (SIGKILL), for the second time"), "{message}");
+}
+
+/// A fake machine whose driver hangs, and the run's worker there.
+fn hanging_fake(fake: &Fake, faults: &str, args: &[&str]) -> (Child, u32) {
+    let mut command = fake.command(args);
+    command.env(fake_machine::FAULTS, faults).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let run = command.spawn().unwrap();
+    let worker = until("a worker", PATIENCE, || child_of(run.id()));
+    until_it_hangs(worker);
+    (run, worker)
+}
+
+const LONG: [&str; 9] =
+    ["check", "--profile", "quick", "--format", "json", "--deadline", "3600", "--driver-deadline", "3600"];
+
+#[test]
+fn a_worker_that_is_killed_while_the_driver_starts_is_started_again() {
+    // At no GPU yet, and at one.
+    for place in ["cuInit@1", "cuMemAlloc_v2@4"] {
+        let fake = Fake::new("h200x2");
+        let (run, worker) = hanging_fake(&fake, &format!("{place}=hang"), &LONG);
+        signal("KILL", worker);
+        let output = wait_with_output(run);
+        assert_eq!(output.status.code(), Some(0), "{place}: {output:?}");
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let problems = list(&report["measurements"]["problems"]);
+        assert!(problems.len() == 1 && problems[0].as_str().unwrap().contains("(SIGKILL)"), "{place}: {problems:?}");
+
+        let fake = Fake::new("h200x2");
+        let (run, first) = hanging_fake(&fake, &format!("{place}+=hang"), &LONG);
+        signal("KILL", first);
+        let second = next_hanging_worker(run.id(), first);
+        signal("KILL", second);
+        let output = wait_with_output(run);
+        assert_eq!(output.status.code(), Some(3), "{place}: {output:?}");
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(codes(&report), ["nothing-measured"], "{place}");
+        let message = report["findings"][0]["message"].as_str().unwrap();
+        assert!(message.contains("(SIGKILL), for the second time"), "{place}: {message}");
+    }
+}
+
+/// The kernel's own counters say that it was the lack of memory.
+#[test]
+fn a_worker_that_the_kernel_ended_for_want_of_memory_has_that_reason() {
+    // One pair hangs for as long as it is let.
+    let fake = Fake::new("pair-hangs");
+    let events = |kills: u32| {
+        let group = fake.root().join("sys/fs/cgroup/job");
+        std::fs::create_dir_all(&group).unwrap();
+        std::fs::write(group.join("memory.events"), format!("max 3\noom {kills}\noom_kill {kills}\n")).unwrap();
+    };
+    std::fs::create_dir_all(fake.root().join("proc/self")).unwrap();
+    std::fs::write(fake.root().join("proc/self/cgroup"), "0::/job\n").unwrap();
+    events(0);
+    let (run, first) = hanging_fake(&fake, "", &LONG);
+    events(1);
+    signal("KILL", first);
+    let second = next_hanging_worker(run.id(), first);
+    events(2);
+    signal("KILL", second);
+    let output = wait_with_output(run);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let why = "(SIGKILL): the kernel ended a process of its control group, which ran out of memory";
     let problems = list(&report["measurements"]["problems"]);
-    assert!(problems.len() == 1 && problems[0].as_str().unwrap().contains("signal 9"), "{problems:?}");
-    assert_eq!(report["measurements"]["interrupted"], false);
-    assert_eq!(codes(&report)[0], "peer-copy-failed");
+    assert!(problems.iter().all(|problem| problem.as_str().unwrap().contains(why)), "{problems:?}");
+    assert!(list(&report["findings"]).iter().all(|finding| finding["severity"] != "error"), "{}", report["findings"]);
+    assert_eq!(output.status.code(), Some(3), "{}", report["findings"]);
+}
+
+/// What crashes by itself twice is reported; once is not enough.
+#[test]
+fn a_driver_that_crashes_twice_in_the_same_round_is_reported() {
+    let fake = Fake::new("h200x2");
+    let run = |faults: &str| finish(fake.command(&LONG).env(fake_machine::FAULTS, faults));
+    let once = run("cuMemcpyPeerAsync@20=abort");
+    assert_eq!(once.code, Some(0), "{once:?}");
+    assert!(once.stdout.contains("signal 6"), "{once:?}");
+    let (ran, report) = quick_json("crash");
+    assert_eq!((ran.code, codes(&report)), (Some(1), vec!["peer-copy-failed"]));
+    assert_one_pair_lost(&report);
+    assert_eq!(list(&report["measurements"]["problems"]).len(), 2, "{}", report["measurements"]["problems"]);
 }
 
 #[test]
@@ -179,7 +291,12 @@ pub fn hanging_run(report: &str) -> (Child, u32) {
     let args = ["check", "--machine", "pair-hangs", "--profile", "quick", "--deadline", "3600", "-o", report];
     let run = peerscope(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let worker = until("a worker", PATIENCE, || child_of(run.id()));
-    // It hangs when it uses no more processor time.
+    until_it_hangs(worker);
+    (run, worker)
+}
+
+/// A worker hangs when it uses no more processor time.
+fn until_it_hangs(worker: u32) {
     let mut last = (0, Instant::now());
     until("a worker that hangs", PATIENCE, || {
         let ticks = process(worker)?.ticks;
@@ -188,7 +305,6 @@ pub fn hanging_run(report: &str) -> (Child, u32) {
         }
         (last.1.elapsed() > Duration::from_millis(500)).then_some(())
     });
-    (run, worker)
 }
 
 #[test]

@@ -129,6 +129,8 @@ impl Bed {
             command.args(["--driver-deadline", HANG_DEADLINE]);
         }
         command.env(fake_machine::STATE, state);
+        // The runs of a bed share its machine and not the lock.
+        command.env("PEERSCOPE_LOCK", state);
         command.env(fake_machine::FAULTS, [faults, self.faults].join(";"));
         if let Some(libraries) = libraries {
             command.env("LD_LIBRARY_PATH", libraries);

@@ -53,6 +53,11 @@ impl Fake {
         self.folder.path().join(place)
     }
 
+    /// The folder with the machine's /sys and /proc.
+    pub fn root(&self) -> PathBuf {
+        self.path("root")
+    }
+
     /// The folder in which the libraries keep what they were asked.
     pub fn state(&self) -> PathBuf {
         self.path("state")
@@ -71,6 +76,7 @@ impl Fake {
         command
             .env("LD_LIBRARY_PATH", self.path("lib"))
             .env("PEERSCOPE_FSROOT", self.path("root"))
+            .env("PEERSCOPE_LOCK", self.path("root"))
             .env(fake_machine::MACHINE, &self.machine)
             .env(fake_machine::STATE, self.state())
             .env_remove(fake_machine::FAULTS)

@@ -59,6 +59,6 @@ fn no_answer(gpu: &Gpu) -> Option<String> {
     let reasons: Vec<_> = readings.into_iter().collect::<Option<_>>()?;
     reasons.into_iter().find_map(|unknown: &Unknown| match unknown {
         Unknown::Failed(why) => Some(why.clone()),
-        Unknown::Unsupported | Unknown::Denied(_) | Unknown::NotRead(_) => None,
+        Unknown::Unsupported | Unknown::Denied(_) | Unknown::Limited(_) | Unknown::NotRead(_) => None,
     })
 }

@@ -64,6 +64,8 @@ rules! {
     driver_mismatch
     devices_hidden
     gpu_shared
+    environment_distorting
+    process_limit
 }
 
 /// The rule with this code.

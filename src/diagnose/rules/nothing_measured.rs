@@ -4,7 +4,8 @@
 //!
 //! # How it is detected
 //!
-//! No measurement that was asked for has an answer, or there is no GPU to look at.
+//! No measurement that was asked for has an answer, or there is no GPU to look at, or another peerscope
+//! was checking the machine.
 //!
 //! # Why it matters
 //!
@@ -24,7 +25,9 @@
 
 use super::not_tested;
 use super::prelude::*;
+use super::process_limit;
 use crate::diagnose::coverage::{self, coverage};
+use crate::model::measurement::Hindrance;
 use crate::model::restore::CUDA_SYSTEM_NOT_READY;
 
 /// The rule.
@@ -80,6 +83,13 @@ fn next_step(evidence: &Evidence<'_>) -> &'static str {
         Some(_) => vec![driver.failure_code],
         None => driver.devices.iter().map(|device| device.failure_code).collect(),
     });
+    match driver.and_then(|driver| driver.hindrance) {
+        Some(Hindrance::AnotherCheck) => {
+            return "Check again when the other one has ended, or let this one wait with --wait";
+        }
+        Some(Hindrance::ProcessLimit) => return process_limit::NEXT_STEP,
+        None => {}
+    }
     if codes.flatten().any(|code| code == CUDA_SYSTEM_NOT_READY) {
         "On a machine with NVSwitch, start the fabric manager (systemctl status nvidia-fabricmanager; its version must \
          be the driver's), then check again"

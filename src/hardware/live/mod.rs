@@ -4,12 +4,14 @@
 
 mod cuda;
 mod nvml;
+mod process;
 mod sysfs;
 mod telemetry;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use self::process::{Allocator, ignore_file_size_signal};
 use super::{Driver, HardwareError, Telemetry};
 
 /// Opens NVML and sysfs; only sysfs if NVML is missing or does not start, which is reported when

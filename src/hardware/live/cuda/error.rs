@@ -3,6 +3,7 @@
 use std::ffi::{CStr, c_char};
 
 use super::table::Table;
+use crate::hardware::limits::{self, Scarce};
 use crate::hardware::{ErrorKind, HardwareError};
 
 /// Codes that something depends on; cuda.h, CUresult.
@@ -20,6 +21,7 @@ pub mod code {
     pub const JIT_COMPILER_NOT_FOUND: u32 = 221;
     pub const UNSUPPORTED_PTX_VERSION: u32 = 222;
     pub const JIT_COMPILATION_DISABLED: u32 = 223;
+    pub const OPERATING_SYSTEM: u32 = 304;
     pub const ILLEGAL_ADDRESS: u32 = 700;
     pub const PEER_ACCESS_ALREADY_ENABLED: u32 = 704;
     pub const PEER_ACCESS_NOT_ENABLED: u32 = 705;
@@ -81,6 +83,16 @@ fn is_sticky(code: u32) -> bool {
     )
 }
 
+/// The limit of this process that explains a code: the driver has few codes for what the system refuses.
+/// A GPU's own memory is asked for by one call alone.
+fn limit(call: &str, code: u32) -> Option<String> {
+    match code {
+        code::OPERATING_SYSTEM | code::UNKNOWN => limits::blame(Scarce::Something),
+        code::OUT_OF_MEMORY if call != "cuMemAlloc" => limits::blame(Scarce::Memory),
+        _ => None,
+    }
+}
+
 impl Table {
     /// `Ok` for success, otherwise the error with the call that gave it.
     ///
@@ -120,6 +132,9 @@ impl Table {
             Some(words) => format!("{call}: {words} ({name}, {code})"),
             None => format!("{call}: {name} ({code})"),
         };
+        if let Some(limit) = limit(call, code) {
+            return HardwareError::new(ErrorKind::Hindered, format!("{message}; {limit}")).with_code(code);
+        }
         if let Some(advice) = advice(code) {
             message.push_str("; ");
             message.push_str(advice);

@@ -151,5 +151,8 @@ pub fn unknown(what: &str, id: u32) -> HardwareError {
 }
 
 fn no_driver(error: HardwareError) -> HardwareError {
-    HardwareError { kind: ErrorKind::NoDriver, ..error }
+    match error.kind {
+        ErrorKind::Hindered => error,
+        _ => HardwareError { kind: ErrorKind::NoDriver, ..error },
+    }
 }

@@ -11,7 +11,7 @@ use cudarc::driver::sys::{CUcontext, CUdevice, CUdeviceptr, CUuuid};
 use super::error::code;
 use super::kernels::{ATTRIBUTE_MULTIPROCESSORS, Kernels};
 use super::table::Table;
-use crate::hardware::{Device, DeviceInfo, ErrorKind, HardwareError};
+use crate::hardware::{Device, DeviceInfo, ErrorKind, HardwareError, limits};
 use crate::model::units::PciAddress;
 
 /// A primary context that was retained and is never released.
@@ -164,7 +164,7 @@ fn in_parallel<T: Send + 'static, R: Send + 'static>(
         // Nobody listens any more when it is late.
         let started = thread::Builder::new().spawn(move || drop(give.send((index, run(item)))));
         results.push(started.err().map(|error| {
-            Answer::Given(Err(HardwareError::new(ErrorKind::Other, format!("a thread cannot be started: {error}"))))
+            Answer::Given(Err(limits::explained(format!("a thread cannot be started: {error}"), &error)))
         }));
     }
     drop(give);

@@ -10,6 +10,7 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 use cudarc::driver::sys::{CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUmodule, CUstream, CUuuid};
 use libloading::Library;
 
+use crate::hardware::limits::{self, Scarce};
 use crate::hardware::{ErrorKind, HardwareError};
 
 /// Names under which the driver library is looked for. The first is the driver's own; the second
@@ -119,6 +120,12 @@ impl Table {
                 }
                 Err(_) => {}
             }
+        }
+        if !reason.contains("No such file")
+            && let Some(limit) = limits::blame(Scarce::Something)
+        {
+            let message = format!("the CUDA driver library cannot be loaded ({reason}); {limit}");
+            return Err(HardwareError::new(ErrorKind::Hindered, message));
         }
         Err(HardwareError::new(
             ErrorKind::NoDriver,

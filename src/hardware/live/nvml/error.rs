@@ -2,6 +2,7 @@
 
 use nvml_wrapper::error::NvmlError;
 
+use crate::hardware::limits::{self, Scarce};
 use crate::hardware::{ErrorKind, HardwareError};
 use crate::model::reading::Unknown;
 
@@ -11,8 +12,11 @@ const NO_PERMISSION: u32 = 4;
 const DRIVER_NOT_LOADED: u32 = 9;
 const FUNCTION_NOT_FOUND: u32 = 13;
 const LIB_RM_VERSION_MISMATCH: u32 = 18;
+const MEMORY: u32 = 20;
+const INSUFFICIENT_RESOURCES: u32 = 23;
 const ARGUMENT_VERSION_MISMATCH: u32 = 25;
 const DEPRECATED: u32 = 26;
+const UNKNOWN: u32 = 999;
 
 /// Words for a return code. Codes stay plain numbers: newer drivers return newer ones.
 const fn words(code: u32) -> &'static str {
@@ -35,16 +39,16 @@ const fn words(code: u32) -> &'static str {
         17 => "blocked by the operating system",
         LIB_RM_VERSION_MISMATCH => "driver and library versions differ",
         19 => "in use",
-        20 => "out of memory",
+        MEMORY => "out of memory",
         21 => "no data",
-        23 => "out of resources",
+        INSUFFICIENT_RESOURCES => "out of resources",
         24 => "frequency not supported",
         ARGUMENT_VERSION_MISMATCH => "the driver has another version of the structure",
         DEPRECATED => "retired by the driver",
         27 => "not ready",
         28 => "GPU not found",
         29 => "invalid state",
-        999 => "unknown error of the driver",
+        UNKNOWN => "unknown error of the driver",
         _ => "a code that is not listed",
     }
 }
@@ -55,7 +59,21 @@ pub fn check(code: u32) -> Result<(), Unknown> {
         SUCCESS => Ok(()),
         NOT_SUPPORTED | FUNCTION_NOT_FOUND | ARGUMENT_VERSION_MISMATCH | DEPRECATED => Err(Unknown::Unsupported),
         NO_PERMISSION => Err(Unknown::Denied("needs root".to_owned())),
-        code => Err(Unknown::Failed(format!("NVML: {} ({code})", words(code)))),
+        code => {
+            let error = format!("NVML: {} ({code})", words(code));
+            Err(limit(code)
+                .map_or(Unknown::Failed(error.clone()), |limit| Unknown::Limited(format!("{limit} ({error})"))))
+        }
+    }
+}
+
+/// The limit of this process that explains a code: the library has one code for all that the system
+/// refuses.
+fn limit(code: u32) -> Option<String> {
+    match code {
+        UNKNOWN => limits::blame(Scarce::Something),
+        MEMORY | INSUFFICIENT_RESOURCES => limits::blame(Scarce::Memory),
+        _ => None,
     }
 }
 
@@ -107,7 +125,10 @@ pub fn not_started(error: NvmlError) -> HardwareError {
         Ok(LIB_RM_VERSION_MISMATCH) => {
             "kernel module and NVML library disagree (18): reboot or reload the driver".into()
         }
-        Ok(code) => format!("NVML does not start: {} ({code}); see dmesg for lines with NVRM", words(code)),
+        Ok(code) => match limit(code) {
+            Some(limit) => format!("NVML does not start: {} ({code}); {limit}", words(code)),
+            None => format!("NVML does not start: {} ({code}); see dmesg for lines with NVRM", words(code)),
+        },
         Err(NvmlError::LibloadingError(error)) => not_loaded(&error.to_string()),
         Err(NvmlError::FailedToLoadSymbol(_)) => {
             "libnvidia-ml.so.1 is not NVML, or far too old: nvmlInit_v2 is missing; install the driver".into()
@@ -124,7 +145,8 @@ fn not_loaded(words: &str) -> String {
          NVIDIA runtime"
             .to_owned()
     } else {
-        format!("libnvidia-ml.so.1 is there but cannot be loaded: {words}")
+        let limit = limits::blame(Scarce::Something).map(|limit| format!("; {limit}")).unwrap_or_default();
+        format!("libnvidia-ml.so.1 is there but cannot be loaded: {words}{limit}")
     }
 }
 

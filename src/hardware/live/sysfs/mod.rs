@@ -14,7 +14,7 @@ mod fuzz;
 use std::path::PathBuf;
 
 use self::read::{names, number, odd, reading, text};
-use crate::hardware::PciTree;
+use crate::hardware::{PciTree, root};
 use crate::model::reading::{Reading, Unknown};
 use crate::model::snapshot::{Host, NumaNode};
 use crate::model::units::{Bytes, KIB, PciAddress};
@@ -40,13 +40,9 @@ pub struct Sysfs {
     proc: PathBuf,
 }
 
-/// Names a folder to use as the root of the file system. For tests, whose machines have their own
-/// `sys` and `proc`.
-const ROOT: &str = "PEERSCOPE_FSROOT";
-
 impl Default for Sysfs {
     fn default() -> Self {
-        let root = std::env::var_os(ROOT).map_or_else(|| PathBuf::from("/"), PathBuf::from);
+        let root = root();
         Self::at(root.join("sys"), root.join("proc"))
     }
 }

@@ -6,6 +6,7 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::str::FromStr;
 
+use crate::hardware::limits;
 use crate::model::reading::{Reading, Unknown};
 
 /// No file that is read here needs more; what lies beyond is not looked at.
@@ -56,7 +57,10 @@ pub fn io_unknown(error: &io::Error) -> Unknown {
     match error.kind() {
         io::ErrorKind::NotFound => Unknown::Unsupported,
         io::ErrorKind::PermissionDenied => Unknown::Denied(NEEDS_ROOT.to_owned()),
-        _ => Unknown::Failed(error.to_string()),
+        _ => match limits::of_error(error) {
+            Some(limit) => Unknown::Limited(limit),
+            None => Unknown::Failed(error.to_string()),
+        },
     }
 }
 

@@ -186,7 +186,8 @@ exports! {
                     return Err(code::INVALID_VALUE);
                 }
             }
-            fake.copy(to, from, bytes as u64, stream)
+            fake.copy(to, from, bytes as u64, stream)?;
+            fake.wait_if_blocking(stream)
         })
     }
 
@@ -251,7 +252,7 @@ exports! {
             return Err(code::INVALID_VALUE);
         }
         let number = |index| argument::<u64>(arguments, index);
-        with(|fake| match fake.kernel(function)? {
+        let launched = with(|fake| match fake.kernel(function)? {
             Kernel::Gate => fake.hold(stream, number(0), argument(arguments, 1), number(3)),
             Kernel::Spin => fake.spin(stream, number(0)),
             Kernel::Copy => fake.kernel_copy(stream, number(0), number(1), number(2) * 16),
@@ -264,7 +265,8 @@ exports! {
                 fake.over(number(0), bytes, |driver, buffer| driver.poison(buffer, bytes, number(2)))
             }
             Kernel::Check => fake.check(number(0), number(1) * 8, number(2), number(3), number(4)),
-        })
+        });
+        launched.and_then(|()| with(|fake| fake.wait_if_blocking(stream)))
     }
 
     fn cuGetErrorName(code: u32, to: *mut *const c_char) {

@@ -20,6 +20,7 @@ pub mod code {
     pub const NOT_INITIALIZED: u32 = 3;
     pub const INVALID_DEVICE: u32 = 101;
     pub const INVALID_CONTEXT: u32 = 201;
+    pub const OPERATING_SYSTEM: u32 = 304;
     pub const INVALID_HANDLE: u32 = 400;
     pub const NOT_FOUND: u32 = 500;
     pub const PEER_ACCESS_ALREADY_ENABLED: u32 = 704;
@@ -37,6 +38,9 @@ const FUNCTIONS: usize = 0xf0_0000;
 const STEP: usize = 16;
 /// The most handles of a kind.
 const MOST: usize = 0x1_0000 / STEP * 4;
+
+/// Files that the driver opens for a context: chosen.
+const FILES: usize = 8;
 
 /// Allocations up to this size hold real bytes and take nothing of the simulated memory.
 const SMALL: u64 = 4096;
@@ -81,6 +85,7 @@ pub struct Fake {
     functions: Vec<Kernel>,
     peers: HashSet<(Device, Device)>,
     shut: Vec<Shut>,
+    launches_block: bool,
 }
 
 // SAFETY: the simulated driver is plain data without threads of its own; it is only ever used
@@ -158,6 +163,7 @@ pub fn init() -> Result<(), u32> {
         functions: Vec::new(),
         peers: HashSet::new(),
         shut: Vec::new(),
+        launches_block: std::env::var("CUDA_LAUNCH_BLOCKING").is_ok_and(|value| value != "0" && !value.is_empty()),
     });
     Ok(())
 }
@@ -187,6 +193,9 @@ impl Fake {
     pub fn retain(&self, device: Device) -> Result<*mut c_void, u32> {
         let opened = self.driver.open(&[device]).pop().ok_or(999_u32)?;
         opened.map_err(code_of)?;
+        if !fake_machine::take_files(FILES) {
+            return Err(code::OPERATING_SYSTEM);
+        }
         Ok(handle(CONTEXTS, device.0 as usize + 1))
     }
 
@@ -278,6 +287,14 @@ impl Fake {
 
     pub fn event(&self, event: *const c_void) -> Result<Event, u32> {
         index(EVENTS, event).and_then(|index| self.events.get(index)).copied().ok_or(code::INVALID_HANDLE)
+    }
+
+    /// With CUDA_LAUNCH_BLOCKING, waits for what was enqueued last: behind a gate until it opens by itself.
+    pub fn wait_if_blocking(&self, stream: *const c_void) -> Result<(), u32> {
+        if !self.launches_block {
+            return Ok(());
+        }
+        self.driver.synchronize(self.stream(stream)?).map_err(code_of)
     }
 
     /// Copies by a copy engine.

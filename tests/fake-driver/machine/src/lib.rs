@@ -28,6 +28,12 @@ pub fn machine() -> Result<MachineSpec, String> {
     Simulated::find(&name).map(|machine| machine.spec)
 }
 
+/// Opens so many files for good, as a driver does for each GPU; whether there were so many to be had.
+pub fn take_files(count: usize) -> bool {
+    let files: Option<Vec<_>> = (0..count).map(|_| std::fs::File::open("/dev/null").ok()).collect();
+    files.map(std::mem::forget).is_some()
+}
+
 /// The code in a sentence of the simulated machine, the number that ends its last brackets:
 /// `(CUDA error 700)`, `(15)`; the library's "unknown error" where it has none.
 pub fn code_in(sentence: &str) -> u32 {

@@ -28,6 +28,12 @@ pub mod code {
 /// Handles of devices are this and sixteen times the index.
 const HANDLES: usize = 0xd0_0000;
 
+/// Files that the library opens for a GPU: chosen. Where it gets none, it says "unknown error".
+const FILES: usize = 4;
+
+/// The GPUs for which it has opened them.
+static OPENED: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+
 /// What each GPU was last seen at while copies ran; nothing while it is at rest.
 static WATCHED: Mutex<Option<HashMap<u32, Option<LinkSample>>>> = Mutex::new(None);
 
@@ -67,7 +73,7 @@ pub fn known<T: Clone>(reading: &Reading<T>) -> Result<T, u32> {
         Reading::Known(value) => Ok(value.clone()),
         Reading::Unknown(Unknown::Unsupported | Unknown::NotRead(_)) => Err(code::NOT_SUPPORTED),
         Reading::Unknown(Unknown::Denied(_)) => Err(code::NO_PERMISSION),
-        Reading::Unknown(Unknown::Failed(why)) => Err(code_in(why)),
+        Reading::Unknown(Unknown::Failed(why) | Unknown::Limited(why)) => Err(code_in(why)),
     }
 }
 
@@ -85,6 +91,13 @@ pub fn handle(index: u32) -> Result<*mut c_void, u32> {
         return Err(code::INVALID_ARGUMENT);
     }
     known(&read(index, GpuGroup::Identity)?.uuid)?;
+    let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+    if !opened.contains(&index) {
+        if !fake_machine::take_files(FILES) {
+            return Err(code::UNKNOWN);
+        }
+        opened.push(index);
+    }
     Ok(std::ptr::without_provenance_mut(HANDLES + 16 * index as usize))
 }
 

@@ -1,0 +1,67 @@
+//! # What it means
+//!
+//! Environment variables were set that change what the CUDA driver does.
+//!
+//! # How it is detected
+//!
+//! The variables are looked for in peerscope's own environment: `CUDA_LAUNCH_BLOCKING`,
+//! `CUDA_DEVICE_MAX_CONNECTIONS`, `CUDA_INJECTION32_PATH`, `CUDA_INJECTION64_PATH`,
+//! `CUDA_DEVICE_WAITS_ON_EXCEPTION`, and those of GPU core dumps. The process that measures is started
+//! without them, so figures and verdict are those of the machine. It is information.
+//!
+//! # Why it matters
+//!
+//! With `CUDA_LAUNCH_BLOCKING` every call waits for the GPU: nothing overlaps, and programs are slow
+//! on a healthy machine. The others make streams wait for each other, load other code into the driver,
+//! or stop a GPU at an error.
+//!
+//! # What to do
+//!
+//! Nothing for this check. Where programs are slow that run with the same environment, unset the
+//! variables there. To measure under compute-sanitizer or a profiler, which need
+//! `CUDA_INJECTION64_PATH`, set `PEERSCOPE_KEEP_CUDA_ENVIRONMENT=1`.
+//!
+//! # Sources
+//!
+//! CUDA C Programming Guide, CUDA environment variables; CUDA-GDB, GPU core dump support. On a
+//! healthy 4 x H200 every copy failed with `CUDA_LAUNCH_BLOCKING=1` in the process that measures.
+
+use super::prelude::*;
+
+/// The rule.
+pub const RULE: Rule =
+    Rule::new("environment-distorting", Severity::Info, include_str!("environment_distorting.rs"), judge);
+
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let Some(measurements) = evidence.measurements else { return Vec::new() };
+    let removed = &measurements.driver.environment_removed;
+    if removed.is_empty() {
+        return Vec::new();
+    }
+    vec![
+        RULE.finding(
+            Subject::Machine,
+            format!("Measured without what the environment sets: {}", removed.join(", ")),
+            "Nothing to do for this check; unset them for programs that are slow with the same environment",
+        )
+        .fact("removed", removed.iter().filter_map(|variable| variable.split_once('=')).collect::<Facts>()),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::testing::prelude::*;
+
+    #[test]
+    fn it_is_named_and_changes_no_verdict() {
+        let machine = h200_vm(4);
+        let mut measurements = measured(&machine, 0.88);
+        assert_eq!(findings(&machine, Some(&measurements)), []);
+        measurements.driver.environment_removed = vec!["CUDA_LAUNCH_BLOCKING=1".into()];
+        let found = findings(&machine, Some(&measurements));
+        only(&found, "environment-distorting", Severity::Info);
+        assert!(found[0].message.contains("CUDA_LAUNCH_BLOCKING=1"), "{}", found[0].message);
+        assert_eq!(exit(&found, Some(&measurements)), 0);
+    }
+}

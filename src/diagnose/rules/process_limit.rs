@@ -1,0 +1,96 @@
+//! # What it means
+//!
+//! A limit of peerscope's own process, or of its container, kept facts from being read or links from
+//! being watched.
+//!
+//! # How it is detected
+//!
+//! A file, a thread or memory was refused, or the driver gave an error of the system (NVML 999, CUDA
+//! 304) while such a limit was reached or far too low for a driver. The message names the limit. What
+//! could not be measured for it is in `not-tested` or `nothing-measured`.
+//!
+//! # Why it matters
+//!
+//! What was not read is not known to be healthy. And a driver that gets no file gives errors like those
+//! of a broken GPU: under a limit they accuse no hardware. By itself this makes the exit code 3.
+//!
+//! # What to do
+//!
+//! Raise the limit for this process and check again: `ulimit -Hn 65536` or
+//! `/etc/security/limits.conf` (open files), `ulimit -u` (processes), `ulimit -v unlimited` (address
+//! space); in a systemd unit `LimitNOFILE=`, `LimitNPROC=`, `LimitAS=`, `TasksMax=`; for a container
+//! `--ulimit nofile=65536` and `--pids-limit`.
+//!
+//! # Sources
+//!
+//! getrlimit(2); Linux control groups, `pids.max`. On a healthy 4 x H200 with 24 open files NVML gives
+//! 999 for GPUs and CUDA gives 304 for contexts.
+
+use super::prelude::*;
+use crate::model::reading::Unknown;
+
+/// The rule.
+pub const RULE: Rule =
+    Rule::new("process-limit", Severity::Warning, include_str!("process_limit.rs"), judge).for_gaps();
+
+/// What to do about any limit.
+pub const NEXT_STEP: &str = "Raise that limit for this process (ulimit as root; LimitNOFILE, LimitNPROC, LimitAS or \
+                             TasksMax in a systemd unit; --ulimit or --pids-limit of a container), then check again";
+
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let (host, gpus) = (&evidence.snapshot.host, &evidence.snapshot.gpus);
+    let of_host = [host.kernel_version.unknown(), host.driver_version.unknown()].into_iter().flatten();
+    let of_gpus = gpus.iter().flat_map(|gpu| {
+        [gpu.uuid.unknown(), gpu.pcie_width.unknown(), gpu.nvlinks.unknown(), gpu.power_state.unknown()]
+    });
+    let of_pairs = evidence.snapshot.pairs.iter().filter_map(|pair| pair.p2p_read.unknown());
+    let limited = |unknown: &'_ Unknown| match unknown {
+        Unknown::Limited(why) => Some(why.clone()),
+        _ => None,
+    };
+    let unread: Vec<String> = of_host.chain(of_gpus.flatten()).chain(of_pairs).filter_map(limited).collect();
+    let unwatched = evidence.measurements.map_or(&[][..], |measurements| &measurements.limited);
+    if unread.is_empty() && unwatched.is_empty() {
+        return Vec::new();
+    }
+    let whys = words::distinct(unread.iter().chain(unwatched));
+    vec![
+        RULE.finding(Subject::Machine, format!("Not everything could be read: {whys}"), NEXT_STEP)
+            .fact("unread", unread.len())
+            .fact("unwatched", unwatched.len()),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::testing::prelude::*;
+    use crate::model::snapshot::Gpu;
+
+    const WHY: &str = "the limit of open files (ulimit -n) is 24 (NVML: unknown error of the driver (999))";
+
+    #[test]
+    fn a_gpu_that_a_limit_kept_from_answering_is_not_accused() {
+        for gpu in [0, 1, 3] {
+            let mut machine = h200_vm(4);
+            machine.gpus[gpu as usize] = Gpu::unread(gpu, &Unknown::Limited(WHY.into()));
+            let found = findings(&machine, None);
+            only(&found, "process-limit", Severity::Warning);
+            assert!(found[0].message.contains("(ulimit -n) is 24"), "{}", found[0].message);
+            assert_eq!(exit(&found, None), 3, "facts that are missing are not healthy");
+            // Without a limit behind it, the same error is what it always was.
+            machine.gpus[gpu as usize] = Gpu::unread(gpu, &Unknown::Failed("NVML: unknown error (999)".into()));
+            assert!(findings(&machine, None).iter().any(|finding| *finding.code == *"gpu-unreachable"));
+        }
+    }
+
+    #[test]
+    fn links_that_could_not_be_watched_are_a_gap() {
+        let machine = h200_vm(2);
+        let mut measurements = measured(&machine, 0.88);
+        measurements.limited.push("GPU 1 is not watched: the limit of processes and threads (ulimit -u) is 12".into());
+        let found = findings(&machine, Some(&measurements));
+        only(&found, "process-limit", Severity::Warning);
+        assert_eq!(exit(&found, Some(&measurements)), 3);
+    }
+}

@@ -1,0 +1,197 @@
+//! The limits of this process, and which of them kept it from something. A driver that gets no file or no
+//! memory gives errors that look like those of a broken GPU, so they are never told without the limit.
+
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, getuid, setrlimit};
+
+use super::{HardwareError, root};
+
+/// Below so many open files a driver may be short of them: the usual soft limit of Linux, which is enough
+/// for every driver.
+const ENOUGH_FILES: u64 = 1024;
+/// Files that must be free, or the limit counts as reached: chosen.
+const FREE_FILES: u64 = 64;
+/// Below so many processes and threads of a user a driver may be short of them: chosen. CUDA starts some
+/// for every GPU.
+const ENOUGH_PROCESSES: u64 = 256;
+/// What must be free of a container's processes and threads, likewise.
+const FREE_PIDS: u64 = 8;
+
+/// Whether a limit has kept this process from anything.
+static WAS_IN_THE_WAY: AtomicBool = AtomicBool::new(false);
+
+/// What there was not enough of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scarce {
+    /// Open files.
+    Files,
+    /// Processes and threads.
+    Threads,
+    /// Address space.
+    Memory,
+    /// Bytes in a file.
+    FileSize,
+    /// One of these; the driver does not say which.
+    Something,
+}
+
+/// Takes as many open files as this process is allowed.
+pub fn raise() {
+    let files = getrlimit(Resource::Nofile);
+    // Where it cannot be raised, it is named when it is reached.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: files.maximum, ..files });
+}
+
+/// Whether a limit has kept this process from anything so far.
+pub fn was_in_the_way() -> bool {
+    WAS_IN_THE_WAY.load(Ordering::Relaxed)
+}
+
+/// The limit that explains why there was not enough of something: `the limit of open files (ulimit -n) is
+/// 24`. None where no limit does.
+pub fn blame(scarce: Scarce) -> Option<String> {
+    let found = match scarce {
+        Scarce::Files => open_files(),
+        Scarce::Threads => pids(&root()).or_else(threads_by_memory).or_else(|| processes(u64::MAX)),
+        Scarce::Memory => memory(),
+        Scarce::FileSize => file_size(),
+        Scarce::Something => {
+            short_of_files().or_else(|| pids(&root())).or_else(|| processes(ENOUGH_PROCESSES)).or_else(memory)
+        }
+    };
+    WAS_IN_THE_WAY.fetch_or(found.is_some(), Ordering::Relaxed);
+    found
+}
+
+/// The limit that explains an error of the system.
+pub fn of_error(error: &io::Error) -> Option<String> {
+    // Of one that a library has wrapped only the kind is left, and too many open files have none.
+    let code = error.raw_os_error();
+    let no_file_left = || rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 0).err() == Some(Errno::MFILE);
+    match error.kind() {
+        ErrorKind::WouldBlock => blame(Scarce::Threads),
+        ErrorKind::OutOfMemory => blame(Scarce::Memory),
+        ErrorKind::FileTooLarge => blame(Scarce::FileSize),
+        _ if code == Some(Errno::MFILE.raw_os_error()) || (code.is_none() && no_file_left()) => blame(Scarce::Files),
+        _ => None,
+    }
+}
+
+/// A sentence about something that failed for this error, with the limit behind it.
+pub fn explained(sentence: String, error: &io::Error) -> HardwareError {
+    match of_error(error) {
+        Some(limit) => HardwareError::new(super::ErrorKind::Hindered, format!("{sentence}: {limit}")),
+        None => HardwareError::new(super::ErrorKind::Other, sentence),
+    }
+}
+
+fn named(what: &str, option: &str, value: u64) -> String {
+    format!("the limit of {what} (ulimit {option}) is {value}")
+}
+
+fn open_files() -> Option<String> {
+    getrlimit(Resource::Nofile).current.map(|limit| named("open files", "-n", limit))
+}
+
+fn short_of_files() -> Option<String> {
+    let limit = getrlimit(Resource::Nofile).current?;
+    // Not to be counted is the same as none left.
+    let used = std::fs::read_dir("/proc/self/fd").map_or(u64::MAX, |files| files.count() as u64);
+    (limit < ENOUGH_FILES || used.saturating_add(FREE_FILES) > limit).then(open_files).flatten()
+}
+
+/// The limit of the user's processes, if it is below so many. It does not bind root.
+fn processes(enough: u64) -> Option<String> {
+    let limit = getrlimit(Resource::Nproc).current.filter(|limit| *limit < enough && !getuid().is_root())?;
+    Some(named("processes and threads", "-u", limit))
+}
+
+fn memory() -> Option<String> {
+    getrlimit(Resource::As).current.map(|limit| format!("{} KiB", named("address space", "-v", limit >> 10)))
+}
+
+/// A thread's stack is mapped before the thread is started.
+fn threads_by_memory() -> Option<String> {
+    const STACK: u64 = 16 << 20;
+    let limit = getrlimit(Resource::As).current?;
+    let pages: u64 = std::fs::read_to_string("/proc/self/statm").ok()?.split(' ').next()?.parse().ok()?;
+    let used = pages * rustix::param::page_size() as u64;
+    (used + STACK > limit).then(memory).flatten()
+}
+
+fn file_size() -> Option<String> {
+    let limit = getrlimit(Resource::Fsize).current?;
+    Some(format!("the limit of the size of files (ulimit -f) is {limit} bytes"))
+}
+
+/// The limit of processes and threads of the control group, such as a container's, if it is reached: its
+/// own, or one of those above it.
+fn pids(root: &Path) -> Option<String> {
+    let read = |file: PathBuf| std::fs::read_to_string(file).ok()?.trim().parse::<u64>().ok();
+    let groups = std::fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
+    let folders = groups.lines().filter_map(|line| {
+        let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+        let top = root.join(match controllers {
+            "" => "sys/fs/cgroup",
+            _ if controllers.split(',').any(|one| one == "pids") => "sys/fs/cgroup/pids",
+            _ => return None,
+        });
+        let own = top.join(path.trim_start_matches('/'));
+        let above: Vec<_> = own.ancestors().take_while(|folder| folder.starts_with(&top)).map(Path::to_owned).collect();
+        Some(above)
+    });
+    folders.flatten().find_map(|folder| {
+        let (most, now) = (read(folder.join("pids.max"))?, read(folder.join("pids.current"))?);
+        (now + FREE_PIDS > most).then(|| {
+            format!("the limit of processes and threads of the control group or container (pids.max) is {most}")
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_container_that_is_full_is_named_and_one_that_is_not_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |file: &str, text: &str| {
+            let file = folder.path().join(file);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(file, text).unwrap();
+        };
+        assert_eq!(pids(folder.path()), None, "no groups at all");
+        write("proc/self/cgroup", "0::/a/b\n");
+        write("sys/fs/cgroup/a/b/pids.max", "max\n");
+        write("sys/fs/cgroup/a/b/pids.current", "30\n");
+        assert_eq!(pids(folder.path()), None);
+        write("sys/fs/cgroup/a/pids.max", "32\n");
+        write("sys/fs/cgroup/a/pids.current", "10\n");
+        assert_eq!(pids(folder.path()), None);
+        write("sys/fs/cgroup/a/pids.current", "32\n");
+        assert!(pids(folder.path()).unwrap().contains("container (pids.max) is 32"));
+        // The first version, and a container that sees its own group as the top.
+        write("proc/self/cgroup", "8:pids:/docker/1\n0::/\n");
+        write("sys/fs/cgroup/pids/pids.max", "20\n");
+        write("sys/fs/cgroup/pids/pids.current", "19\n");
+        assert!(pids(folder.path()).unwrap().contains("is 20"));
+    }
+
+    #[test]
+    fn errors_of_the_system_are_explained_by_their_limit_alone() {
+        let other = io::Error::from_raw_os_error(Errno::NOSPC.raw_os_error());
+        assert_eq!(of_error(&other), None);
+        assert_eq!(
+            explained("it failed".into(), &other),
+            HardwareError::new(super::super::ErrorKind::Other, "it failed")
+        );
+        let files = io::Error::from_raw_os_error(Errno::MFILE.raw_os_error());
+        let error = explained("it failed".into(), &files);
+        assert_eq!(error.kind, super::super::ErrorKind::Hindered);
+        assert!(error.message.starts_with("it failed: the limit of open files (ulimit -n) is "), "{error}");
+    }
+}

@@ -1,0 +1,209 @@
+//! One check of a machine at a time: two that measure at once would each see the other's copies as slow
+//! links.
+//!
+//! The lock is an abstract Unix socket that listens. No file has to be writable, nothing is left behind
+//! by a process that dies, every user can take it, and the kernel itself says who holds it: what a file
+//! would say is what somebody wrote into it. It is one per network namespace: a container with a network
+//! of its own has a lock of its own.
+
+use std::fmt;
+use std::io::{Error, ErrorKind};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::time::{Duration, SystemTime};
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, sockopt};
+use time::OffsetDateTime;
+
+use super::Machine;
+
+/// The socket's name, the same for every version.
+const NAME: &[u8] = b"peerscope.check";
+/// For tests, whose machines are not this one: what is added to the name.
+const OTHER: &str = "PEERSCOPE_LOCK";
+
+/// Holds the machine until it is dropped, or the process ends however it does.
+#[derive(Debug)]
+pub struct Lock {
+    _socket: Option<UnixListener>,
+}
+
+/// Why the lock was not taken.
+#[derive(Debug)]
+pub enum NotLocked {
+    /// Somebody else has it.
+    Taken(Holder),
+    /// There can be no lock here; a sentence says why.
+    Impossible(String),
+}
+
+impl Machine {
+    /// Takes the lock of this machine; never waits. A simulated machine is nobody else's.
+    ///
+    /// # Errors
+    ///
+    /// Somebody else has it, or there can be none.
+    pub fn lock(&self) -> Result<Lock, NotLocked> {
+        match self {
+            Self::Live => lock(&name()),
+            Self::Simulated(_) => Ok(Lock { _socket: None }),
+        }
+    }
+}
+
+fn name() -> Vec<u8> {
+    let other = std::env::var_os(OTHER).unwrap_or_default();
+    [NAME, other.as_bytes()].concat()
+}
+
+fn lock(name: &[u8]) -> Result<Lock, NotLocked> {
+    match SocketAddr::from_abstract_name(name).and_then(|address| UnixListener::bind_addr(&address)) {
+        Ok(socket) => Ok(Lock { _socket: Some(socket) }),
+        Err(why) if why.kind() == ErrorKind::AddrInUse => Err(NotLocked::Taken(Holder::of(name).unwrap_or_default())),
+        Err(why) => Err(NotLocked::Impossible(format!(
+            "this machine could not be locked ({why}): another check at the same time would not be noticed"
+        ))),
+    }
+}
+
+/// Who holds a lock, as far as the kernel tells.
+#[derive(Debug, Default, Clone, PartialEq)]
+pub struct Holder {
+    process: Option<u32>,
+    user: Option<u32>,
+    /// For how long the process has been there.
+    age: Option<Duration>,
+}
+
+impl Holder {
+    /// Asks the kernel; does not wait for the process.
+    fn of(name: &[u8]) -> Result<Self, Error> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        connect(&socket, &SocketAddrUnix::new_abstract_name(name)?)?;
+        let found = sockopt::socket_peercred(&socket)?;
+        // 0 is a process of another container.
+        let process = u32::try_from(found.pid.as_raw_nonzero().get()).ok().filter(|pid| *pid != 0);
+        Ok(Self { process, user: Some(found.uid.as_raw()), age: process.and_then(age) })
+    }
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("another peerscope checks this machine")?;
+        match self.process {
+            Some(process) => write!(f, ": process {process}")?,
+            None => f.write_str(": a process that cannot be seen from here")?,
+        }
+        if let Some(user) = self.user {
+            match user_name(user) {
+                Some(name) => write!(f, " of user {name}")?,
+                None => write!(f, " of user {user}")?,
+            }
+        }
+        if let Some(age) = self.age {
+            let since = OffsetDateTime::from(SystemTime::now() - age);
+            let (hour, minute, second) = since.time().as_hms();
+            write!(f, ", since {hour:02}:{minute:02}:{second:02} UTC ({} s)", age.as_secs())?;
+        }
+        Ok(())
+    }
+}
+
+/// For how long a process has been there; none where /proc hides it.
+fn age(process: u32) -> Option<Duration> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // Behind the name, which may hold anything; the start is field 22, in ticks since the machine's start.
+    let ticks: u64 = stat.get(stat.rfind(')')? + 1..)?.split_whitespace().nth(19)?.parse().ok()?;
+    let up = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let up = Duration::new(u64::try_from(up.tv_sec).ok()?, 0);
+    up.checked_sub(Duration::from_secs(ticks / rustix::param::clock_ticks_per_second().max(1)))
+}
+
+/// The name of a user of this machine.
+fn user_name(user: u32) -> Option<String> {
+    let users = std::fs::read_to_string("/etc/passwd").ok()?;
+    let named = |line: &str| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(user)).then(|| name.to_owned())
+    };
+    users.lines().find_map(named)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn own(test: &str) -> Vec<u8> {
+        format!("peerscope.test.{}.{test}", std::process::id()).into_bytes()
+    }
+
+    #[test]
+    fn one_at_a_time_and_the_kernel_says_who() {
+        let name = own("one");
+        let first = lock(&name).unwrap();
+        for _ in 0..300 {
+            let Err(NotLocked::Taken(holder)) = lock(&name) else { panic!("it was taken twice") };
+            assert_eq!(holder.process, Some(std::process::id()));
+            assert_eq!(holder.user, Some(rustix::process::getuid().as_raw()));
+            assert!(holder.age.is_some_and(|age| age < Duration::from_secs(3600)), "{holder:?}");
+            let words = holder.to_string();
+            assert!(
+                words.starts_with(&format!("another peerscope checks this machine: process {}", std::process::id()))
+            );
+            assert!(words.contains(", since ") && words.ends_with(" s)"), "{words}");
+        }
+        drop(first);
+        assert!(lock(&name).is_ok(), "it was not given back");
+    }
+
+    #[test]
+    fn one_of_many_that_start_at_once_gets_it() {
+        let name = own("many");
+        let all = std::sync::Barrier::new(8);
+        let held = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8)
+                .map(|_| {
+                    scope.spawn(|| {
+                        all.wait();
+                        let lock = lock(&name);
+                        all.wait();
+                        lock.is_ok()
+                    })
+                })
+                .collect();
+            threads.into_iter().filter_map(|thread| thread.join().ok()).filter(|held| *held).count()
+        });
+        assert_eq!(held, 1);
+    }
+
+    #[test]
+    fn a_holder_that_does_not_listen_or_is_not_seen_is_told_of_as_far_as_it_is_known() {
+        // Bound and not listening: whoever it is, it is not asked for ever.
+        let name = own("deaf");
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+        rustix::net::bind(&socket, &SocketAddrUnix::new_abstract_name(&name).unwrap()).unwrap();
+        let Err(NotLocked::Taken(holder)) = lock(&name) else { panic!("it was taken twice") };
+        assert_eq!(holder, Holder::default());
+        assert_eq!(
+            holder.to_string(),
+            "another peerscope checks this machine: a process that cannot be seen from here"
+        );
+        let hidden = Holder { process: Some(7), user: Some(4_000_000_000), age: None };
+        assert_eq!(hidden.to_string(), "another peerscope checks this machine: process 7 of user 4000000000");
+    }
+
+    #[test]
+    fn where_there_can_be_no_lock_a_sentence_says_so() {
+        let Err(NotLocked::Impossible(why)) = lock(&[b'x'; 300]) else { panic!("a name that is too long") };
+        assert!(why.starts_with("this machine could not be locked ("), "{why}");
+    }
+
+    #[test]
+    fn users_have_names() {
+        assert_eq!(user_name(0).as_deref(), Some("root"));
+        assert_eq!(user_name(4_000_000_000), None);
+    }
+}

@@ -1,0 +1,185 @@
+//! Two checks of one machine at once: the second says who is there, waits or ends, and measures nothing.
+//! Live machines are locked, so these are over the fake driver, whose machines have a lock each.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::common::{
+    Ran, codes, finish, is_there, place, read_json, run, signal, skipped_for_want_of, text_of, wait, wait_with_output,
+};
+use crate::fake::Fake;
+use crate::worker_faults::{PATIENCE, child_of, until};
+
+const QUICK: [&str; 7] = ["check", "--profile", "quick", "--format", "json", "--deadline", "3"];
+
+/// A check that hangs in one copy for three seconds, and so holds the machine; it has its worker.
+fn holder(fake: &Fake) -> Child {
+    let mut command = fake.command(&QUICK);
+    command.env(fake_machine::FAULTS, "cuMemcpyPeerAsync@3=hang").stdout(Stdio::null()).stderr(Stdio::null());
+    let run = command.spawn().unwrap();
+    until("a worker", PATIENCE, || child_of(run.id()));
+    run
+}
+
+fn second(fake: &Fake, more: &[&str]) -> Ran {
+    finish(&mut fake.command(&[&QUICK[..], more].concat()))
+}
+
+/// It measured nothing, says so in its report, and names this process.
+fn assert_refused(ran: &Ran, holder: u32) {
+    assert_eq!(ran.code, Some(3), "{ran:?}");
+    let words = format!("another peerscope checks this machine: process {holder} of user ");
+    assert_eq!(ran.stderr.trim_end().lines().count(), 1, "{ran:?}");
+    assert!(ran.stderr.contains(&words) && ran.stderr.contains(", since "), "{ran:?}");
+    let report = ran.json();
+    assert_eq!(codes(&report), ["nothing-measured"]);
+    assert!(report["findings"][0]["message"].as_str().unwrap().contains(&words), "{report}");
+    assert!(report["findings"][0]["next_step"].as_str().unwrap().contains("--wait"), "{report}");
+    assert_eq!(report["verdict"]["verdict"], "inconclusive");
+    assert_eq!(report["verdict"]["tested"], 0);
+}
+
+#[test]
+fn the_second_of_two_says_who_is_there_and_measures_nothing() {
+    for machine in ["h200x2", "demo"] {
+        let fake = Fake::new(machine);
+        let mut first = holder(&fake);
+        let ran = second(&fake, &[]);
+        assert_refused(&ran, first.id());
+        assert!(ran.stderr.contains("--wait SECONDS"), "{ran:?}");
+        let (_folder, file) = place("report.json");
+        let line = finish(&mut fake.command(&["check", "--format", "line", "-o", &text_of(&file)]));
+        assert_eq!(line.code, Some(3), "{line:?}");
+        assert!(
+            line.stdout.starts_with("PEERSCOPE UNKNOWN - nothing-measured: Nothing was measured: another"),
+            "{line:?}"
+        );
+        assert_eq!(read_json(&file)["verdict"]["exit_code"], 3);
+        // Facts disturb nobody, and a simulated machine is nobody else's.
+        let topo = finish(&mut fake.command(&["topo", "--format", "json"]));
+        assert_ne!(topo.code, Some(3), "{topo:?}");
+        let simulated = finish(&mut fake.command(&["check", "--machine", "h200x2", "--profile", "quick"]));
+        assert_eq!(simulated.code, Some(0), "{simulated:?}");
+        assert!(first.try_wait().unwrap().is_none(), "the first had ended already");
+        // The hang is the first one's own.
+        assert_eq!(wait(&mut first).code(), Some(1));
+        assert_ne!(second(&fake, &[]).code, Some(3), "it was not given back");
+    }
+}
+
+#[test]
+fn a_check_can_wait_for_its_turn() {
+    let fake = Fake::new("h200x2");
+    let mut first = holder(&fake);
+    let short = second(&fake, &["--wait", "0.2"]);
+    assert_eq!(short.code, Some(3), "{short:?}");
+    assert!(short.took < Duration::from_secs(2), "{short:?}");
+    assert!(short.stderr.contains("did not end within 0.2 s"), "{short:?}");
+    let long = second(&fake, &["--wait", "60"]);
+    assert_eq!(long.code, Some(0), "{long:?}");
+    assert!(long.stderr.contains(&format!("process {}", first.id())), "{long:?}");
+    assert!(first.try_wait().unwrap().is_some(), "it did not wait");
+    let report = long.json();
+    assert!(report["timing"]["total"].as_f64().unwrap() < 2.0, "the wait is no part of the run: {}", report["timing"]);
+}
+
+#[test]
+fn of_several_that_start_at_once_one_measures() {
+    let fake = Fake::new("nvlink12");
+    let runs: Vec<_> = (0..4)
+        .map(|_| {
+            let mut command = fake.command(&QUICK);
+            command.env(fake_machine::FAULTS, "cuMemcpyPeerAsync@3=hang").stdout(Stdio::piped()).stderr(Stdio::piped());
+            command.spawn().unwrap()
+        })
+        .collect();
+    let codes: Vec<_> = runs.into_iter().map(|run| wait_with_output(run).status.code()).collect();
+    let count = |wanted| codes.iter().filter(|code| **code == Some(wanted)).count();
+    assert_eq!((count(1), count(3)), (1, 3), "{codes:?}");
+}
+
+#[test]
+fn what_a_killed_check_leaves_behind_does_no_harm() {
+    let fake = Fake::new("h200x2");
+    let mut first = holder(&fake);
+    first.kill().unwrap();
+    first.wait().unwrap();
+    let ran = second(&fake, &[]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+}
+
+#[test]
+fn a_wait_can_be_interrupted() {
+    let fake = Fake::new("h200x2");
+    let mut first = holder(&fake);
+    let mut command = fake.command(&[&QUICK[..], &["--wait", "60"]].concat());
+    let waiting = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    let interrupted = Instant::now();
+    signal("INT", waiting.id());
+    let output = wait_with_output(waiting);
+    assert_eq!(output.status.code(), Some(130), "{output:?}");
+    assert!(interrupted.elapsed() < Duration::from_secs(2));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report["measurements"]["interrupted"], &report["verdict"]["tested"]), (&true.into(), &0.into()));
+    wait(&mut first);
+}
+
+/// Another user's check is seen as well, in both directions.
+#[test]
+fn users_see_each_other() {
+    if !is_root() || !is_there("setpriv") {
+        return skipped_for_want_of("root, or setpriv, to be another user");
+    }
+    let fake = Fake::new("h200x2");
+    let (folder, binary) = place("peerscope");
+    std::fs::copy(env!("CARGO_BIN_EXE_peerscope"), &binary).unwrap();
+    for open in [folder.path(), fake.state().parent().unwrap()] {
+        std::fs::set_permissions(open, PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    std::fs::set_permissions(fake.state(), PermissionsExt::from_mode(0o777)).unwrap();
+    let mut first = holder(&fake);
+    let ran = finish(&mut as_nobody(fake.command(&QUICK), &binary));
+    assert_refused(&ran, first.id());
+    assert!(ran.stderr.contains("of user root"), "{ran:?}");
+    wait(&mut first);
+
+    std::fs::remove_file(fake.state().join("fault-0.shown")).unwrap();
+    let mut command = as_nobody(fake.command(&QUICK), &binary);
+    command.env(fake_machine::FAULTS, "cuMemcpyPeerAsync@1=hang").stdout(Stdio::null()).stderr(Stdio::null());
+    let mut first = command.spawn().unwrap();
+    until("a worker", PATIENCE, || child_of(first.id()));
+    let ran = second(&fake, &[]);
+    assert_refused(&ran, first.id());
+    assert!(!ran.stderr.contains("of user root"), "{ran:?}");
+    wait(&mut first);
+}
+
+pub fn is_root() -> bool {
+    let id = Command::new("id").arg("-u").output();
+    id.is_ok_and(|output| output.stdout == b"0\n")
+}
+
+/// The same command as a user without rights, with this copy of the program.
+pub fn as_nobody(command: Command, binary: &Path) -> Command {
+    let mut other = Command::new("setpriv");
+    other.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(binary).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => other.env(name, value),
+            None => other.env_remove(name),
+        };
+    }
+    // The test's own state folder is not this user's.
+    other.env("XDG_STATE_HOME", binary.parent().unwrap().join("state")).stdin(Stdio::null());
+    other
+}
+
+#[test]
+fn a_wait_that_is_no_time_is_refused() {
+    for wait in ["-1", "soon", "1e9"] {
+        assert_eq!(run(&["check", "--machine", "h200x2", &format!("--wait={wait}")]).code, Some(2), "{wait}");
+    }
+}
