@@ -82,6 +82,28 @@ fn the_node_problem_detector_hears_of_problems_alone() {
     assert!(rules["rules"][0]["path"].as_str().unwrap().ends_with("/node-problem-detector-plugin"));
 }
 
+/// The health check over this machine, on a node of which Slurm's `scontrol show node` says this, and what the
+/// check asked of Slurm. What it logged is in its `stderr`; the folder has its reports.
+fn slurm_health_check(machine: &str, node: &str, job: Option<&str>) -> (Ran, String, tempfile::TempDir) {
+    let (folder, said) = place("scontrol.log");
+    let shown = write(folder.path(), "node", node);
+    let does = format!("[ \"$1\" = show ] && exec cat {shown}\nprintf '%s\\n' \"$@\" >>{}", said.display());
+    stand_in(folder.path(), "scontrol", &does);
+    stand_in(folder.path(), "logger", &format!("echo \"$@\" >>{}/logged", folder.path().display()));
+    let mut command = script("slurm-health-check");
+    command.env("PEERSCOPE_ARGS", format!("--machine {machine}"));
+    command.env("PATH", format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap()));
+    command.env("PEERSCOPE_REPORTS", folder.path()).env("SLURMD_NODENAME", "node7").env_remove("SLURM_JOB_ID");
+    command.envs(job.map(|job| ("SLURM_JOB_ID", job)));
+    let ran = finish(&mut command);
+    assert_eq!(ran.stderr, "");
+    let text = |path: &Path| std::fs::read_to_string(path).unwrap_or_default();
+    let logged = text(&folder.path().join("logged"));
+    (Ran { stderr: logged, ..ran }, text(&said), folder)
+}
+
+const IN_SERVICE: &str = "NodeName=node7 Arch=x86_64\n   State=IDLE ThreadsPerCore=1\n   Partitions=all\n";
+
 #[test]
 fn slurm_drains_with_the_finding_as_its_reason() {
     for (machine, reason) in [
@@ -89,31 +111,59 @@ fn slurm_drains_with_the_finding_as_its_reason() {
         ("exclusive", Some("Reason=peerscope: could not test: SIMULATED exclusive: not-tested: ")),
         ("h200x2", None),
     ] {
-        let (folder, said) = place("scontrol.log");
-        stand_in(folder.path(), "scontrol", &format!("printf '%s\\n' \"$@\" >>{}", said.display()));
-        stand_in(folder.path(), "logger", "exit 0");
-        let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
-        let run = |job: Option<&str>| {
-            let mut command = script("slurm-health-check");
-            command.env("PEERSCOPE_ARGS", format!("--machine {machine}")).env("PATH", &path);
-            command.env("PEERSCOPE_REPORTS", folder.path()).env("SLURMD_NODENAME", "node7").env_remove("SLURM_JOB_ID");
-            command.envs(job.map(|job| ("SLURM_JOB_ID", job)));
-            finish(&mut command)
-        };
-        let check = run(None);
-        assert_eq!(check.code, Some(0), "{check:?}");
-        let asked = std::fs::read_to_string(&said).unwrap_or_default();
-        match reason {
-            Some(reason) => {
-                assert!(asked.contains("NodeName=node7\nState=DRAIN\n") && asked.contains(reason), "{asked}");
-                assert!(!asked.contains('|'), "{asked}");
+        for job in [None, Some("1")] {
+            let (ran, asked, folder) = slurm_health_check(machine, IN_SERVICE, job);
+            // A prolog fails too, after it has given the reason.
+            assert_eq!(ran.code, Some(i32::from(reason.is_some() && job.is_some())), "{ran:?}");
+            match reason {
+                Some(reason) => {
+                    assert!(asked.contains("NodeName=node7\nState=DRAIN\n") && asked.contains(reason), "{asked}");
+                    assert!(!asked.contains('|'), "{asked}");
+                }
+                None => assert_eq!(asked, ""),
             }
-            None => assert_eq!(asked, ""),
+            assert_eq!(read_json(folder.path().join("last.json"))["machine"], machine);
         }
-        let prolog = run(Some("1"));
-        assert_eq!(prolog.code, Some(i32::from(reason.is_some())), "{prolog:?}");
-        assert_eq!(read_json(folder.path().join("last.json"))["machine"], machine);
     }
+}
+
+#[test]
+fn slurm_keeps_what_somebody_else_set() {
+    let ours = "Reason=peerscope: SIMULATED demo: pcie-narrow: x4 [root@2026-11-21T16:57:32]";
+    // State, the line of the reason, whether it is drained with a reason of ours.
+    for (state, reason, drained) in [
+        ("IDLE", "", true),
+        ("MIXED+PLANNED", "", true),
+        ("IDLE", "Reason=left from last year [kim@2025-01-01T00:00:00]", true),
+        ("IDLE+DRAIN", ours, true),
+        ("DOWN*+DRAIN", ours, true),
+        ("DOWN*", "Reason=Not responding [slurm@2026-11-21T16:57:32]", true),
+        ("DOWN", "Reason=Node unexpectedly rebooted [slurm@2026-11-21T16:57:32]", true),
+        ("IDLE+DRAIN", "Reason=ask Kim [root@2026-11-21T16:57:32]", false),
+        ("IDLE+DRAIN", "Reason=ask Kim about peerscope: x4 [root@2026-11-21T16:57:32]", false),
+        ("ALLOCATED+DRAIN", "Reason=Prolog error [slurm@2026-11-21T16:57:32]", false),
+        ("IDLE+DRAIN", "", false),
+        ("DOWN", "Reason=ask Kim [root@2026-11-21T16:57:32]", false),
+        ("DOWN*+DRAIN", "Reason=Not responding [root@2026-11-21T16:57:32]", false),
+        ("FAILING", "Reason=ask Kim [root@2026-11-21T16:57:32]", false),
+    ] {
+        let node = format!("NodeName=node7\n   State={state} ThreadsPerCore=1\n   {reason}\n   Comment=Reason=none\n");
+        for job in [None, Some("1")] {
+            let (ran, asked, folder) = slurm_health_check("demo", &node, job);
+            assert_eq!(asked.contains("State=DRAIN"), drained, "{state}, {reason}: {ran:?}");
+            assert_eq!(ran.code, Some(i32::from(job.is_some())), "{ran:?}");
+            // Nothing is copied on a node that is not ours, unless a job is about to start there.
+            assert_eq!(folder.path().join("last.json").exists(), drained || job.is_some(), "{state}, {reason}: {ran:?}");
+            assert_eq!(ran.stderr.contains("somebody else"), !drained, "{ran:?}");
+        }
+    }
+    // Slurm does not answer: nothing is set, and slurmd asks again before the node is in service.
+    let (ran, asked, _) = slurm_health_check("demo", "", None);
+    assert_eq!((ran.code, asked.as_str()), (Some(1), ""), "{ran:?}");
+    // What is mended stays drained until a person gives it back.
+    let (ran, asked, _) = slurm_health_check("h200x2", &format!("   State=IDLE+DRAIN\n   {ours}\n"), None);
+    assert_eq!((ran.code, asked.as_str()), (Some(0), ""), "{ran:?}");
+    assert!(ran.stderr.contains("State=RESUME gives it back"), "{ran:?}");
 }
 
 #[test]
