@@ -76,7 +76,7 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, String>
     })
 }
 
-/// Begins the journal of this run, and announces one that an earlier run left behind.
+/// Begins the journal of this run, and announces one that an earlier run left behind, once.
 ///
 /// # Errors
 ///
@@ -98,7 +98,7 @@ fn journal(args: &CheckArgs, machine: &Machine, started_at: &str) -> Result<Jour
         return Journal::begin_at(path, &header);
     }
     let folders = place::folders();
-    if let Some(left) = place::prune(place::left_over(&folders)).first() {
+    if let Some(left) = place::tell(&place::prune(place::left_over(&folders))) {
         let started_at = &left.header.started_at;
         remark(&format!(
             "the run that began {started_at} did not finish: 'peerscope recover -o FILE.json' makes a report from \

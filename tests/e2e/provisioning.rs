@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::common::{Ran, finish, is_there, place, read_json, skipped_for_want_of, text_of, write};
+use crate::common::{Ran, finish, is_there, peerscope, place, read_json, skipped_for_want_of, text_of, write};
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/provisioning");
 
@@ -67,6 +67,63 @@ fn assert_line(ran: &Ran, code: i32, start: &str) {
     assert_eq!(ran.code, Some(code), "{ran:?}");
     assert!(ran.stdout.starts_with(start), "{ran:?}");
     assert_eq!(ran.stdout.trim_end().lines().count(), 1, "{ran:?}");
+}
+
+/// A folder of state with the journal of a run that was killed.
+fn state_with_a_journal() -> (tempfile::TempDir, PathBuf) {
+    let (folder, state) = place("state");
+    let host = finish(Command::new("uname").arg("-n")).stdout;
+    let journals = state.join("peerscope");
+    std::fs::create_dir_all(&journals).unwrap();
+    let header = serde_json::json!({
+        "schema": "peerscope.journal/2", "tool": {"name": "peerscope", "version": "0.1.0"},
+        "started_at": "2026-11-20T03:00:00Z", "machine": "live", "profile": "quick", "pid": 1, "args": ["check"],
+    });
+    write(&journals, &format!("20261120T030000Z-1@{}.jsonl", host.trim()), &format!("{header}\n"));
+    (folder, state)
+}
+
+#[test]
+fn plugins_say_the_verdict_and_no_remark() {
+    let quick = |machine| ["check", "--profile", "quick", "--machine", machine];
+    for (machine, nagios, detector) in [("h200x2", 0, 0), ("demo", 2, 1), ("none", 3, 3)] {
+        for (plugin, code) in [("check_peerscope", nagios), ("node-problem-detector-plugin", detector)] {
+            let (_folder, state) = state_with_a_journal();
+            let ran = finish(script(plugin).args(quick(machine)).env("XDG_STATE_HOME", state));
+            assert_line(&ran, code, "PEERSCOPE ");
+            assert!(ran.stdout.contains(&format!("SIMULATED {machine}: ")), "{ran:?}");
+        }
+    }
+    // Remarks before and after it, and none without a verdict.
+    let (folder, _) = place("");
+    let verdict = "PEERSCOPE OK - 8 GPUs | errors=0";
+    for (says, exit, nagios, detector, line) in [
+        (format!("echo 'a remark' >&2; echo '{verdict}'; echo 'PEER' >&2"), 0, 0, 0, "PEERSCOPE OK - 8 GPUs"),
+        ("echo 'peerscope: PEERSCOPE OK - all is well' >&2".into(), 0, 3, 2, ""),
+        ("true".into(), 1, 3, 2, ""),
+        ("echo 'peerscope: cannot' >&2".into(), 2, 3, 2, ""),
+    ] {
+        let program = stand_in(folder.path(), "peerscope", &format!("{says}\nexit {exit}"));
+        for (plugin, code) in [("check_peerscope", nagios), ("node-problem-detector-plugin", detector)] {
+            let ran = finish(script(plugin).env("PEERSCOPE", &program));
+            assert_line(&ran, code, line);
+            assert!(line.starts_with("PEERSCOPE") || !ran.stdout.starts_with("PEERSCOPE OK"), "{ran:?}");
+        }
+        let nhc = format!("die() {{ echo \"$*\"; }}; log() {{ die \"$@\"; }}; . {FOLDER}/peerscope.nhc; check_peerscope strict");
+        let ran = finish(Command::new("bash").args(["-c", &nhc]).env("PEERSCOPE", text_of(&program)));
+        assert!(!ran.stdout.contains("remark"), "{ran:?}");
+    }
+}
+
+#[test]
+fn an_old_journal_is_told_of_once_and_can_still_be_recovered() {
+    let (_folder, state) = state_with_a_journal();
+    let run = |args: &[&str]| finish(peerscope(args).env("XDG_STATE_HOME", &state));
+    let told: Vec<_> =
+        (0..3).map(|_| run(&["check", "--machine", "single", "--profile", "quick"]).stderr.lines().count()).collect();
+    assert_eq!(told, [1, 0, 0]);
+    let recovered = run(&["recover", "--format", "json"]);
+    assert_eq!(recovered.json()["started_at"], "2026-11-20T03:00:00Z");
 }
 
 #[test]
