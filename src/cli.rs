@@ -163,10 +163,10 @@ pub struct CheckArgs {
 /// Options of `compare`.
 #[derive(Debug, Args)]
 pub struct CompareArgs {
-    /// The earlier report.
+    /// The earlier report; '-' is standard input.
     pub old: PathBuf,
 
-    /// The later report.
+    /// The later report; '-' is standard input.
     pub new: PathBuf,
 
     /// Exit with 1 (2 for Nagios) when the machine got worse by a finding of at least this severity.
@@ -181,7 +181,7 @@ pub struct CompareArgs {
 /// Options of `expect`.
 #[derive(Debug, Args)]
 pub struct ExpectArgs {
-    /// A report of a machine that is known to be healthy.
+    /// A report of a machine that is known to be healthy; '-' is standard input.
     pub report: PathBuf,
 
     /// Distance of each floor below the lowest figure of its class, in per cent.
@@ -229,7 +229,7 @@ pub struct ReportArgs {
 /// Options of `diagnose`.
 #[derive(Debug, Args)]
 pub struct DiagnoseArgs {
-    /// A report that 'check' or 'topo' wrote as JSON.
+    /// A report that 'check' or 'topo' wrote as JSON; '-' is standard input.
     pub report: PathBuf,
 
     /// What to do with the report.
@@ -255,6 +255,10 @@ pub struct WorkerArgs {
     /// The process that started it; the worker ends with it.
     #[arg(long)]
     pub parent: Option<u32>,
+
+    /// The first line of its input describes the simulated machine (JSON).
+    #[arg(long)]
+    pub described: bool,
 }
 
 /// Options of `machines`.
@@ -301,7 +305,10 @@ fn format_parser(of: Of) -> impl TypedValueParser<Value = &'static Format> {
 /// The help of `--output`.
 fn output_help(of: Of) -> String {
     let extensions = report::extensions(report::formats(of));
-    format!("Also write the report to FILE; its extension is the format: {extensions}. Can be given more than once")
+    format!(
+        "Also write the report to FILE; its extension is the format: {extensions}; a pipe or a device without one gets \
+         JSON. Can be given more than once"
+    )
 }
 
 /// Severities that can make the exit code 1.

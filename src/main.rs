@@ -15,12 +15,12 @@ fn main() -> ExitCode {
     let result = std::panic::catch_unwind(|| run(&cli));
     match result {
         Ok(Ok(code)) => ExitCode::from(code),
-        Ok(Err(sentence)) => {
-            complain(&sentence);
+        Ok(Err(failure)) => {
+            complain(&failure);
             ExitCode::from(cli.exit_contract.code(Ending::Usage))
         }
         Err(_) => {
-            complain("internal error; please report the message above");
+            complain(&"internal error; please report the message above".into());
             ExitCode::from(cli.exit_contract.code(Ending::Usage))
         }
     }

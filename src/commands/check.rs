@@ -9,7 +9,7 @@ use clap::ValueEnum;
 
 use super::output::{self, Files};
 use super::progress::Progress;
-use super::{Judging, Observed, remark, select, snapshot, timestamp};
+use super::{Failure, Judging, Observed, remark, select, snapshot, timestamp};
 use crate::cli::{CheckArgs, Cli};
 use crate::diagnose::Ending;
 use crate::hardware::{DRIVER_START_LIMIT, HardwareError, LinkSample, Machine, Telemetry};
@@ -29,8 +29,8 @@ use crate::worker::supervisor::{self, Listener, Results};
 ///
 /// # Errors
 ///
-/// One sentence.
-pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, String> {
+/// What to say on stderr.
+pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, Failure> {
     let started = Instant::now();
     let profile = Profile::load(args.profile)?;
     let groups = groups(args, &profile)?;
@@ -49,7 +49,7 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, String>
         Err(sentence) => {
             progress.clear();
             journal.remove();
-            return Err(sentence);
+            return Err(sentence.into());
         }
     };
     let discover = started.elapsed().as_secs_f64();
@@ -67,13 +67,14 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, String>
     let report = observed.conclude(&judging);
     let code = output::publish(&report, args.out.format, &output::style_of(cli, &args.out), &files);
     // If something could not be written, the journal still has the measurements.
-    code.inspect(|_| journal.remove()).map_err(|sentence| match journal.path() {
+    let code = code.inspect(|_| journal.remove()).map_err(|sentence| match journal.path() {
         Some(path) => format!(
             "{sentence}. The measurements are kept; to make the report from them: peerscope recover {}",
             path.display()
         ),
         None => sentence,
-    })
+    });
+    Ok(code?)
 }
 
 /// Begins the journal of this run, and announces one that an earlier run left behind, once.

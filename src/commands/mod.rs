@@ -41,30 +41,70 @@ const DISCOVERY_LIMIT: Duration = Duration::from_secs(15);
 ///
 /// # Errors
 ///
-/// One sentence for stderr; the exit code is that of [`crate::diagnose::Ending::Usage`] then.
-pub fn run(cli: &Cli) -> Result<u8, String> {
-    let machine = Machine::parse(&cli.machine)?;
+/// What to say on stderr; the exit code is that of [`crate::diagnose::Ending::Usage`] then.
+pub fn run(cli: &Cli) -> Result<u8, Failure> {
+    let machine = match &cli.command {
+        Command::Worker(args) if args.described => worker::child::described_machine()?,
+        _ => Machine::parse(&cli.machine)?,
+    };
     match &cli.command {
         Command::Topo(args) => topo::run(cli, &machine, args),
         Command::Check(args) => check::run(cli, &machine, args),
         Command::Diagnose(args) => diagnose::run(cli, args),
         Command::Recover(args) => recover::run(cli, args),
         Command::Compare(args) => compare::run(cli, args),
-        Command::Expect(args) => expect::run(args),
-        Command::Explain(args) => explain::run(cli, args),
-        Command::Machines(args) => machines::run(args),
+        Command::Expect(args) => Ok(expect::run(args)?),
+        Command::Explain(args) => Ok(explain::run(cli, args)?),
+        Command::Machines(args) => Ok(machines::run(args)?),
         Command::Worker(args) => {
             args.parent.map_or(Ok(()), worker::child::die_with)?;
             let limit = cli.driver_deadline.unwrap_or(DRIVER_START_LIMIT);
-            worker::child::serve(&machine, limit, std::io::stdout()).map(|()| 0)
+            worker::child::serve(&machine, limit, std::io::stdout())?;
+            Ok(0)
+        }
+    }
+}
+
+/// Why a command came to no verdict.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    sentence: String,
+    /// What belongs below it, such as the place in a file.
+    lines: Vec<String>,
+}
+
+impl From<String> for Failure {
+    fn from(sentence: String) -> Self {
+        Self { sentence, lines: Vec::new() }
+    }
+}
+
+impl From<&str> for Failure {
+    fn from(sentence: &str) -> Self {
+        sentence.to_owned().into()
+    }
+}
+
+impl Failure {
+    /// A sentence with its reason, which may have several lines.
+    fn because(what: &str, why: &str) -> Self {
+        match why.contains('\n') {
+            false => format!("{what}: {why}").into(),
+            true => Self {
+                sentence: format!("{what}:"),
+                lines: why.lines().map(|line| format!("  {line}").trim_end().to_owned()).collect(),
+            },
         }
     }
 }
 
 /// Prints a failure, as `peerscope: sentence`. Names in it, of files or from files,
 /// are shown and never obeyed.
-pub fn complain(sentence: &str) {
-    remark(sentence);
+pub fn complain(failure: &Failure) {
+    remark(&failure.sentence);
+    for line in &failure.lines {
+        let _ = writeln!(std::io::stderr(), "{}", clean(line));
+    }
 }
 
 /// Prints a remark in the same way; it does not change the exit code.
@@ -148,13 +188,13 @@ impl Judging {
     /// # Errors
     ///
     /// A sentence that names the file and what is wrong with it.
-    fn of(cli: &Cli, fail_on: FailOn) -> Result<Self, String> {
+    fn of(cli: &Cli, fail_on: FailOn) -> Result<Self, Failure> {
         let settings = match &cli.config {
             None => Settings::default(),
             Some(path) => {
                 let name = path.display();
                 let text = std::fs::read_to_string(path).map_err(|error| format!("cannot read {name}: {error}"))?;
-                config::parse(&text).map_err(|error| format!("the configuration {name} is not usable: {error}"))?
+                config::parse(&text).map_err(|why| Failure::because(&format!("the configuration {name} is not usable"), &why))?
             }
         };
         Ok(Self { settings, ..Self::from(cli.terms(fail_on)) })
@@ -165,13 +205,13 @@ impl Judging {
     /// # Errors
     ///
     /// A sentence that names the file and what is wrong with it.
-    fn with(cli: &Cli, args: &ReportArgs) -> Result<Self, String> {
+    fn with(cli: &Cli, args: &ReportArgs) -> Result<Self, Failure> {
         let mut judging = Self::of(cli, args.fail_on)?;
         if let Some(path) = &args.expect {
             let name = path.display();
             let text = std::fs::read_to_string(path).map_err(|error| format!("cannot read {name}: {error}"))?;
             let expectations = Expectations::parse(&text)
-                .map_err(|error| format!("the expectations {name} are not usable: {error}"))?;
+                .map_err(|why| Failure::because(&format!("the expectations {name} are not usable"), &why))?;
             judging.expectations = Some(expectations);
         }
         if let Some(path) = &args.baseline {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use super::output::{self, Files};
-use super::{Judging, Observed, remark};
+use super::{Failure, Judging, Observed, remark};
 use crate::cli::{Cli, RecoverArgs};
 use crate::hardware::Machine;
 use crate::model::report::Report;
@@ -16,8 +16,8 @@ use crate::report::read::{MOST_GPUS, bounded};
 ///
 /// # Errors
 ///
-/// One sentence.
-pub fn run(cli: &Cli, args: &RecoverArgs) -> Result<u8, String> {
+/// What to say on stderr.
+pub fn run(cli: &Cli, args: &RecoverArgs) -> Result<u8, Failure> {
     if cli.machine != Machine::Live.name() || !cli.gpus.is_empty() {
         return Err("recover reads a journal: --machine and --gpus have no meaning for it".into());
     }

@@ -49,11 +49,15 @@ impl Worker {
     ///
     /// The program cannot be started again.
     pub fn spawn(machine: &Machine, start_limit: Duration) -> Result<Self, String> {
+        // A description that was read from a pipe cannot be read again, and one in a file may have changed.
+        let description = machine.description().map_err(|error| format!("cannot describe the machine: {error}"))?;
+        let which = if description.is_some() { vec!["--described"] } else { vec!["--machine", machine.name()] };
         // Not by its path, which an update may have taken away or given to another version.
         let mut child = Command::new("/proc/self/exe")
             .arg0(env!("CARGO_PKG_NAME"))
-            .args(["--machine", machine.name(), "--driver-deadline", &start_limit.as_secs_f64().to_string()])
+            .args(["--driver-deadline", &start_limit.as_secs_f64().to_string()])
             .args([SUBCOMMAND, "--parent", &std::process::id().to_string()])
+            .args(which)
             // A kernel that is loaded lazily while a gate is shut would wait for the gate.
             .env("CUDA_MODULE_LOADING", "EAGER")
             .stdin(Stdio::piped())
@@ -80,7 +84,12 @@ impl Worker {
             let kept = Arc::clone(&last_words);
             std::thread::spawn(move || keep_last_words(stderr, &kept));
         }
-        Ok(Self { process: Mortal::new(child), death_limit: DEATH_LIMIT, requests, replies, last_words })
+        let mut worker = Self { process: Mortal::new(child), death_limit: DEATH_LIMIT, requests, replies, last_words };
+        if let Some(description) = description {
+            // Should it be gone already, whoever waits for its answer finds out, with its last words.
+            let _ = worker.line(description);
+        }
+        Ok(worker)
     }
 
     /// A worker of another kind, for tests.
@@ -100,8 +109,11 @@ impl Worker {
     }
 
     pub(super) fn send(&mut self, request: &Request) -> Result<(), String> {
+        self.line(serde_json::to_vec(request).map_err(|error| error.to_string())?)
+    }
+
+    fn line(&mut self, mut line: Vec<u8>) -> Result<(), String> {
         let requests = self.requests.as_mut().ok_or("the worker is gone")?;
-        let mut line = serde_json::to_vec(request).map_err(|error| error.to_string())?;
         line.push(b'\n');
         requests.write_all(&line).and_then(|()| requests.flush()).map_err(|error| error.to_string())
     }

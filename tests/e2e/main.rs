@@ -19,6 +19,7 @@ mod hardware_report;
 mod journal;
 mod no_driver;
 mod output;
+mod plumbing;
 mod over_time;
 mod provisioning;
 mod recorded;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::common::{Ran, finish, is_there, peerscope, place, read_json, skipped_for_want_of, text_of, write};
+use crate::common::{Ran, finish, is_there, peerscope, place, read_json, skipped_for_want_of, text_of, wait, write};
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/provisioning");
 
@@ -236,6 +236,36 @@ fn a_node_is_accepted_or_rejected_with_its_reports() {
         assert!(ran.stderr.contains("says nothing about this server"), "{ran:?}");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "a report as JSON and as text");
     }
+}
+
+#[test]
+fn runs_of_accept_node_do_not_overwrite_each_other() {
+    let (folder, _) = place("");
+    // All in one second, for certain: the clock stands still.
+    stand_in(folder.path(), "date", "echo 20261121T120000Z");
+    let reports = folder.path().join("reports");
+    let start = |machine: &str| {
+        let mut command = script("accept-node");
+        command.env("PATH", format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap()));
+        command.env("PEERSCOPE_ARGS", format!("--machine {machine} --profile quick")).env("PEERSCOPE_REPORTS", &reports);
+        command.stderr(std::process::Stdio::null()).spawn().unwrap()
+    };
+    let machines = ["h200x2", "demo", "single", "none"];
+    let runs: Vec<_> = machines.map(start).into_iter().collect();
+    let codes: Vec<_> = runs.into_iter().map(|mut run| wait(&mut run).code()).collect();
+    assert_eq!(codes, [Some(0), Some(1), Some(3), Some(3)]);
+    let files: Vec<_> = std::fs::read_dir(&reports).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let json = files.iter().filter(|file| file.extension().is_some_and(|extension| extension == "json"));
+    let mut seen: Vec<_> = json.map(|file| read_json(file)).collect();
+    assert_eq!((files.len(), seen.len()), (8, 4));
+    // The caller's profile took the place of the script's.
+    assert!(seen.iter().all(|report| report["measurements"]["profile"] == "quick"));
+    seen.sort_by_key(|report| machines.iter().position(|machine| report["machine"] == *machine));
+    let seen: Vec<_> = seen.iter().map(|report| report["machine"].as_str().unwrap()).collect();
+    assert_eq!(seen, machines);
+    // A run that comes to no report leaves no file.
+    assert_eq!(wait(&mut start("nosuch")).code(), Some(2));
+    assert_eq!(std::fs::read_dir(&reports).unwrap().count(), 8);
 }
 
 #[test]
