@@ -29,7 +29,8 @@ pub struct Cli {
     #[arg(long, global = true, default_value = "live", value_name = "NAME")]
     pub machine: String,
 
-    /// GPUs to use, by index, UUID or PCI address, separated by commas [default: all].
+    /// GPUs to use, by index, UUID or PCI address, separated by commas; 0-3 is a range of indices
+    /// [default: all].
     #[arg(long, global = true, value_delimiter = ',', value_name = "LIST")]
     pub gpus: Vec<String>,
 
@@ -49,6 +50,10 @@ pub struct Cli {
     /// (0 ok, 1 warning, 2 critical, 3 unknown).
     #[arg(long, global = true, value_enum, default_value_t = Contract::Default, value_name = "CONTRACT")]
     pub exit_contract: Contract,
+
+    /// An option that was given and that this command has no use for.
+    #[arg(skip)]
+    pub without_effect: Option<String>,
 }
 
 impl Cli {

@@ -2,11 +2,10 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use peerscope::{Cli, Ending, complain, run, usage};
+use peerscope::{Ending, complain, parse, run, usage};
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match parse() {
         Ok(cli) => cli,
         Err(refusal) => return ExitCode::from(usage(&refusal)),
     };

@@ -275,6 +275,9 @@ fn groups(args: &CheckArgs, profile: &Profile) -> Result<BTreeSet<Group>, String
         let group = missing.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
         return Err(format!("--only {group}: profile {name} does not measure that; choose --profile standard"));
     }
+    if !args.skip.is_empty() && !args.skip.iter().any(|&group| profile.has(group)) {
+        return Err(format!("--skip: profile {name} measures none of these probe groups anyway"));
+    }
     let only = |group: &Group| args.only.is_empty() || args.only.contains(group);
     let groups: BTreeSet<_> = Group::ALL.into_iter().filter(only).filter(|group| !args.skip.contains(group)).collect();
     if args.overlap_bytes.is_some() && !(groups.contains(&Group::Overlap) && profile.has(Group::Overlap)) {

@@ -12,9 +12,6 @@ use crate::report::read::{at_most_one_stdin, load};
 ///
 /// What to say on stderr.
 pub fn run(cli: &Cli, args: &CompareArgs) -> Result<u8, Failure> {
-    if cli.machine != crate::hardware::Machine::Live.name() || !cli.gpus.is_empty() {
-        return Err("compare reads saved reports: --machine and --gpus do not apply to it".into());
-    }
     at_most_one_stdin([args.old.as_path(), &args.new])?;
     let judging = Judging::of(cli, args.fail_on)?;
     let (old, new) = (load(&args.old)?, load(&args.new)?);

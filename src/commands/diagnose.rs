@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use super::{Failure, Judging};
 use super::output::{self, Files};
 use crate::cli::{Cli, DiagnoseArgs};
-use crate::hardware::Machine;
 use crate::report::read::{at_most_one_stdin, load};
 
 /// Runs it.
@@ -14,9 +13,6 @@ use crate::report::read::{at_most_one_stdin, load};
 ///
 /// What to say on stderr.
 pub fn run(cli: &Cli, args: &DiagnoseArgs) -> Result<u8, Failure> {
-    if cli.machine != Machine::Live.name() || !cli.gpus.is_empty() {
-        return Err("diagnose reads a saved report: --machine and --gpus do not apply to it".into());
-    }
     at_most_one_stdin([Some(&args.report), args.out.baseline.as_ref()].into_iter().flatten().map(PathBuf::as_path))?;
     let files = Files::of_report(&args.out)?;
     let judging = Judging::with(cli, &args.out)?;

@@ -9,8 +9,11 @@ mod machines;
 mod output;
 mod progress;
 mod recover;
+mod refuse;
 mod select;
 mod topo;
+
+pub use refuse::parse;
 
 use std::io::Write;
 use std::sync::Arc;
@@ -43,6 +46,7 @@ const DISCOVERY_LIMIT: Duration = Duration::from_secs(15);
 ///
 /// What to say on stderr; the exit code is that of [`crate::diagnose::Ending::Usage`] then.
 pub fn run(cli: &Cli) -> Result<u8, Failure> {
+    refuse::without_effect(cli)?;
     let machine = match &cli.command {
         Command::Worker(args) if args.described => worker::child::described_machine()?,
         _ => Machine::parse(&cli.machine)?,

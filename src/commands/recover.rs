@@ -6,7 +6,6 @@ use std::time::Instant;
 use super::output::{self, Files};
 use super::{Failure, Judging, Observed, remark};
 use crate::cli::{Cli, RecoverArgs};
-use crate::hardware::Machine;
 use crate::model::report::Report;
 use crate::recording::{self, Header, Recording, is_going_on, place};
 use crate::report;
@@ -18,9 +17,6 @@ use crate::report::read::{MOST_GPUS, bounded};
 ///
 /// What to say on stderr.
 pub fn run(cli: &Cli, args: &RecoverArgs) -> Result<u8, Failure> {
-    if cli.machine != Machine::Live.name() || !cli.gpus.is_empty() {
-        return Err("recover reads a journal: --machine and --gpus have no meaning for it".into());
-    }
     let files = Files::of_report(&args.out)?;
     let (path, found) = match &args.journal {
         Some(path) => (path.clone(), false),

@@ -6,6 +6,7 @@ pub mod fact;
 pub mod finding;
 pub mod flow;
 pub mod measurement;
+pub mod nearest;
 pub mod node;
 pub mod pcie;
 pub mod placement;

@@ -31,6 +31,35 @@ fn gpus_are_chosen_by_index_uuid_and_pci_address() {
 }
 
 #[test]
+fn ranges_of_indices_are_chosen_too() {
+    for (names, wanted) in [
+        ("0-3", &[0, 1, 2, 3][..]),
+        ("0-2,5", &[0, 1, 2, 5]),
+        ("6,0-1,7-7", &[0, 1, 6, 7]),
+        ("0-2,1-3,2", &[0, 1, 2, 3]),
+        (" 4-5 , 0000:03:00.0", &[0, 4, 5]),
+    ] {
+        assert_eq!(gpus(&topo(names)), wanted, "{names}");
+    }
+    let began = std::time::Instant::now();
+    for (names, what) in [
+        ("3-0", "'3-0' counts down; give 0-3"),
+        ("0-", "'0-' has no end"),
+        ("-3", "'-3' has no start"),
+        ("6-9", "there is no GPU '8': this machine has 0 (0000:03:00.0), "),
+        ("0-4294967295", "there is no GPU '8'"),
+        ("0-18446744073709551616", "no machine has as many GPUs"),
+        ("0-1-2", "there is no GPU '0-1-2'"),
+        ("0--3", "there is no GPU '0--3'"),
+        ("a-b", "there is no GPU 'a-b'"),
+    ] {
+        let ran = run(&["topo", "--machine", "demo", &format!("--gpus={names}")]);
+        assert_eq!((ran.code, ran.stderr.contains(what)), (Some(2), true), "{names}: {ran:?}");
+    }
+    assert!(began.elapsed() < std::time::Duration::from_secs(60), "{:?}", began.elapsed());
+}
+
+#[test]
 fn only_the_chosen_gpus_are_measured_and_judged() {
     let ran = run(&with(check("demo", "standard"), &["--format", "json", "--gpus", "0,2,6"]));
     assert_eq!(ran.code, Some(0), "the faults are of other GPUs");
