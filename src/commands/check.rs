@@ -17,6 +17,7 @@ use crate::measure::watch::Watch;
 use crate::measure::{Outcome, Selection};
 use crate::model::measurement::{CudaDevice, DriverFacts, Status};
 use crate::model::report::{Timing, Tool};
+use crate::model::request::Request;
 use crate::model::snapshot::{SlowFact, Snapshot};
 use crate::plan::{self, Group, Profile};
 use crate::recording::{self, Event, Header, Journal, Recorded, Recorder, place};
@@ -44,6 +45,7 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, Failure
     let worker = Worker::spawn(machine, start_limit);
     let progress = Progress::starting();
     let (snapshot, telemetry) = snapshot(machine, SlowFact::ALL, cli.driver_deadline);
+    let there = snapshot.gpus.len();
     let snapshot = match select::select(snapshot, &cli.gpus) {
         Ok(snapshot) => snapshot,
         Err(sentence) => {
@@ -55,7 +57,9 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, Failure
     let discover = started.elapsed().as_secs_f64();
 
     let follower = Follower { progress, recorder: Recorder::new(journal, args.profile.as_str(), started), watch: None };
+    let request = asked(select::request(&cli.gpus, there, &snapshot), args, &profile, &groups);
     let mut run = Run { args, profile, groups, machine, start_limit, telemetry, stop, follower };
+    run.follower.take(Event::Asked { request });
     // The worker is ended once the report is out.
     let _idle = run.measure(worker, snapshot);
 
@@ -272,7 +276,7 @@ impl Run<'_> {
 fn groups(args: &CheckArgs, profile: &Profile) -> Result<BTreeSet<Group>, String> {
     let name = args.profile.as_str();
     if let Some(missing) = args.only.iter().find(|&&group| !profile.has(group)) {
-        let group = missing.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+        let group = name_of(*missing);
         return Err(format!("--only {group}: profile {name} does not measure that; choose --profile standard"));
     }
     if !args.skip.is_empty() && !args.skip.iter().any(|&group| profile.has(group)) {
@@ -284,6 +288,18 @@ fn groups(args: &CheckArgs, profile: &Profile) -> Result<BTreeSet<Group>, String
         return Err(format!("--overlap-bytes: profile {name} with these probe groups does not measure overlap"));
     }
     Ok(groups)
+}
+
+/// The same request with the probe groups of this run.
+fn asked(request: Request, args: &CheckArgs, profile: &Profile, groups: &BTreeSet<Group>) -> Request {
+    let names = |groups: &[Group]| groups.iter().map(|&group| name_of(group)).collect();
+    let left_out = Group::ALL.into_iter().filter(|group| profile.has(*group) && !groups.contains(group));
+    let probes_left_out = left_out.map(name_of).collect();
+    Request { only: names(&args.only), skip: names(&args.skip), probes_left_out, ..request }
+}
+
+fn name_of(group: Group) -> String {
+    group.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
 /// The GPUs that the worker is to open: those that could be identified.

@@ -29,6 +29,7 @@ use crate::discover;
 use crate::hardware::{DRIVER_START_LIMIT, Machine, Telemetry};
 use crate::model::measurement::Measurements;
 use crate::model::report::{Report, SCHEMA, Timing, Tool, Verdict};
+use crate::model::request::Request;
 use crate::model::snapshot::{SlowFact, Snapshot};
 use crate::model::topology::Topology;
 use crate::recording::Recorded;
@@ -137,6 +138,7 @@ struct Observed {
     started: Instant,
     started_at: String,
     machine: String,
+    request: Request,
     snapshot: Snapshot,
     topology: Topology,
     measurements: Option<Measurements>,
@@ -146,18 +148,19 @@ struct Observed {
 impl Observed {
     /// The content of a recording.
     fn recorded(started: Instant, started_at: String, machine: String, recorded: Recorded) -> Self {
-        let Recorded { snapshot, topology, measurements, timing } = recorded;
-        Self { started, started_at, machine, snapshot, topology, measurements: Some(measurements), timing }
+        let Recorded { request, snapshot, topology, measurements, timing } = recorded;
+        Self { started, started_at, machine, request, snapshot, topology, measurements: Some(measurements), timing }
     }
 
     /// The report: the observations, the findings of the rules, and the verdict.
     fn conclude(self, judging: &Judging) -> Report {
-        let Self { started, started_at, machine, snapshot, topology, measurements, timing } = self;
+        let Self { started, started_at, machine, request, snapshot, topology, measurements, timing } = self;
         let mut report = Report {
             schema: SCHEMA.into(),
             tool: Tool::this(),
             started_at,
             machine,
+            request,
             snapshot,
             topology,
             measurements,
@@ -175,6 +178,8 @@ impl Observed {
 struct Judging {
     terms: Terms,
     settings: Settings,
+    /// The file that the settings are from.
+    config: Option<String>,
     expectations: Option<Expectations>,
     baseline: Option<Report>,
 }
@@ -182,7 +187,7 @@ struct Judging {
 impl From<Terms> for Judging {
     /// Default settings, no expectations and no baseline.
     fn from(terms: Terms) -> Self {
-        Self { terms, settings: Settings::default(), expectations: None, baseline: None }
+        Self { terms, settings: Settings::default(), config: None, expectations: None, baseline: None }
     }
 }
 
@@ -201,7 +206,8 @@ impl Judging {
                 config::parse(&text).map_err(|why| Failure::because(&format!("the configuration {name} is not usable"), &why))?
             }
         };
-        Ok(Self { settings, ..Self::from(cli.terms(fail_on)) })
+        let config = cli.config.as_ref().map(|path| path.display().to_string());
+        Ok(Self { settings, config, ..Self::from(cli.terms(fail_on)) })
     }
 
     /// The same, with expectations and a baseline where the command line names them.
@@ -227,6 +233,7 @@ impl Judging {
     /// Fills in the expected figures, applies the rules, and concludes.
     fn judge(&self, report: &mut Report) {
         let began = Instant::now();
+        (report.request.config, report.request.silenced) = (self.config.clone(), self.settings.silenced());
         if let Some(measurements) = &mut report.measurements {
             expected::fill(measurements, &report.topology, &report.snapshot, &self.settings.shares);
         }

@@ -1,5 +1,6 @@
 //! `--gpus`: the GPUs that a command looks at.
 
+use crate::model::request::Request;
 use crate::model::snapshot::{Gpu, Snapshot};
 use crate::model::units::PciAddress;
 
@@ -31,6 +32,16 @@ pub fn select(mut snapshot: Snapshot, wanted: &[String]) -> Result<Snapshot, Str
     snapshot.gpus.retain(|gpu| kept.contains(&gpu.index));
     snapshot.pairs.retain(|pair| kept.contains(&pair.source) && kept.contains(&pair.destination));
     Ok(snapshot)
+}
+
+/// What was asked for of a machine that has so many GPUs.
+pub fn request(wanted: &[String], there: usize, chosen: &Snapshot) -> Request {
+    let left_out = there.saturating_sub(chosen.gpus.len());
+    Request {
+        gpus: wanted.iter().map(|name| name.trim().to_owned()).collect(),
+        gpus_left_out: u32::try_from(left_out).unwrap_or(u32::MAX),
+        ..Request::default()
+    }
 }
 
 /// The ends of a range of indices such as `0-3`; `None` for the name of one GPU.

@@ -12,6 +12,7 @@ pub mod pcie;
 pub mod placement;
 pub mod reading;
 pub mod report;
+pub mod request;
 pub mod restore;
 pub mod rounding;
 mod rule_id;

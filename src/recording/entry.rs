@@ -7,6 +7,7 @@ use crate::measure::Outcome;
 use crate::measure::watch::Counted;
 use crate::model::measurement::DriverFacts;
 use crate::model::report::Tool;
+use crate::model::request::Request;
 use crate::model::snapshot::Snapshot;
 use crate::plan::Round;
 
@@ -51,6 +52,11 @@ pub enum Event {
     Facts {
         /// The facts.
         snapshot: Snapshot,
+    },
+    /// What was asked for, where that is less than everything.
+    Asked {
+        /// What.
+        request: Request,
     },
     /// The driver is ready, or was given up.
     Driver {

@@ -9,6 +9,7 @@ use crate::measure::watch::{Counted, summary};
 use crate::measure::{Outcome, assemble};
 use crate::model::measurement::{DriverFacts, LinkUnderLoad, Measurements, Status};
 use crate::model::report::Timing;
+use crate::model::request::Request;
 use crate::model::snapshot::Snapshot;
 use crate::model::topology::Topology;
 use crate::plan::Round;
@@ -18,6 +19,7 @@ use crate::topology;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Recording {
     profile: String,
+    request: Request,
     snapshot: Option<Snapshot>,
     driver: Option<DriverFacts>,
     rounds: Vec<Round>,
@@ -48,6 +50,8 @@ struct Times {
 /// What a run came to, before it is judged.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Recorded {
+    /// What was asked for.
+    pub request: Request,
     /// The facts.
     pub snapshot: Snapshot,
     /// The graph and the routes, with what CUDA said of them.
@@ -72,6 +76,7 @@ impl Recording {
                 self.snapshot = Some(snapshot);
                 self.times.facts = at;
             }
+            Event::Asked { request } => self.request = request,
             Event::Driver { floor_seconds, facts } => {
                 self.driver = Some(facts);
                 (self.times.driver, self.times.driver_floor) = (at, floor_seconds);
@@ -163,7 +168,7 @@ impl Recording {
             total: times.last,
             ..Timing::default()
         };
-        Recorded { snapshot, topology, measurements, timing }
+        Recorded { request: self.request, snapshot, topology, measurements, timing }
     }
 
     /// Where the run was cut off, which becomes the first of its problems.
