@@ -29,7 +29,8 @@ pub struct Cli {
     #[arg(long, global = true, default_value = "live", value_name = "NAME")]
     pub machine: String,
 
-    /// GPUs to use, by index, UUID or PCI address, separated by commas [default: all].
+    /// GPUs to use, by index, UUID or PCI address, separated by commas; 0-3 is a range of indices
+    /// [default: all].
     #[arg(long, global = true, value_delimiter = ',', value_name = "LIST")]
     pub gpus: Vec<String>,
 
@@ -49,6 +50,10 @@ pub struct Cli {
     /// (0 ok, 1 warning, 2 critical, 3 unknown).
     #[arg(long, global = true, value_enum, default_value_t = Contract::Default, value_name = "CONTRACT")]
     pub exit_contract: Contract,
+
+    /// An option that was given and that this command has no use for.
+    #[arg(skip)]
+    pub without_effect: Option<String>,
 }
 
 impl Cli {
@@ -168,10 +173,10 @@ pub struct CheckArgs {
 /// Options of `compare`.
 #[derive(Debug, Args)]
 pub struct CompareArgs {
-    /// The earlier report.
+    /// The earlier report; '-' is standard input.
     pub old: PathBuf,
 
-    /// The later report.
+    /// The later report; '-' is standard input.
     pub new: PathBuf,
 
     /// Exit with 1 (2 for Nagios) when the machine got worse by a finding of at least this severity.
@@ -186,7 +191,7 @@ pub struct CompareArgs {
 /// Options of `expect`.
 #[derive(Debug, Args)]
 pub struct ExpectArgs {
-    /// A report of a machine that is known to be healthy.
+    /// A report of a machine that is known to be healthy; '-' is standard input.
     pub report: PathBuf,
 
     /// Distance of each floor below the lowest figure of its class, in per cent.
@@ -234,7 +239,7 @@ pub struct ReportArgs {
 /// Options of `diagnose`.
 #[derive(Debug, Args)]
 pub struct DiagnoseArgs {
-    /// A report that 'check' or 'topo' wrote as JSON.
+    /// A report that 'check' or 'topo' wrote as JSON; '-' is standard input.
     pub report: PathBuf,
 
     /// What to do with the report.
@@ -260,6 +265,10 @@ pub struct WorkerArgs {
     /// The process that started it; the worker ends with it.
     #[arg(long)]
     pub parent: Option<u32>,
+
+    /// The first line of its input describes the simulated machine (JSON).
+    #[arg(long)]
+    pub described: bool,
 }
 
 /// Options of `machines`.
@@ -306,7 +315,10 @@ fn format_parser(of: Of) -> impl TypedValueParser<Value = &'static Format> {
 /// The help of `--output`.
 fn output_help(of: Of) -> String {
     let extensions = report::extensions(report::formats(of));
-    format!("Also write the report to FILE; its extension is the format: {extensions}. Can be given more than once")
+    format!(
+        "Also write the report to FILE; its extension is the format: {extensions}; a pipe or a device without one gets \
+         JSON. Can be given more than once"
+    )
 }
 
 /// Severities that can make the exit code 1.

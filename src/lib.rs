@@ -34,7 +34,7 @@ mod cli;
 mod commands;
 
 pub use cli::Cli;
-pub use commands::{complain, run, usage};
+pub use commands::{complain, parse, run, usage};
 pub use diagnose::Ending;
 pub use hardware::live::Allocator;
 pub use report::{Format, Of, formats};

@@ -2,14 +2,13 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use peerscope::{Allocator, Cli, Ending, complain, run, usage};
+use peerscope::{Allocator, Ending, complain, parse, run, usage};
 
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match parse() {
         Ok(cli) => cli,
         Err(refusal) => return ExitCode::from(usage(&refusal)),
     };
@@ -18,12 +17,12 @@ fn main() -> ExitCode {
     let result = std::panic::catch_unwind(|| run(&cli));
     match result {
         Ok(Ok(code)) => ExitCode::from(code),
-        Ok(Err(sentence)) => {
-            complain(&sentence);
+        Ok(Err(failure)) => {
+            complain(&failure);
             ExitCode::from(cli.exit_contract.code(Ending::Usage))
         }
         Err(_) => {
-            complain("internal error; please report the message above");
+            complain(&"internal error; please report the message above".into());
             ExitCode::from(cli.exit_contract.code(Ending::Usage))
         }
     }

@@ -10,7 +10,7 @@ use clap::ValueEnum;
 use super::output::{self, Files};
 use super::progress::Progress;
 use super::turn::{self, Turn};
-use super::{Judging, Observed, remark, select, snapshot, timestamp};
+use super::{Failure, Judging, Observed, remark, select, snapshot, timestamp};
 use crate::cli::{CheckArgs, Cli};
 use crate::diagnose::Ending;
 use crate::hardware::{DRIVER_START_LIMIT, ErrorKind, HardwareError, LinkSample, Machine, Telemetry, limits};
@@ -20,6 +20,7 @@ use crate::measure::{Outcome, Selection};
 use crate::model::background::Moment;
 use crate::model::measurement::{CudaDevice, DriverFacts, Hindrance, Status};
 use crate::model::report::{Report, Timing, Tool};
+use crate::model::request::Request;
 use crate::model::snapshot::{SlowFact, Snapshot};
 use crate::plan::{self, Group, Profile};
 use crate::recording::{self, Event, Header, Journal, Recorded, Recorder, place};
@@ -32,8 +33,8 @@ use crate::worker::{Worker, environment};
 ///
 /// # Errors
 ///
-/// One sentence.
-pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, String> {
+/// What to say on stderr.
+pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, Failure> {
     let profile = Profile::load(args.profile)?;
     let groups = groups(args, &profile)?;
     let files = Files::of_report(&args.out)?;
@@ -47,7 +48,7 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, String>
         Turn::Unknown(why) => (None, Some(why)),
         Turn::Theirs(..) | Turn::Interrupted => {
             let (recorded, machine) = (turn::nothing(args.profile.as_str(), turn), machine.name().to_owned());
-            return publish(&Observed::recorded(started, started_at, machine, recorded).conclude(&judging));
+            return Ok(publish(&Observed::recorded(started, started_at, machine, recorded).conclude(&judging))?);
         }
     };
     let journal = journal(args, machine, &started_at)?;
@@ -56,12 +57,13 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, String>
     let worker = Worker::spawn(machine, start_limit);
     let progress = Progress::starting();
     let (snapshot, telemetry) = snapshot(machine, SlowFact::ALL, cli.driver_deadline);
+    let there = snapshot.gpus.len();
     let snapshot = match select::select(snapshot, &cli.gpus) {
         Ok(snapshot) => snapshot,
         Err(sentence) => {
             progress.clear();
             journal.remove();
-            return Err(sentence);
+            return Err(sentence.into());
         }
     };
     let discover = started.elapsed().as_secs_f64();
@@ -69,7 +71,9 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, String>
     let mut follower =
         Follower { progress, recorder: Recorder::new(journal, args.profile.as_str(), started), watch: None };
     unlocked.iter().for_each(|problem| follower.problem(problem));
+    let request = asked(select::request(&cli.gpus, there, &snapshot), args, &profile, &groups);
     let mut run = Run { args, profile, groups, machine, start_limit, telemetry, stop, follower };
+    run.follower.take(Event::Asked { request });
     // The worker is ended once the report is out.
     let _idle = run.measure(worker, snapshot);
 
@@ -81,16 +85,17 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, String>
     let report = observed.conclude(&judging);
     let code = publish(&report);
     // If something could not be written, the journal still has the measurements.
-    code.inspect(|_| journal.remove()).map_err(|sentence| match journal.path() {
+    let code = code.inspect(|_| journal.remove()).map_err(|sentence| match journal.path() {
         Some(path) => format!(
             "{sentence}. The measurements are kept; to make the report from them: peerscope recover {}",
             path.display()
         ),
         None => sentence,
-    })
+    });
+    Ok(code?)
 }
 
-/// Begins the journal of this run, and announces one that an earlier run left behind.
+/// Begins the journal of this run, and announces one that an earlier run left behind, once.
 ///
 /// # Errors
 ///
@@ -112,7 +117,7 @@ fn journal(args: &CheckArgs, machine: &Machine, started_at: &str) -> Result<Jour
         return Journal::begin_at(path, &header);
     }
     let folders = place::folders();
-    if let Some(left) = place::prune(place::left_over(&folders)).first() {
+    if let Some(left) = place::tell(&place::prune(place::left_over(&folders))) {
         let started_at = &left.header.started_at;
         remark(&format!(
             "the run that began {started_at} did not finish: 'peerscope recover -o FILE.json' makes a report from \
@@ -315,8 +320,11 @@ impl Run<'_> {
 fn groups(args: &CheckArgs, profile: &Profile) -> Result<BTreeSet<Group>, String> {
     let name = args.profile.as_str();
     if let Some(missing) = args.only.iter().find(|&&group| !profile.has(group)) {
-        let group = missing.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+        let group = name_of(*missing);
         return Err(format!("--only {group}: profile {name} does not measure that; choose --profile standard"));
+    }
+    if !args.skip.is_empty() && !args.skip.iter().any(|&group| profile.has(group)) {
+        return Err(format!("--skip: profile {name} measures none of these probe groups anyway"));
     }
     let only = |group: &Group| args.only.is_empty() || args.only.contains(group);
     let groups: BTreeSet<_> = Group::ALL.into_iter().filter(only).filter(|group| !args.skip.contains(group)).collect();
@@ -324,6 +332,18 @@ fn groups(args: &CheckArgs, profile: &Profile) -> Result<BTreeSet<Group>, String
         return Err(format!("--overlap-bytes: profile {name} with these probe groups does not measure overlap"));
     }
     Ok(groups)
+}
+
+/// The same request with the probe groups of this run.
+fn asked(request: Request, args: &CheckArgs, profile: &Profile, groups: &BTreeSet<Group>) -> Request {
+    let names = |groups: &[Group]| groups.iter().map(|&group| name_of(group)).collect();
+    let left_out = Group::ALL.into_iter().filter(|group| profile.has(*group) && !groups.contains(group));
+    let probes_left_out = left_out.map(name_of).collect();
+    Request { only: names(&args.only), skip: names(&args.skip), probes_left_out, ..request }
+}
+
+fn name_of(group: Group) -> String {
+    group.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
 /// The GPUs that the worker is to open: those that could be identified.

@@ -1,20 +1,18 @@
 //! `compare`: the differences between two reports of the same machine.
 
-use super::{Judging, output};
+use super::{Failure, Judging, output};
 use crate::cli::{Cli, CompareArgs, CompareFormat};
 use crate::diagnose::compare;
 use crate::report::comparison;
-use crate::report::read::load;
+use crate::report::read::{at_most_one_stdin, load};
 
 /// Runs it.
 ///
 /// # Errors
 ///
-/// One sentence.
-pub fn run(cli: &Cli, args: &CompareArgs) -> Result<u8, String> {
-    if cli.machine != crate::hardware::Machine::Live.name() || !cli.gpus.is_empty() {
-        return Err("compare reads saved reports: --machine and --gpus do not apply to it".into());
-    }
+/// What to say on stderr.
+pub fn run(cli: &Cli, args: &CompareArgs) -> Result<u8, Failure> {
+    at_most_one_stdin([args.old.as_path(), &args.new])?;
     let judging = Judging::of(cli, args.fail_on)?;
     let (old, new) = (load(&args.old)?, load(&args.new)?);
     let comparison = compare::compare(&old, &new, &judging.settings, judging.terms);

@@ -1,25 +1,24 @@
 //! `diagnose`: applies the rules again to a saved report.
 
-use super::Judging;
+use std::path::PathBuf;
+
 use super::output::{self, Files};
+use super::{Failure, Judging};
 use crate::cli::{Cli, DiagnoseArgs};
-use crate::hardware::Machine;
-use crate::report::read::load;
+use crate::report::read::{at_most_one_stdin, load};
 
 /// Runs it.
 ///
 /// # Errors
 ///
-/// One sentence.
-pub fn run(cli: &Cli, args: &DiagnoseArgs) -> Result<u8, String> {
-    if cli.machine != Machine::Live.name() || !cli.gpus.is_empty() {
-        return Err("diagnose reads a saved report: --machine and --gpus do not apply to it".into());
-    }
+/// What to say on stderr.
+pub fn run(cli: &Cli, args: &DiagnoseArgs) -> Result<u8, Failure> {
+    at_most_one_stdin([Some(&args.report), args.out.baseline.as_ref()].into_iter().flatten().map(PathBuf::as_path))?;
     let files = Files::of_report(&args.out)?;
     let judging = Judging::with(cli, &args.out)?;
     let mut report = load(&args.report)?;
     judging.judge(&mut report);
-    output::publish(&report, args.out.format, &output::style_of(cli, &args.out), &files)
+    Ok(output::publish(&report, args.out.format, &output::style_of(cli, &args.out), &files)?)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use super::output;
 use crate::cli::{Cli, ExplainArgs};
 use crate::diagnose;
+use crate::model::nearest::did_you_mean;
 use crate::report::rules;
 
 /// Runs it.
@@ -14,8 +15,12 @@ pub fn run(cli: &Cli, args: &ExplainArgs) -> Result<u8, String> {
     match &args.code {
         Some(code) => {
             let page = diagnose::explain(code).ok_or_else(|| {
-                let codes: Vec<_> = diagnose::RULES.iter().map(|rule| &*rule.id).collect();
-                format!("there is no code '{code}': the codes are {}", codes.join(", "))
+                let codes: Vec<&str> = diagnose::RULES.iter().map(|rule| &*rule.id).collect();
+                format!(
+                    "there is no code '{code}'{}: the codes are {}",
+                    did_you_mean(code, codes.iter().copied()),
+                    codes.join(", ")
+                )
             })?;
             output::print(&format!("{}\n", page.trim_end()))?;
         }

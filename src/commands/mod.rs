@@ -9,9 +9,12 @@ mod machines;
 mod output;
 mod progress;
 mod recover;
+mod refuse;
 mod select;
 mod topo;
 mod turn;
+
+pub use refuse::parse;
 
 use std::io::Write;
 use std::sync::Arc;
@@ -27,6 +30,7 @@ use crate::discover;
 use crate::hardware::{self, DRIVER_START_LIMIT, Machine, Telemetry, limits};
 use crate::model::measurement::Measurements;
 use crate::model::report::{Report, SCHEMA, Timing, Tool, Verdict};
+use crate::model::request::Request;
 use crate::model::snapshot::{SlowFact, Snapshot};
 use crate::model::topology::Topology;
 use crate::recording::Recorded;
@@ -42,42 +46,83 @@ const DISCOVERY_LIMIT: Duration = Duration::from_secs(15);
 ///
 /// # Errors
 ///
-/// One sentence for stderr; the exit code is that of [`crate::diagnose::Ending::Usage`] then.
-pub fn run(cli: &Cli) -> Result<u8, String> {
+/// What to say on stderr; the exit code is that of [`crate::diagnose::Ending::Usage`] then.
+pub fn run(cli: &Cli) -> Result<u8, Failure> {
     hardware::prepare();
     match carry_out(cli) {
         // What a limit of the process kept from being done is no wrong use.
-        Err(sentence) if limits::was_in_the_way() && !matches!(cli.command, Command::Worker(_)) => {
-            complain(&sentence);
+        Err(failure) if limits::was_in_the_way() && !matches!(cli.command, Command::Worker(_)) => {
+            complain(&failure);
             Ok(cli.exit_contract.code(Ending::Incomplete))
         }
         result => result,
     }
 }
 
-fn carry_out(cli: &Cli) -> Result<u8, String> {
-    let machine = Machine::parse(&cli.machine)?;
+fn carry_out(cli: &Cli) -> Result<u8, Failure> {
+    refuse::without_effect(cli)?;
+    let machine = match &cli.command {
+        Command::Worker(args) if args.described => worker::child::described_machine()?,
+        _ => Machine::parse(&cli.machine)?,
+    };
     match &cli.command {
         Command::Topo(args) => topo::run(cli, &machine, args),
         Command::Check(args) => check::run(cli, &machine, args),
         Command::Diagnose(args) => diagnose::run(cli, args),
         Command::Recover(args) => recover::run(cli, args),
         Command::Compare(args) => compare::run(cli, args),
-        Command::Expect(args) => expect::run(args),
-        Command::Explain(args) => explain::run(cli, args),
-        Command::Machines(args) => machines::run(args),
+        Command::Expect(args) => Ok(expect::run(args)?),
+        Command::Explain(args) => Ok(explain::run(cli, args)?),
+        Command::Machines(args) => Ok(machines::run(args)?),
         Command::Worker(args) => {
             args.parent.map_or(Ok(()), worker::child::die_with)?;
             let limit = cli.driver_deadline.unwrap_or(DRIVER_START_LIMIT);
-            worker::child::serve(&machine, limit, std::io::stdout()).map(|()| 0)
+            worker::child::serve(&machine, limit, std::io::stdout())?;
+            Ok(0)
+        }
+    }
+}
+
+/// Why a command came to no verdict.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    sentence: String,
+    /// What belongs below it, such as the place in a file.
+    lines: Vec<String>,
+}
+
+impl From<String> for Failure {
+    fn from(sentence: String) -> Self {
+        Self { sentence, lines: Vec::new() }
+    }
+}
+
+impl From<&str> for Failure {
+    fn from(sentence: &str) -> Self {
+        sentence.to_owned().into()
+    }
+}
+
+impl Failure {
+    /// A sentence with its reason, which may have several lines.
+    fn because(what: &str, why: &str) -> Self {
+        match why.contains('\n') {
+            false => format!("{what}: {why}").into(),
+            true => Self {
+                sentence: format!("{what}:"),
+                lines: why.lines().map(|line| format!("  {line}").trim_end().to_owned()).collect(),
+            },
         }
     }
 }
 
 /// Prints a failure, as `peerscope: sentence`. Names in it, of files or from files,
 /// are shown and never obeyed.
-pub fn complain(sentence: &str) {
-    remark(sentence);
+pub fn complain(failure: &Failure) {
+    remark(&failure.sentence);
+    for line in &failure.lines {
+        let _ = writeln!(std::io::stderr(), "{}", clean(line));
+    }
 }
 
 /// Prints a remark in the same way; it does not change the exit code.
@@ -106,6 +151,7 @@ struct Observed {
     started: Instant,
     started_at: String,
     machine: String,
+    request: Request,
     snapshot: Snapshot,
     topology: Topology,
     measurements: Option<Measurements>,
@@ -115,18 +161,19 @@ struct Observed {
 impl Observed {
     /// The content of a recording.
     fn recorded(started: Instant, started_at: String, machine: String, recorded: Recorded) -> Self {
-        let Recorded { snapshot, topology, measurements, timing } = recorded;
-        Self { started, started_at, machine, snapshot, topology, measurements: Some(measurements), timing }
+        let Recorded { request, snapshot, topology, measurements, timing } = recorded;
+        Self { started, started_at, machine, request, snapshot, topology, measurements: Some(measurements), timing }
     }
 
     /// The report: the observations, the findings of the rules, and the verdict.
     fn conclude(self, judging: &Judging) -> Report {
-        let Self { started, started_at, machine, snapshot, topology, measurements, timing } = self;
+        let Self { started, started_at, machine, request, snapshot, topology, measurements, timing } = self;
         let mut report = Report {
             schema: SCHEMA.into(),
             tool: Tool::this(),
             started_at,
             machine,
+            request,
             snapshot,
             topology,
             measurements,
@@ -144,6 +191,8 @@ impl Observed {
 struct Judging {
     terms: Terms,
     settings: Settings,
+    /// The file that the settings are from.
+    config: Option<String>,
     expectations: Option<Expectations>,
     baseline: Option<Report>,
 }
@@ -151,7 +200,7 @@ struct Judging {
 impl From<Terms> for Judging {
     /// Default settings, no expectations and no baseline.
     fn from(terms: Terms) -> Self {
-        Self { terms, settings: Settings::default(), expectations: None, baseline: None }
+        Self { terms, settings: Settings::default(), config: None, expectations: None, baseline: None }
     }
 }
 
@@ -161,16 +210,18 @@ impl Judging {
     /// # Errors
     ///
     /// A sentence that names the file and what is wrong with it.
-    fn of(cli: &Cli, fail_on: FailOn) -> Result<Self, String> {
+    fn of(cli: &Cli, fail_on: FailOn) -> Result<Self, Failure> {
         let settings = match &cli.config {
             None => Settings::default(),
             Some(path) => {
                 let name = path.display();
                 let text = std::fs::read_to_string(path).map_err(|error| format!("cannot read {name}: {error}"))?;
-                config::parse(&text).map_err(|error| format!("the configuration {name} is not usable: {error}"))?
+                config::parse(&text)
+                    .map_err(|why| Failure::because(&format!("the configuration {name} is not usable"), &why))?
             }
         };
-        Ok(Self { settings, ..Self::from(cli.terms(fail_on)) })
+        let config = cli.config.as_ref().map(|path| path.display().to_string());
+        Ok(Self { settings, config, ..Self::from(cli.terms(fail_on)) })
     }
 
     /// The same, with expectations and a baseline where the command line names them.
@@ -178,13 +229,13 @@ impl Judging {
     /// # Errors
     ///
     /// A sentence that names the file and what is wrong with it.
-    fn with(cli: &Cli, args: &ReportArgs) -> Result<Self, String> {
+    fn with(cli: &Cli, args: &ReportArgs) -> Result<Self, Failure> {
         let mut judging = Self::of(cli, args.fail_on)?;
         if let Some(path) = &args.expect {
             let name = path.display();
             let text = std::fs::read_to_string(path).map_err(|error| format!("cannot read {name}: {error}"))?;
             let expectations = Expectations::parse(&text)
-                .map_err(|error| format!("the expectations {name} are not usable: {error}"))?;
+                .map_err(|why| Failure::because(&format!("the expectations {name} are not usable"), &why))?;
             judging.expectations = Some(expectations);
         }
         if let Some(path) = &args.baseline {
@@ -196,6 +247,7 @@ impl Judging {
     /// Fills in the expected figures, applies the rules, and concludes.
     fn judge(&self, report: &mut Report) {
         let began = Instant::now();
+        (report.request.config, report.request.silenced) = (self.config.clone(), self.settings.silenced());
         if let Some(measurements) = &mut report.measurements {
             expected::fill(measurements, &report.topology, &report.snapshot, &self.settings.shares);
         }

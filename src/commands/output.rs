@@ -42,8 +42,9 @@ pub fn publish(report: &Report, format: &Format, style: &Style, files: &Files) -
     Ok(report.verdict.exit_code)
 }
 
-/// Files to write in addition to stdout, checked before anything is measured.
-pub struct Files(Vec<(PathBuf, &'static Format)>);
+/// Files to write in addition to stdout, checked before anything is measured: the name as it was given, the
+/// place that it leads to, and the format.
+pub struct Files(Vec<(PathBuf, PathBuf, &'static Format)>);
 
 impl Files {
     /// Checks that each file's format is known and fits these reports, and that its folder is writable.
@@ -54,19 +55,29 @@ impl Files {
     pub fn prepare(paths: &[PathBuf], of: Of) -> Result<Self, String> {
         let mut files = Vec::new();
         for path in paths {
-            let format = report::for_path(path)?;
+            let format = format_of(path)?;
             if report::formats(of).all(|allowed| allowed != format) {
                 return Err(format!("cannot write {}: this command does not have that format", path.display()));
             }
-            if path.is_dir() {
+            let place = destination(path).map_err(|error| cannot_write(path, &error))?;
+            if place.is_dir() {
                 return Err(format!("cannot write {}: it is a folder", path.display()));
             }
-            let folder = folder_of(path);
-            if !folder.is_dir() {
-                return Err(format!("cannot write {}: there is no folder {}", path.display(), folder.display()));
+            if is_open_ended(&place) {
+                let writable = rustix::fs::access(&place, rustix::fs::Access::WRITE_OK);
+                writable.map_err(|error| cannot_write(path, &error.into()))?;
+            } else {
+                let folder = folder_of(&place);
+                if !folder.is_dir() {
+                    return Err(format!("cannot write {}: there is no folder {}", path.display(), folder.display()));
+                }
+                temporary_beside(&place).map_err(|error| cannot_write(path, &error))?;
+                if let Some((other, ..)) = files.iter().find(|(_, other, _): &&(PathBuf, PathBuf, _)| *other == place) {
+                    let (path, other) = (path.display(), other.display());
+                    return Err(format!("cannot write {path}: -o {other} is the same file, and would be replaced"));
+                }
             }
-            temporary_beside(path).map_err(|error| cannot_write(path, &error))?;
-            files.push((path.clone(), format));
+            files.push((path.clone(), place, format));
         }
         Ok(Self(files))
     }
@@ -78,7 +89,7 @@ impl Files {
     /// As [`Self::prepare`]; also if series for every pair are requested without a Prometheus format.
     pub fn of_report(args: &ReportArgs) -> Result<Self, String> {
         let files = Self::prepare(&args.output, Of::All)?;
-        let mut formats = files.0.iter().map(|(_, format)| *format).chain([args.format]);
+        let mut formats = files.0.iter().map(|(.., format)| *format).chain([args.format]);
         if args.prometheus_pairs && formats.all(|format| *format != prometheus::FORMAT) {
             return Err(
                 "--prometheus-pairs: nothing is written for Prometheus; add --format prometheus or -o FILE.prom".into(),
@@ -91,8 +102,10 @@ impl Files {
     fn write(&self, report: &Report, style: &Style) -> Result<(), String> {
         let style = Style { width: Style::PLAIN.width, color: false, ..*style };
         let mut failure = Ok(());
-        for (path, format) in &self.0 {
-            if let Err(error) = write_whole(path, render(report, format, &style).as_bytes()) {
+        for (path, place, format) in &self.0 {
+            let text = render(report, format, &style);
+            let write = if is_open_ended(place) { write_through } else { write_whole };
+            if let Err(error) = write(place, text.as_bytes()) {
                 failure = failure.and(Err(cannot_write(path, &error)));
             }
         }
@@ -115,9 +128,60 @@ pub fn print(text: &str) -> Result<(), String> {
     }
 }
 
+/// The format of a file: that of its extension, or JSON for a pipe or a device without one, which a program reads.
+fn format_of(path: &Path) -> Result<&'static Format, String> {
+    let json = |_| report::named("json").filter(|_| is_open_ended(path));
+    report::for_path(path).or_else(|why| json(()).ok_or(why))
+}
+
+/// Where a name leads to when every symbolic link is followed; the last may lead to a file that is not there yet.
+fn destination(path: &Path) -> std::io::Result<PathBuf> {
+    let mut place = path.to_owned();
+    // As many as Linux follows.
+    for _ in 0..40 {
+        if is_open_ended(&place) {
+            return Ok(place);
+        }
+        match std::fs::read_link(&place) {
+            Ok(target) => place = folder_of(&place).join(target),
+            Err(_) => {
+                let folder = folder_of(&place).canonicalize();
+                return Ok(folder.ok().zip(place.file_name()).map(|(folder, name)| folder.join(name)).unwrap_or(place));
+            }
+        }
+    }
+    Err(ErrorKind::InvalidInput.into())
+}
+
+/// Whether this is a pipe, a device, or whatever the caller has opened for us (/dev/stdout, /dev/fd/3): something
+/// that is written to and cannot be replaced.
+fn is_open_ended(path: &Path) -> bool {
+    let opened = ["/proc/self/fd", "/dev/fd"].iter().any(|folder| path.starts_with(folder))
+        || ["/dev/stdout", "/dev/stderr"].iter().any(|name| path == Path::new(name));
+    opened || std::fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir())
+}
+
+/// Writes to what is there. As on stdout, a reader that has closed its end has read what it wanted.
+fn write_through(path: &Path, contents: &[u8]) -> std::io::Result<()> {
+    // A file that the caller has opened may have something in it.
+    let mut file = std::fs::OpenOptions::new().append(true).open(path)?;
+    match file.write_all(contents) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Replaces the file as a whole: no reader ever sees half of it. Its mode stays, and its owner where we may set it.
 fn write_whole(path: &Path, contents: &[u8]) -> std::io::Result<()> {
     let mut file = temporary_beside(path)?;
     file.write_all(contents)?;
+    if let Ok(old) = std::fs::metadata(path) {
+        use std::os::unix::fs::MetadataExt;
+        // Only root may give a file away; others keep the group where they are in it.
+        let _ = std::os::unix::fs::fchown(file.as_file(), Some(old.uid()), Some(old.gid()))
+            .or_else(|_| std::os::unix::fs::fchown(file.as_file(), None, Some(old.gid())));
+        file.as_file().set_permissions(old.permissions())?;
+    }
     file.as_file().sync_all()?;
     file.persist(path).map_err(|error| error.error)?;
     Ok(())

@@ -4,9 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use super::output::{self, Files};
-use super::{Judging, Observed, remark};
+use super::{Failure, Judging, Observed, remark};
 use crate::cli::{Cli, RecoverArgs};
-use crate::hardware::Machine;
 use crate::model::report::Report;
 use crate::recording::{self, Header, Recording, is_going_on, place};
 use crate::report;
@@ -16,11 +15,8 @@ use crate::report::read::{MOST_GPUS, bounded};
 ///
 /// # Errors
 ///
-/// One sentence.
-pub fn run(cli: &Cli, args: &RecoverArgs) -> Result<u8, String> {
-    if cli.machine != Machine::Live.name() || !cli.gpus.is_empty() {
-        return Err("recover reads a journal: --machine and --gpus have no meaning for it".into());
-    }
+/// What to say on stderr.
+pub fn run(cli: &Cli, args: &RecoverArgs) -> Result<u8, Failure> {
     let files = Files::of_report(&args.out)?;
     let (path, found) = match &args.journal {
         Some(path) => (path.clone(), false),

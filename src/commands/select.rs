@@ -1,9 +1,10 @@
 //! `--gpus`: the GPUs that a command looks at.
 
+use crate::model::request::Request;
 use crate::model::snapshot::{Gpu, Snapshot};
 use crate::model::units::PciAddress;
 
-/// Keeps the GPUs named by index, UUID or PCI address, and the pairs between them. An empty list
+/// Keeps the GPUs named by index, range of indices, UUID or PCI address, and the pairs between them. An empty list
 /// keeps all.
 ///
 /// # Errors
@@ -16,12 +17,50 @@ pub fn select(mut snapshot: Snapshot, wanted: &[String]) -> Result<Snapshot, Str
     }
     let mut kept = Vec::new();
     for name in wanted.iter().map(|name| name.trim()) {
+        if let Some((first, last)) = range(name)? {
+            let is_there = |index: u32| snapshot.gpus.iter().any(|gpu| gpu.index == index);
+            // Ends at the first one that is missing, however long the range is.
+            if let Some(missing) = (first..=last).find(|&index| !is_there(index)) {
+                return Err(no_such(&snapshot, &missing.to_string()));
+            }
+            kept.extend(first..=last);
+            continue;
+        }
         let gpu = snapshot.gpus.iter().find(|gpu| is_named(gpu, name)).ok_or_else(|| no_such(&snapshot, name))?;
         kept.push(gpu.index);
     }
     snapshot.gpus.retain(|gpu| kept.contains(&gpu.index));
     snapshot.pairs.retain(|pair| kept.contains(&pair.source) && kept.contains(&pair.destination));
     Ok(snapshot)
+}
+
+/// What was asked for of a machine that has so many GPUs.
+pub fn request(wanted: &[String], there: usize, chosen: &Snapshot) -> Request {
+    let left_out = there.saturating_sub(chosen.gpus.len());
+    Request {
+        gpus: wanted.iter().map(|name| name.trim().to_owned()).collect(),
+        gpus_left_out: u32::try_from(left_out).unwrap_or(u32::MAX),
+        ..Request::default()
+    }
+}
+
+/// The ends of a range of indices such as `0-3`; `None` for the name of one GPU.
+fn range(name: &str) -> Result<Option<(u32, u32)>, String> {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let Some((first, last)) = name.split_once('-') else { return Ok(None) };
+    match (is_number(first), is_number(last)) {
+        (true, true) => {}
+        (true, false) if last.is_empty() => return Err(format!("--gpus: the range '{name}' has no end, as 0-3 has")),
+        (false, true) if first.is_empty() => {
+            return Err(format!("--gpus: the range '{name}' has no start, as 0-3 has"));
+        }
+        _ => return Ok(None),
+    }
+    match (first.parse(), last.parse()) {
+        (Ok(first), Ok(last)) if first <= last => Ok(Some((first, last))),
+        (Ok::<u32, _>(from), Ok(to)) => Err(format!("--gpus: the range '{name}' counts down; give {to}-{from}")),
+        _ => Err(format!("--gpus: no machine has as many GPUs as '{name}'")),
+    }
 }
 
 fn is_named(gpu: &Gpu, name: &str) -> bool {

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::output::{self, Files};
-use super::{Judging, Observed, select, snapshot, timestamp};
+use super::{Failure, Judging, Observed, select, snapshot, timestamp};
 use crate::cli::{Cli, FailOn, TopoArgs};
 use crate::discover;
 use crate::hardware::Machine;
@@ -16,8 +16,8 @@ use crate::topology;
 ///
 /// # Errors
 ///
-/// One sentence.
-pub fn run(cli: &Cli, machine: &Machine, args: &TopoArgs) -> Result<u8, String> {
+/// What to say on stderr.
+pub fn run(cli: &Cli, machine: &Machine, args: &TopoArgs) -> Result<u8, Failure> {
     let started = Instant::now();
     let files = Files::prepare(&args.output, Of::Topology)?;
     let judging = Judging::of(cli, FailOn::Error)?;
@@ -26,12 +26,14 @@ pub fn run(cli: &Cli, machine: &Machine, args: &TopoArgs) -> Result<u8, String> 
     let kept = args.verbose || !args.format.is_looked_at || !args.output.is_empty();
     let slow = if kept { SlowFact::ALL } else { discover::JUDGED };
     let (snapshot, _) = snapshot(machine, slow, cli.driver_deadline);
+    let there = snapshot.gpus.len();
     let snapshot = select::select(snapshot, &cli.gpus)?;
+    let request = select::request(&cli.gpus, there, &snapshot);
     let discover = started.elapsed().as_secs_f64();
     let topology = topology::build(&snapshot);
     let timing = Timing { discover, ..Timing::default() };
     let machine = machine.name().to_owned();
-    let observed = Observed { started, started_at, machine, snapshot, topology, measurements: None, timing };
+    let observed = Observed { started, started_at, machine, request, snapshot, topology, measurements: None, timing };
     let report = observed.conclude(&judging);
-    output::publish(&report, args.format, &output::style(cli.color, args.verbose), &files)
+    Ok(output::publish(&report, args.format, &output::style(cli.color, args.verbose), &files)?)
 }

@@ -9,6 +9,7 @@ use super::rule::Parameter;
 use super::rules;
 use super::settings::{Level, Settings};
 use crate::model::finding::Severity;
+use crate::model::nearest::did_you_mean;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -58,7 +59,8 @@ pub fn parse(text: &str) -> Result<Settings, String> {
             if known.iter().all(|parameter| parameter.name != name) {
                 let names: Vec<_> = known.iter().map(|parameter| parameter.name).collect();
                 return Err(format!(
-                    "parameters.{code}.{name}: there is no such parameter; {code} has {}",
+                    "parameters.{code}.{name}: there is no such parameter{}; {code} has {}",
+                    did_you_mean(&name, names.iter().copied()),
                     if names.is_empty() { "none".into() } else { names.join(", ") }
                 ));
             }
@@ -71,7 +73,8 @@ pub fn parse(text: &str) -> Result<Settings, String> {
     for (key, share) in file.expected {
         let known = expected::TABLE.iter().find(|known| known.key == key).ok_or_else(|| {
             let keys: Vec<_> = expected::TABLE.iter().map(|known| known.key).collect();
-            format!("expected.{key}: there is no such class; the classes are {}", keys.join(", "))
+            let meant = did_you_mean(&key, keys.iter().copied());
+            format!("expected.{key}: there is no such class{meant}; the classes are {}", keys.join(", "))
         })?;
         let set = Share {
             percent: share.percent.unwrap_or(known.share.percent),
@@ -88,9 +91,10 @@ pub fn parse(text: &str) -> Result<Settings, String> {
 
 /// The parameters of the rule with this code.
 fn known_code(code: &str, table: &str) -> Result<&'static [Parameter], String> {
-    rules::find(code)
-        .map(|rule| rule.parameters)
-        .ok_or_else(|| format!("{table}.{code}: there is no such rule; 'peerscope explain' lists them"))
+    rules::find(code).map(|rule| rule.parameters).ok_or_else(|| {
+        let meant = did_you_mean(code, rules::ALL.iter().map(|rule| &*rule.id));
+        format!("{table}.{code}: there is no such rule{meant}; 'peerscope explain' lists them")
+    })
 }
 
 #[cfg(test)]

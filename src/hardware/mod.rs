@@ -70,6 +70,31 @@ impl Machine {
         }
     }
 
+    /// How another process can make the same machine where its name is not enough: what a file described, in
+    /// one line.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be written as JSON, which a test rules out.
+    pub fn description(&self) -> serde_json::Result<Option<Vec<u8>>> {
+        match self {
+            Self::Simulated(machine) if sim::builtin::description(&machine.name).is_none() => {
+                serde_json::to_vec(&machine.spec).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// The simulated machine of a [`Self::description`].
+    ///
+    /// # Errors
+    ///
+    /// It is none.
+    pub fn described(description: &[u8]) -> serde_json::Result<Self> {
+        let spec = serde_json::from_slice(description)?;
+        Ok(Self::Simulated(Arc::new(sim::Simulated { name: "described".into(), spec })))
+    }
+
     /// Opens the facts and counters of this machine.
     pub fn telemetry(&self) -> Arc<dyn Telemetry> {
         match self {

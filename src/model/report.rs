@@ -8,6 +8,7 @@ use super::finding::Finding;
 use super::flow::Endpoint;
 use super::measurement::Measurements;
 use super::placement::Pair;
+use super::request::Request;
 use super::snapshot::Snapshot;
 use super::topology::Topology;
 
@@ -26,6 +27,9 @@ pub struct Report {
     pub started_at: String,
     /// `live`, or the name of the simulated machine.
     pub machine: String,
+    /// What was asked for, where that is less than everything.
+    #[serde(default)]
+    pub request: Request,
     /// The facts.
     pub snapshot: Snapshot,
     /// The graph and the routes.

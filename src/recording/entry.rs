@@ -8,6 +8,7 @@ use crate::measure::watch::Counted;
 use crate::model::background::Background;
 use crate::model::measurement::DriverFacts;
 use crate::model::report::Tool;
+use crate::model::request::Request;
 use crate::model::snapshot::Snapshot;
 use crate::plan::Round;
 
@@ -52,6 +53,11 @@ pub enum Event {
     Facts {
         /// The facts.
         snapshot: Snapshot,
+    },
+    /// What was asked for, where that is less than everything.
+    Asked {
+        /// What.
+        request: Request,
     },
     /// The driver is ready, or was given up.
     Driver {

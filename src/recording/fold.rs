@@ -11,6 +11,7 @@ use crate::measure::{Outcome, assemble};
 use crate::model::background::Background;
 use crate::model::measurement::{DriverFacts, LinkUnderLoad, Measurements, Status};
 use crate::model::report::Timing;
+use crate::model::request::Request;
 use crate::model::snapshot::Snapshot;
 use crate::model::topology::Topology;
 use crate::plan::Round;
@@ -20,6 +21,7 @@ use crate::topology;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Recording {
     profile: String,
+    request: Request,
     snapshot: Option<Snapshot>,
     driver: Option<DriverFacts>,
     rounds: Vec<Round>,
@@ -52,6 +54,8 @@ struct Times {
 /// What a run came to, before it is judged.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Recorded {
+    /// What was asked for.
+    pub request: Request,
     /// The facts.
     pub snapshot: Snapshot,
     /// The graph and the routes, with what CUDA said of them.
@@ -76,6 +80,7 @@ impl Recording {
                 self.snapshot = Some(snapshot);
                 self.times.facts = at;
             }
+            Event::Asked { request } => self.request = request,
             Event::Driver { floor_seconds, facts } => {
                 self.driver = Some(facts);
                 (self.times.driver, self.times.driver_floor) = (at, floor_seconds);
@@ -172,7 +177,7 @@ impl Recording {
             total: times.last,
             ..Timing::default()
         };
-        Recorded { snapshot, topology, measurements, timing }
+        Recorded { request: self.request, snapshot, topology, measurements, timing }
     }
 
     /// Where the run was cut off, which becomes the first of its problems.

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, ErrorKind, Read};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use super::entry::{Header, SCHEMA};
@@ -110,6 +110,18 @@ pub fn prune(mut left_over: Vec<LeftOver>) -> Vec<LeftOver> {
         let _ = std::fs::remove_file(old.path);
     }
     left_over
+}
+
+/// The newest of these journals if nobody was told of it yet; from now on they all have been. That is
+/// remembered in the file itself, which nothing writes to any more: it is made read-only.
+pub fn tell(left_over: &[LeftOver]) -> Option<&LeftOver> {
+    let is_untold = |left: &&LeftOver| std::fs::metadata(&left.path).is_ok_and(|file| !file.permissions().readonly());
+    let untold: Vec<_> = left_over.iter().filter(is_untold).collect();
+    for left in &untold {
+        // Where it cannot be remembered, it is told again.
+        let _ = std::fs::set_permissions(&left.path, std::fs::Permissions::from_mode(0o400));
+    }
+    untold.into_iter().next()
 }
 
 #[cfg(test)]

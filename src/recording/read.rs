@@ -16,8 +16,17 @@ const LONGEST: u64 = 512 << 20;
 ///
 /// It cannot be read, or is longer than anything that peerscope writes.
 pub fn file(path: &Path) -> std::io::Result<Vec<u8>> {
+    bounded(File::open(path)?)
+}
+
+/// The same of something that is open.
+///
+/// # Errors
+///
+/// As [`file`].
+pub fn bounded(from: impl Read) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    File::open(path)?.take(LONGEST + 1).read_to_end(&mut bytes)?;
+    from.take(LONGEST + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > LONGEST {
         return Err(std::io::Error::other(format!("it is longer than {LONGEST} bytes, as nothing of peerscope's is")));
     }

@@ -4,7 +4,7 @@
 use super::digest::{Caveat, Digest, Figures};
 use super::matrices::Matrices;
 use super::page::{Page, Paint};
-use super::{findings, gaps, machine, tables, topo};
+use super::{findings, gaps, machine, partial, tables, topo};
 use crate::model::measurement::{Measurements, Status};
 use crate::model::placement::{Pair, Path};
 use crate::model::report::{Conclusion, Report};
@@ -15,9 +15,15 @@ pub(super) fn page(digest: &Digest<'_>, verbose: bool) -> Page {
     let mut page = Page::new(verbose);
     let report = digest.report;
     for (caveat, sentence) in &digest.caveats {
-        // What was left out is listed below with the rest of what was not tested.
-        if *caveat != Caveat::Partial {
-            page.banner(sentence);
+        // What the plan left out is listed below with the rest of what was not tested.
+        match caveat {
+            Caveat::Partial => {
+                let chosen = partial::chosen(report);
+                if !chosen.is_empty() {
+                    page.banner(&format!("PARTIAL: {}", chosen.join("; ")));
+                }
+            }
+            _ => page.banner(sentence),
         }
     }
     if report.measurements.is_some() {

@@ -6,6 +6,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use super::figures::{Spread, count};
+use super::partial;
 use crate::model::finding::{Finding, Severity};
 use crate::model::flow::Setup;
 use crate::model::measurement::{Measurements, PeerBandwidth, Status};
@@ -25,12 +26,15 @@ pub(super) enum Caveat {
     Interrupted,
     /// The run was cut off (killed, for example), and the report was made from its journal.
     Recovered,
-    /// Some of the profile was left out on purpose.
+    /// Some of the machine or of the profile was left out on purpose.
     Partial,
+    /// Rules were switched off or lowered.
+    Silenced,
 }
 
 impl Caveat {
-    pub(super) const ALL: [Self; 4] = [Self::Simulated, Self::Interrupted, Self::Recovered, Self::Partial];
+    pub(super) const ALL: [Self; 5] =
+        [Self::Simulated, Self::Interrupted, Self::Recovered, Self::Partial, Self::Silenced];
 
     /// In one word.
     pub(super) const fn word(self) -> &'static str {
@@ -39,6 +43,7 @@ impl Caveat {
             Self::Interrupted => "interrupted",
             Self::Recovered => "recovered",
             Self::Partial => "partial",
+            Self::Silenced => "silenced",
         }
     }
 
@@ -56,8 +61,12 @@ impl Caveat {
                 .cut_off
                 .then(|| "RECOVERED: the run was cut off, and this report was made from its journal".to_owned()),
             Self::Partial => {
-                let left_out = &measured?.left_out;
+                let left_out = partial::left_out(report);
                 (!left_out.is_empty()).then(|| format!("PARTIAL: {}", left_out.join("; ")))
+            }
+            Self::Silenced => {
+                let rules = partial::silenced(&report.request)?;
+                Some(format!("SILENCED by {}: {rules}", report.request.config.as_deref().unwrap_or("a configuration")))
             }
         }
     }
@@ -114,11 +123,25 @@ impl<'a> Digest<'a> {
             .collect();
         let found = match (found.is_empty(), verdict.verdict, verdict.tested) {
             (false, ..) => format!("{}; ", found.join(", ")),
+            (true, Conclusion::Healthy, _) if self.is_less() => "nothing is at fault in what was judged; ".to_owned(),
             (true, Conclusion::Healthy, _) => "nothing is at fault; ".to_owned(),
             (true, Conclusion::Inconclusive, 1..) => "no fault was found, but not everything was tested; ".to_owned(),
             _ => String::new(),
         };
-        found + &self.tested()
+        let mut headline = found + &self.tested();
+        let options = partial::options(&self.report.request);
+        if !options.is_empty() {
+            headline += &format!("; PARTIAL: {options}");
+        }
+        if self.is(Caveat::Silenced) {
+            headline += &format!("; {} SILENCED", count(self.report.request.silenced.len(), "rule"));
+        }
+        headline
+    }
+
+    /// Whether somebody chose to look at less, or to hear of less.
+    fn is_less(&self) -> bool {
+        self.is(Caveat::Silenced) || !partial::chosen(self.report).is_empty()
     }
 
     /// How many of the requested measurements were made.

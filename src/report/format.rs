@@ -49,6 +49,13 @@ impl Format {
     }
 }
 
+impl Format {
+    /// Whether it shows more on request: the two made of a page for people.
+    pub fn has_verbose(&self) -> bool {
+        matches!(self.name, "text" | "html")
+    }
+}
+
 /// The reports that can be written in a format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Of {

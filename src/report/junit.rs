@@ -66,7 +66,7 @@ fn verdict(digest: &Digest<'_>) -> TestSuite {
         }
     };
     let mut case = case("verdict", "the machine is healthy", status);
-    let exit_code = format!("{tested}; exit code {}", verdict.exit_code);
+    let exit_code = format!("{}; exit code {}", digest.headline(), verdict.exit_code);
     case.set_system_out(exit_code);
     suite.add_test_case(case);
     for (name, value) in [
@@ -92,6 +92,8 @@ fn rules(digest: &Digest<'_>) -> TestSuite {
     for finding in &digest.findings {
         by_code.entry(&finding.code).or_default().push(finding);
     }
+    let off = report.request.silenced.iter().filter(|rule| rule.severity.is_none());
+    let off: Vec<&str> = off.map(|rule| &*rule.code).collect();
     let mut suite = suite(report, "rules");
     for (code, found) in by_code {
         let text: Vec<_> = found.iter().map(|finding| finding_text(report, finding)).collect();
@@ -105,6 +107,7 @@ fn rules(digest: &Digest<'_>) -> TestSuite {
                 let message = format!("{}{more}", sentence(worst, &report.snapshot));
                 case("rules", code, not_passed(NonSuccessKind::Failure, code, &message, &text))
             }
+            None if off.contains(&code) => case("rules", code, skipped("switched off by the configuration")),
             _ => case("rules", code, passed(report)),
         };
         if !text.is_empty() && !matches!(case.status, TestCaseStatus::NonSuccess { .. }) {

@@ -9,6 +9,7 @@ use super::escape::clean;
 use super::figures::{Spread, count};
 use super::findings::sentence;
 use super::format::{Format, Style};
+use super::partial;
 use crate::diagnose::Ending;
 use crate::model::finding::Severity;
 use crate::model::rounding::percent;
@@ -31,9 +32,15 @@ fn render(digest: &Digest<'_>, _: &Style) -> String {
         Ending::Incomplete | Ending::Interrupted | Ending::Usage => "UNKNOWN",
     };
     let mut start = format!("PEERSCOPE {state} - ");
+    let request = &digest.report.request;
+    let options = plain(&partial::options(request));
+    let silenced: Vec<&str> = request.silenced.iter().map(|rule| &*rule.code).collect();
+    let silenced = plain(&silenced.join(", "));
     for caveat in digest.caveats.keys() {
         start += &match caveat {
             Caveat::Simulated => format!("SIMULATED {}: ", shortened(&plain(&digest.report.machine), 24)),
+            Caveat::Partial if !options.is_empty() => format!("partial; {}; ", shortened(&options, 40)),
+            Caveat::Silenced => format!("silenced; {}; ", shortened(&silenced, 40)),
             caveat => format!("{}; ", caveat.word()),
         };
     }

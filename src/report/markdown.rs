@@ -12,7 +12,7 @@ use super::figures::{count, ranges};
 use super::findings::sentence;
 use super::format::{Format, Style};
 use super::page::GLUE;
-use super::{evidence, gaps, machine};
+use super::{evidence, gaps, machine, partial};
 use crate::model::finding::Finding;
 use crate::model::report::Report;
 use crate::model::rounding::{percent, rate};
@@ -140,7 +140,7 @@ fn worst_pairs(page: &mut String, digest: &Digest<'_>) -> std::fmt::Result {
     Ok(())
 }
 
-/// The options that a report shows; it does not keep its command line.
+/// The options that chose what was tested and how it was judged.
 fn reproduce(page: &mut String, digest: &Digest<'_>) -> std::fmt::Result {
     let report = digest.report;
     let mut command = match &report.measurements {
@@ -148,12 +148,16 @@ fn reproduce(page: &mut String, digest: &Digest<'_>) -> std::fmt::Result {
         None => "peerscope topo".to_owned(),
     };
     if digest.is(Caveat::Simulated) {
-        let _ = write!(command, " --machine {}", report.machine);
+        let _ = write!(command, " --machine {}", word(&report.machine));
     }
+    // A report of an earlier version has no request.
     let indices: Vec<u32> = report.snapshot.gpus.iter().map(|gpu| gpu.index).collect();
-    if indices.iter().zip(0..).any(|(&index, place)| index != place) {
+    if report.request.gpus.is_empty() && indices.iter().zip(0..).any(|(&index, place)| index != place) {
         let indices: Vec<_> = indices.iter().map(ToString::to_string).collect();
         let _ = write!(command, " --gpus {}", indices.join(","));
+    }
+    for [option, value] in partial::every_option(&report.request) {
+        let _ = write!(command, " {option} {}", word(&value));
     }
     writeln!(page, "\n## See it again\n\n{}\n", code(&command))?;
     let (name, version) = (text(&report.tool.name), text(&report.tool.version));
@@ -196,6 +200,15 @@ fn text(text: &str) -> String {
 /// The same for a cell of a table, which a bar would end.
 fn cell(words: &str) -> String {
     text(words).replace('|', "\\|")
+}
+
+/// A value as one word of a shell.
+fn word(value: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./,:+=@%".contains(c);
+    if !value.is_empty() && value.chars().all(is_plain) {
+        return value.to_owned();
+    }
+    format!("'{}'", value.replace('\'', "'\\''"))
 }
 
 /// A command as inline code, for any content.

@@ -33,6 +33,7 @@ mod matrices;
 mod matrix;
 mod page;
 mod paint;
+mod partial;
 mod paths;
 pub mod prometheus;
 pub mod read;

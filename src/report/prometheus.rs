@@ -13,6 +13,7 @@ use time::format_description::well_known::Rfc3339;
 use super::digest::{Caveat, ClassFigures, Digest, SEVERITIES};
 use super::escape::clean;
 use super::format::{Format, Style};
+use super::partial;
 use crate::diagnose;
 use crate::model::placement::Pair;
 use crate::model::report::Conclusion;
@@ -54,10 +55,18 @@ fn run(metrics: &mut Metrics, digest: &Digest<'_>) {
             Caveat::Simulated => "1 if the machine is a simulated one and no figure comes from hardware.",
             Caveat::Interrupted => "1 if the run was interrupted.",
             Caveat::Recovered => "1 if the run was killed and this was recovered from its journal.",
-            Caveat::Partial => "1 if part of the profile was left out, as with many GPUs.",
+            Caveat::Partial => "1 if part of the machine or of the profile was left out.",
+            Caveat::Silenced => "1 if a configuration switched rules off or lowered them.",
         };
         metrics.plain(caveat.word(), help, digest.is(caveat));
     }
+    let left_out = partial::left_out(report).into_iter().map(|what| (vec![("what", what.into())], 1.0));
+    metrics.gauge("left_out", "1 for everything that was left out, in words.", left_out);
+    let silenced = report.request.silenced.iter().map(|rule| {
+        let severity = rule.severity.map_or("off".into(), |severity| severity.to_string());
+        (vec![("code", (&*rule.code).into()), ("severity", severity.into())], 1.0)
+    });
+    metrics.gauge("rule_silenced", "1 for every rule that is off or lowered, with its severity.", silenced);
     let started = OffsetDateTime::parse(&report.started_at, &Rfc3339).ok();
     #[allow(clippy::cast_precision_loss, reason = "seconds since 1970 stay far below 2^53")]
     let started = started.map(|started| (Labels::new(), started.unix_timestamp() as f64));

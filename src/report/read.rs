@@ -15,14 +15,31 @@ use crate::topology;
 /// the number.
 pub const MOST_GPUS: usize = 144;
 
-/// Reads a saved report.
+/// The name that stands for standard input.
+const STDIN: &str = "-";
+
+/// Refuses more than one report from standard input, which can be read once.
+///
+/// # Errors
+///
+/// A sentence.
+pub fn at_most_one_stdin<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Result<(), String> {
+    match paths.into_iter().filter(|path| path.as_os_str() == STDIN).count() {
+        0 | 1 => Ok(()),
+        _ => Err(format!("'{STDIN}' is standard input, which can be only one of the reports")),
+    }
+}
+
+/// Reads a saved report: a file, or standard input for `-`.
 ///
 /// # Errors
 ///
 /// A sentence that names the file and what is wrong with it.
 pub fn load(path: &Path) -> Result<Report, String> {
-    let name = path.display();
-    let text = recording::file(path).map_err(|error| format!("cannot read {name}: {error}"))?;
+    let is_stdin = path.as_os_str() == STDIN;
+    let name = if is_stdin { "standard input".into() } else { path.to_string_lossy() };
+    let bytes = if is_stdin { recording::bounded(std::io::stdin().lock()) } else { recording::file(path) };
+    let text = bytes.map_err(|error| format!("cannot read {name}: {error}"))?;
     let mut report = parse(&text).map_err(|error| format!("{name} {error}"))?;
     topology::complete(&mut report);
     Ok(report)

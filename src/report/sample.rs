@@ -14,6 +14,7 @@ use crate::model::measurement::{
 use crate::model::placement::{Direction, Engine, HostMode, Pair, Path, Placement, Side};
 use crate::model::reading::{Reading, Unknown};
 use crate::model::report::{Conclusion, Report, SCHEMA, Timing, Tool, Verdict};
+use crate::model::request::Request;
 use crate::model::snapshot::{Gpu, Host, SlowFact, Snapshot};
 use crate::model::topology::Topology;
 use crate::model::units::{Bytes, GIB, GbPerSecond, MIB};
@@ -39,6 +40,7 @@ fn judged(snapshot: Snapshot, topology: Topology, mut measurements: Measurements
         tool: Tool { name: "peerscope".into(), version: "0.0.0".into() },
         started_at: "2026-11-20T03:12:45Z".into(),
         machine: Report::LIVE.into(),
+        request: Request::default(),
         snapshot,
         topology,
         measurements: Some(measurements),

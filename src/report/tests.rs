@@ -3,7 +3,9 @@
 use unicode_width::UnicodeWidthStr;
 
 use super::{FORMATS, Style, for_path, named, render, sample};
+use crate::model::finding::{RuleId, Severity};
 use crate::model::report::Report;
+use crate::model::request::Silenced;
 
 fn text(report: &Report, style: &Style) -> String {
     render(report, named("text").unwrap(), style)
@@ -91,7 +93,7 @@ type Case = (fn(&mut Report), &'static [&'static str]);
 
 #[test]
 fn every_format_says_alike_what_must_be_known_first() {
-    let cases: [Case; 4] = [
+    let cases: [Case; 7] = [
         (
             |report| report.machine = "demo".into(),
             &["SIMULATED machine demo:", "SIMULATED demo:", "\npeerscope_simulated 1", "\"machine\": \"demo\""],
@@ -108,6 +110,33 @@ fn every_format_says_alike_what_must_be_known_first() {
             |report| report.measurements.as_mut().unwrap().left_out.push("half of the pairs".into()),
             &["half of the pairs", "partial;", "\npeerscope_partial 1"],
         ),
+        (
+            |report| (report.request.gpus, report.request.gpus_left_out) = (vec!["0-1".into()], 6),
+            &["6 of 8 GPUs were left out (--gpus 0-1)", "partial; --gpus 0-1", "\"gpus_left_out\": 6"],
+        ),
+        (
+            |report| {
+                (report.request.only, report.request.probes_left_out) = (vec!["peers".into()], vec!["latency".into()]);
+            },
+            &[
+                "probes, latency were left out (--only peers)",
+                "--only peers;",
+                "\"probes_left_out\": [\n      \"latency\"",
+            ],
+        ),
+        (
+            |report| {
+                let rule = |code, severity| Silenced { code: RuleId::new(code), severity };
+                report.request.silenced = vec![rule("pcie-narrow", None), rule("not-tested", Some(Severity::Info))];
+                report.request.config = Some("site.toml".into());
+            },
+            &[
+                "SILENCED by site.toml: pcie-narrow is off, not-tested is info at most",
+                "silenced; pcie-narrow, not-tested;",
+                "\npeerscope_rule_silenced{code=\"pcie-narrow\",severity=\"off\"} 1",
+                "\"config\": \"site.toml\",\n    \"silenced\": [\n      {\n        \"code\": \"pcie-narrow\",",
+            ],
+        ),
     ];
     let mut all = sample::healthy(2);
     for (set, _) in cases {
@@ -122,9 +151,48 @@ fn every_format_says_alike_what_must_be_known_first() {
             assert_eq!(said, [false, true, true], "{words:?} in {}", format.name);
         }
     }
+    // Where nothing was left out, the verdict is said as that of the whole machine, and else never so.
+    let whole = ["nothing is at fault; all", "PEERSCOPE OK - 2 GPUs"];
+    for set in cases.iter().skip(4).map(|(set, _)| set) {
+        let mut one = sample::healthy(2);
+        set(&mut one);
+        for format in ["text", "html", "markdown", "junit", "line"].map(|name| named(name).unwrap()) {
+            let [complete, partial] = [&sample::healthy(2), &one].map(|report| render(report, format, &STYLE));
+            assert!(whole.iter().any(|words| complete.contains(words)), "{complete}");
+            assert!(!whole.iter().any(|words| partial.contains(words)), "{partial}");
+        }
+    }
     for page in pages(&sample::pcie_box(), 80, false) {
         assert!(page.starts_with("SIMULATED machine demo"), "{page}");
     }
+}
+
+#[test]
+fn a_rule_that_is_off_has_not_passed() {
+    let mut report = sample::healthy(2);
+    report.request.silenced = vec![Silenced { code: RuleId::new("pcie-narrow"), severity: None }];
+    let xml = render(&report, named("junit").unwrap(), &STYLE);
+    let case = xml.split("<testcase name=\"pcie-narrow\"").nth(1).unwrap().split("</testcase>").next().unwrap();
+    assert!(case.contains("<skipped message=\"switched off by the configuration\""), "{case}");
+}
+
+#[test]
+fn a_run_is_repeated_with_what_was_chosen() {
+    let mut report = sample::healthy(2);
+    let again = |report: &Report| {
+        let page = render(report, named("markdown").unwrap(), &STYLE);
+        page.split("## See it again\n\n`").nth(1).unwrap().split('`').next().unwrap().to_owned()
+    };
+    assert_eq!(again(&report), "peerscope check --profile standard");
+    report.machine = "my machines/it's.toml".into();
+    report.request.gpus = vec!["0-1".into(), "GPU-5".into()];
+    report.request.skip = vec!["latency".into(), "overlap".into()];
+    report.request.config = Some("site.toml".into());
+    assert_eq!(
+        again(&report),
+        "peerscope check --profile standard --machine 'my machines/it'\\''s.toml' --gpus 0-1,GPU-5 --skip \
+         latency,overlap --config site.toml"
+    );
 }
 
 #[test]

@@ -61,6 +61,17 @@ pub fn die_with(parent: u32) -> Result<(), String> {
     if still_there { Ok(()) } else { Err(format!("the parent, process {parent}, is gone")) }
 }
 
+/// The machine that the parent describes in its first line.
+///
+/// # Errors
+///
+/// It describes none.
+pub fn described_machine() -> Result<Machine, String> {
+    let mut line = String::new();
+    std::io::stdin().lock().read_line(&mut line).map_err(|error| error.to_string())?;
+    Machine::described(line.as_bytes()).map_err(|error| format!("the machine is not readable: {error}"))
+}
+
 fn say(to_parent: &mut impl Write, reply: &Reply) -> Result<(), String> {
     let mut line = serde_json::to_vec(reply).map_err(|error| error.to_string())?;
     line.push(b'\n');

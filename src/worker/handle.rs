@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::environment;
 use super::process::{End, Mortal};
 use super::protocol::{Reply, Request, SUBCOMMAND};
-use crate::hardware::{HardwareError, Kills, Machine, limits};
+use crate::hardware::{ErrorKind, HardwareError, Kills, Machine, limits};
 
 /// How long a killed worker may take to die before it is left behind: one that is stuck in the
 /// kernel driver dies when that lets go of it, or never.
@@ -62,14 +62,20 @@ impl Worker {
     ///
     /// The program cannot be started again.
     pub fn spawn(machine: &Machine, start_limit: Duration) -> Result<Self, HardwareError> {
+        // A description that was read from a pipe cannot be read again, and one in a file may have changed.
+        let description = machine.description();
+        let description = description
+            .map_err(|error| HardwareError::new(ErrorKind::Other, format!("cannot describe the machine: {error}")))?;
+        let which = if description.is_some() { vec!["--described"] } else { vec!["--machine", machine.name()] };
         // Not by its path, which an update may have taken away or given to another version.
         let kills = Kills::now();
         let mut command = Command::new("/proc/self/exe");
         environment::clean(&mut command);
         let mut child = command
             .arg0(env!("CARGO_PKG_NAME"))
-            .args(["--machine", machine.name(), "--driver-deadline", &start_limit.as_secs_f64().to_string()])
+            .args(["--driver-deadline", &start_limit.as_secs_f64().to_string()])
             .args([SUBCOMMAND, "--parent", &std::process::id().to_string()])
+            .args(which)
             // A kernel that is loaded lazily while a gate is shut would wait for the gate.
             .env("CUDA_MODULE_LOADING", "EAGER")
             .stdin(Stdio::piped())
@@ -86,7 +92,7 @@ impl Worker {
         let process = Mortal::new(child);
         let last_words = Arc::new(Mutex::new(String::new()));
         let kept = Arc::clone(&last_words);
-        let worker = Self { process, death_limit: DEATH_LIMIT, requests, replies, last_words, kills };
+        let mut worker = Self { process, death_limit: DEATH_LIMIT, requests, replies, last_words, kills };
         if let Some(stdout) = stdout {
             listen(move || {
                 for line in BufReader::new(stdout).lines().map_while(Result::ok) {
@@ -99,6 +105,10 @@ impl Worker {
         }
         if let Some(stderr) = stderr {
             listen(move || keep_last_words(stderr, &kept))?;
+        }
+        if let Some(description) = description {
+            // Should it be gone already, whoever waits for its answer finds out, with its last words.
+            let _ = worker.line(description);
         }
         Ok(worker)
     }
@@ -121,8 +131,11 @@ impl Worker {
     }
 
     pub(super) fn send(&mut self, request: &Request) -> Result<(), String> {
+        self.line(serde_json::to_vec(request).map_err(|error| error.to_string())?)
+    }
+
+    fn line(&mut self, mut line: Vec<u8>) -> Result<(), String> {
         let requests = self.requests.as_mut().ok_or("the worker is gone")?;
-        let mut line = serde_json::to_vec(request).map_err(|error| error.to_string())?;
         line.push(b'\n');
         requests.write_all(&line).and_then(|()| requests.flush()).map_err(|error| error.to_string())
     }

@@ -191,3 +191,106 @@ fn every_code_is_explained() {
         assert!(page.stdout.ends_with('\n'), "{code}: the page does not end its last line");
     }
 }
+
+/// Every option that cannot have an effect, as docs/exit-codes.md lists them.
+#[test]
+fn options_without_effect_are_refused() {
+    let machine = ["--machine", "demo"];
+    let (folder, _) = place("");
+    let config = write(folder.path(), "config.toml", "");
+    let globals =
+        [&machine[..], &["--machine", "live"], &["--gpus", "0"], &["--driver-deadline", "3"], &["--config", &config]];
+    let report = HARDWARE_REPORT;
+    for (command, effective) in [
+        (&["diagnose", report][..], &["--config"][..]),
+        (&["compare", report, report], &["--config"]),
+        (&["recover", "/nowhere/journal"], &["--config"]),
+        (&["expect", report], &[]),
+        (&["explain"], &[]),
+        (&["explain", "pcie-narrow"], &[]),
+        (&["machines"], &[]),
+        (&["machines", "--show", "demo"], &[]),
+    ] {
+        for global in globals {
+            if effective.contains(&global[0]) {
+                continue;
+            }
+            for args in [[command, global].concat(), [global, command].concat()] {
+                assert_one_line(&args, &format!("peerscope: {} has no effect on {}", global[0], command[0]));
+            }
+        }
+        // Those two mean the same everywhere.
+        if command[0] != "recover" {
+            let args = [command, &["--color", "never", "--exit-contract", "nagios"]].concat();
+            assert_eq!(run(&args).code, Some(0), "{args:?}");
+        }
+    }
+    for more in [&["--format", "json"][..], &["--format", "line", "-o", "/tmp/x.md"], &["--format", "junit"]] {
+        for command in [&["check"][..], &["topo"], &["diagnose", report], &["recover", "/nowhere/journal"]] {
+            assert_one_line(&[command, more, &["--verbose"]].concat(), "--verbose: ");
+        }
+    }
+    let verbose_in_a_file =
+        ["topo", "--machine", "single", "-v", "--format", "line", "-o", &text_of(&folder.path().join("x.html"))];
+    assert_eq!(run(&verbose_in_a_file).code, Some(0));
+    for (args, what) in [
+        (&["check", "--profile", "quick", "--skip", "latency"][..], "--skip"),
+        (&["check", "--profile", "quick", "--skip", "overlap,latency"], "--skip"),
+        (&["check", "--profile", "quick", "--only", "latency"], "--only"),
+        (&["check", "--profile", "quick", "--overlap-bytes", "32MiB"], "--overlap-bytes"),
+        (&["check", "--skip", "overlap", "--overlap-bytes", "32MiB"], "--overlap-bytes"),
+        (&["check", "--only", "peers", "--overlap-bytes", "32MiB"], "--overlap-bytes"),
+        (&["check", "--prometheus-pairs"], "--prometheus-pairs"),
+        (&["check", "-o", "/tmp/x.json", "-o", "/tmp/../tmp/x.json"], "is the same file"),
+    ] {
+        assert_one_line(&[args, &machine].concat(), what);
+    }
+    // clap's part: one value, given twice; and options that exclude each other.
+    for more in [
+        &["--format", "text", "--format", "json"][..],
+        &["--profile", "quick", "--profile", "full"],
+        &["--fail-on", "info", "--fail-on", "info"],
+        &["--journal", "/tmp/x", "--no-journal"],
+        &["--only", "peers", "--skip", "overlap"],
+        &["--machine", "demo"],
+    ] {
+        assert_refused(&[&["check"], &machine[..], more].concat(), more[0]);
+    }
+}
+
+#[test]
+fn a_name_that_is_nearly_right_gets_a_suggestion() {
+    let (folder, _) = place("");
+    for (name, text, meant) in [
+        ("severity.toml", "[severity]\npcie-narow = \"off\"\n", "'pcie-narrow'"),
+        ("parameters.toml", "[parameters.peer-copy-unevn]\n", "'peer-copy-uneven'"),
+        ("parameter.toml", "[parameters.peer-copy-uneven]\nfloor_copy_percnt = 3\n", "'floor_copy_percent'"),
+        ("class.toml", "[expected.nvlink4]\n", "'nvlink-4'"),
+    ] {
+        let file = write(folder.path(), name, text);
+        assert_one_line(&["diagnose", HARDWARE_REPORT, "--config", &file], &format!("did you mean {meant}?"));
+    }
+    for (args, meant) in [
+        (&["topo", "--machine", "h200x9"][..], "did you mean 'h200x8'?"),
+        (&["check", "--machine", "lvie"], "did you mean 'live'?"),
+        (&["machines", "--show", "dem"], "did you mean 'demo'?"),
+        (&["explain", "PCIE_NARROW"], "did you mean 'pcie-narrow'?"),
+        (&["explain", "not-testd"], "did you mean 'not-tested'?"),
+    ] {
+        assert_one_line(args, meant);
+    }
+    for (args, meant) in [
+        (&["check", "--only", "peer"][..], "'peers'"),
+        (&["check", "--skip", "latncy"], "'latency'"),
+        (&["check", "--profile", "quik"], "'quick'"),
+        (&["check", "--fail-on", "eror"], "'error'"),
+        (&["topo", "--format", "jsn"], "'json'"),
+        (&["chek"], "'check'"),
+        (&["check", "--profil", "quick"], "'--profile'"),
+        (&["topo", "--exit-contract", "nagois"], "'nagios'"),
+    ] {
+        assert_refused(args, &format!("similar {}", if args.len() == 1 { "subcommand" } else { "" }).trim_end());
+        assert_refused(args, meant);
+    }
+    assert!(!run(&["explain", "zzz"]).stderr.contains("did you mean"));
+}

@@ -87,6 +87,9 @@ fn a_run_killed_at_any_moment_loses_nothing() {
         assert_eq!(report["schema"], "peerscope.report/1");
         assert_eq!(report["machine"], "demo");
         assert_eq!(report["measurements"]["cut_off"], true);
+        // What was asked for follows the facts.
+        let known = entries(&journal, "asked").len();
+        assert_eq!(report["request"]["gpus_left_out"], 3 * known, "moment {moment}");
         let measured = cells(&report).filter(|cell| cell["status"] == "measured").count();
         assert_eq!(measured, outcomes, "moment {moment}: everything that was journalled is there, and nothing else");
         for cell in cells(&report).filter(|cell| cell["status"] == "skipped") {

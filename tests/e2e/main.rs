@@ -24,6 +24,7 @@ mod limits;
 mod no_driver;
 mod output;
 mod over_time;
+mod plumbing;
 mod provisioning;
 mod recorded;
 mod second_reading;

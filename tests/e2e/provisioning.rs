@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::common::{Ran, finish, is_there, place, read_json, skipped_for_want_of, text_of, write};
+use crate::common::{Ran, finish, is_there, peerscope, place, read_json, skipped_for_want_of, text_of, wait, write};
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/provisioning");
 
@@ -69,6 +69,65 @@ fn assert_line(ran: &Ran, code: i32, start: &str) {
     assert_eq!(ran.stdout.trim_end().lines().count(), 1, "{ran:?}");
 }
 
+/// A folder of state with the journal of a run that was killed.
+fn state_with_a_journal() -> (tempfile::TempDir, PathBuf) {
+    let (folder, state) = place("state");
+    let host = finish(Command::new("uname").arg("-n")).stdout;
+    let journals = state.join("peerscope");
+    std::fs::create_dir_all(&journals).unwrap();
+    let header = serde_json::json!({
+        "schema": "peerscope.journal/2", "tool": {"name": "peerscope", "version": "0.1.0"},
+        "started_at": "2026-11-20T03:00:00Z", "machine": "live", "profile": "quick", "pid": 1, "args": ["check"],
+    });
+    write(&journals, &format!("20261120T030000Z-1@{}.jsonl", host.trim()), &format!("{header}\n"));
+    (folder, state)
+}
+
+#[test]
+fn plugins_say_the_verdict_and_no_remark() {
+    let quick = |machine| ["check", "--profile", "quick", "--machine", machine];
+    for (machine, nagios, detector) in [("h200x2", 0, 0), ("demo", 2, 1), ("none", 3, 3)] {
+        for (plugin, code) in [("check_peerscope", nagios), ("node-problem-detector-plugin", detector)] {
+            let (_folder, state) = state_with_a_journal();
+            let ran = finish(script(plugin).args(quick(machine)).env("XDG_STATE_HOME", state));
+            assert_line(&ran, code, "PEERSCOPE ");
+            assert!(ran.stdout.contains(&format!("SIMULATED {machine}: ")), "{ran:?}");
+        }
+    }
+    // Remarks before and after it, and none without a verdict.
+    let (folder, _) = place("");
+    let verdict = "PEERSCOPE OK - 8 GPUs | errors=0";
+    for (says, exit, nagios, detector, line) in [
+        (format!("echo 'a remark' >&2; echo '{verdict}'; echo 'PEER' >&2"), 0, 0, 0, "PEERSCOPE OK - 8 GPUs"),
+        ("echo 'peerscope: PEERSCOPE OK - all is well' >&2".into(), 0, 3, 2, ""),
+        ("true".into(), 1, 3, 2, ""),
+        ("echo 'peerscope: cannot' >&2".into(), 2, 3, 2, ""),
+    ] {
+        let program = stand_in(folder.path(), "peerscope", &format!("{says}\nexit {exit}"));
+        for (plugin, code) in [("check_peerscope", nagios), ("node-problem-detector-plugin", detector)] {
+            let ran = finish(script(plugin).env("PEERSCOPE", &program));
+            assert_line(&ran, code, line);
+            assert!(line.starts_with("PEERSCOPE") || !ran.stdout.starts_with("PEERSCOPE OK"), "{ran:?}");
+        }
+        let nhc = format!(
+            "die() {{ echo \"$*\"; }}; log() {{ die \"$@\"; }}; . {FOLDER}/peerscope.nhc; check_peerscope strict"
+        );
+        let ran = finish(Command::new("bash").args(["-c", &nhc]).env("PEERSCOPE", text_of(&program)));
+        assert!(!ran.stdout.contains("remark"), "{ran:?}");
+    }
+}
+
+#[test]
+fn an_old_journal_is_told_of_once_and_can_still_be_recovered() {
+    let (_folder, state) = state_with_a_journal();
+    let run = |args: &[&str]| finish(peerscope(args).env("XDG_STATE_HOME", &state));
+    let told: Vec<_> =
+        (0..3).map(|_| run(&["check", "--machine", "single", "--profile", "quick"]).stderr.lines().count()).collect();
+    assert_eq!(told, [1, 0, 0]);
+    let recovered = run(&["recover", "--format", "json"]);
+    assert_eq!(recovered.json()["started_at"], "2026-11-20T03:00:00Z");
+}
+
 #[test]
 fn the_node_problem_detector_hears_of_problems_alone() {
     for (machine, code) in [("demo", 1), ("h200x8", 0), ("none", 3)] {
@@ -82,6 +141,28 @@ fn the_node_problem_detector_hears_of_problems_alone() {
     assert!(rules["rules"][0]["path"].as_str().unwrap().ends_with("/node-problem-detector-plugin"));
 }
 
+/// The health check over this machine, on a node of which Slurm's `scontrol show node` says this, and what the
+/// check asked of Slurm. What it logged is in its `stderr`; the folder has its reports.
+fn slurm_health_check(machine: &str, node: &str, job: Option<&str>) -> (Ran, String, tempfile::TempDir) {
+    let (folder, said) = place("scontrol.log");
+    let shown = write(folder.path(), "node", node);
+    let does = format!("[ \"$1\" = show ] && exec cat {shown}\nprintf '%s\\n' \"$@\" >>{}", said.display());
+    stand_in(folder.path(), "scontrol", &does);
+    stand_in(folder.path(), "logger", &format!("echo \"$@\" >>{}/logged", folder.path().display()));
+    let mut command = script("slurm-health-check");
+    command.env("PEERSCOPE_ARGS", format!("--machine {machine}"));
+    command.env("PATH", format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap()));
+    command.env("PEERSCOPE_REPORTS", folder.path()).env("SLURMD_NODENAME", "node7").env_remove("SLURM_JOB_ID");
+    command.envs(job.map(|job| ("SLURM_JOB_ID", job)));
+    let ran = finish(&mut command);
+    assert_eq!(ran.stderr, "");
+    let text = |path: &Path| std::fs::read_to_string(path).unwrap_or_default();
+    let logged = text(&folder.path().join("logged"));
+    (Ran { stderr: logged, ..ran }, text(&said), folder)
+}
+
+const IN_SERVICE: &str = "NodeName=node7 Arch=x86_64\n   State=IDLE ThreadsPerCore=1\n   Partitions=all\n";
+
 #[test]
 fn slurm_drains_with_the_finding_as_its_reason() {
     for (machine, reason) in [
@@ -89,31 +170,63 @@ fn slurm_drains_with_the_finding_as_its_reason() {
         ("exclusive", Some("Reason=peerscope: could not test: SIMULATED exclusive: not-tested: ")),
         ("h200x2", None),
     ] {
-        let (folder, said) = place("scontrol.log");
-        stand_in(folder.path(), "scontrol", &format!("printf '%s\\n' \"$@\" >>{}", said.display()));
-        stand_in(folder.path(), "logger", "exit 0");
-        let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
-        let run = |job: Option<&str>| {
-            let mut command = script("slurm-health-check");
-            command.env("PEERSCOPE_ARGS", format!("--machine {machine}")).env("PATH", &path);
-            command.env("PEERSCOPE_REPORTS", folder.path()).env("SLURMD_NODENAME", "node7").env_remove("SLURM_JOB_ID");
-            command.envs(job.map(|job| ("SLURM_JOB_ID", job)));
-            finish(&mut command)
-        };
-        let check = run(None);
-        assert_eq!(check.code, Some(0), "{check:?}");
-        let asked = std::fs::read_to_string(&said).unwrap_or_default();
-        match reason {
-            Some(reason) => {
-                assert!(asked.contains("NodeName=node7\nState=DRAIN\n") && asked.contains(reason), "{asked}");
-                assert!(!asked.contains('|'), "{asked}");
+        for job in [None, Some("1")] {
+            let (ran, asked, folder) = slurm_health_check(machine, IN_SERVICE, job);
+            // A prolog fails too, after it has given the reason.
+            assert_eq!(ran.code, Some(i32::from(reason.is_some() && job.is_some())), "{ran:?}");
+            match reason {
+                Some(reason) => {
+                    assert!(asked.contains("NodeName=node7\nState=DRAIN\n") && asked.contains(reason), "{asked}");
+                    assert!(!asked.contains('|'), "{asked}");
+                }
+                None => assert_eq!(asked, ""),
             }
-            None => assert_eq!(asked, ""),
+            assert_eq!(read_json(folder.path().join("last.json"))["machine"], machine);
         }
-        let prolog = run(Some("1"));
-        assert_eq!(prolog.code, Some(i32::from(reason.is_some())), "{prolog:?}");
-        assert_eq!(read_json(folder.path().join("last.json"))["machine"], machine);
     }
+}
+
+#[test]
+fn slurm_keeps_what_somebody_else_set() {
+    let ours = "Reason=peerscope: SIMULATED demo: pcie-narrow: x4 [root@2026-11-21T16:57:32]";
+    // State, the line of the reason, whether it is drained with a reason of ours.
+    for (state, reason, drained) in [
+        ("IDLE", "", true),
+        ("MIXED+PLANNED", "", true),
+        ("IDLE", "Reason=left from last year [kim@2025-01-01T00:00:00]", true),
+        ("IDLE+DRAIN", ours, true),
+        ("DOWN*+DRAIN", ours, true),
+        ("DOWN*", "Reason=Not responding [slurm@2026-11-21T16:57:32]", true),
+        ("DOWN", "Reason=Node unexpectedly rebooted [slurm@2026-11-21T16:57:32]", true),
+        ("IDLE+DRAIN", "Reason=ask Kim [root@2026-11-21T16:57:32]", false),
+        ("IDLE+DRAIN", "Reason=ask Kim about peerscope: x4 [root@2026-11-21T16:57:32]", false),
+        ("ALLOCATED+DRAIN", "Reason=Prolog error [slurm@2026-11-21T16:57:32]", false),
+        ("IDLE+DRAIN", "", false),
+        ("DOWN", "Reason=ask Kim [root@2026-11-21T16:57:32]", false),
+        ("DOWN*+DRAIN", "Reason=Not responding [root@2026-11-21T16:57:32]", false),
+        ("FAILING", "Reason=ask Kim [root@2026-11-21T16:57:32]", false),
+    ] {
+        let node = format!("NodeName=node7\n   State={state} ThreadsPerCore=1\n   {reason}\n   Comment=Reason=none\n");
+        for job in [None, Some("1")] {
+            let (ran, asked, folder) = slurm_health_check("demo", &node, job);
+            assert_eq!(asked.contains("State=DRAIN"), drained, "{state}, {reason}: {ran:?}");
+            assert_eq!(ran.code, Some(i32::from(job.is_some())), "{ran:?}");
+            // Nothing is copied on a node that is not ours, unless a job is about to start there.
+            assert_eq!(
+                folder.path().join("last.json").exists(),
+                drained || job.is_some(),
+                "{state}, {reason}: {ran:?}"
+            );
+            assert_eq!(ran.stderr.contains("somebody else"), !drained, "{ran:?}");
+        }
+    }
+    // Slurm does not answer: nothing is set, and slurmd asks again before the node is in service.
+    let (ran, asked, _) = slurm_health_check("demo", "", None);
+    assert_eq!((ran.code, asked.as_str()), (Some(1), ""), "{ran:?}");
+    // What is mended stays drained until a person gives it back.
+    let (ran, asked, _) = slurm_health_check("h200x2", &format!("   State=IDLE+DRAIN\n   {ours}\n"), None);
+    assert_eq!((ran.code, asked.as_str()), (Some(0), ""), "{ran:?}");
+    assert!(ran.stderr.contains("State=RESUME gives it back"), "{ran:?}");
 }
 
 #[test]
@@ -129,6 +242,38 @@ fn a_node_is_accepted_or_rejected_with_its_reports() {
         assert!(ran.stderr.contains("says nothing about this server"), "{ran:?}");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "a report as JSON and as text");
     }
+}
+
+#[test]
+fn runs_of_accept_node_do_not_overwrite_each_other() {
+    let (folder, _) = place("");
+    // All in one second, for certain: the clock stands still.
+    stand_in(folder.path(), "date", "echo 20261121T120000Z");
+    let reports = folder.path().join("reports");
+    let start = |machine: &str| {
+        let mut command = script("accept-node");
+        command.env("PATH", format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap()));
+        command
+            .env("PEERSCOPE_ARGS", format!("--machine {machine} --profile quick"))
+            .env("PEERSCOPE_REPORTS", &reports);
+        command.stderr(std::process::Stdio::null()).spawn().unwrap()
+    };
+    let machines = ["h200x2", "demo", "single", "none"];
+    let runs: Vec<_> = machines.map(start).into_iter().collect();
+    let codes: Vec<_> = runs.into_iter().map(|mut run| wait(&mut run).code()).collect();
+    assert_eq!(codes, [Some(0), Some(1), Some(3), Some(3)]);
+    let files: Vec<_> = std::fs::read_dir(&reports).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let json = files.iter().filter(|file| file.extension().is_some_and(|extension| extension == "json"));
+    let mut seen: Vec<_> = json.map(|file| read_json(file)).collect();
+    assert_eq!((files.len(), seen.len()), (8, 4));
+    // The caller's profile took the place of the script's.
+    assert!(seen.iter().all(|report| report["measurements"]["profile"] == "quick"));
+    seen.sort_by_key(|report| machines.iter().position(|machine| report["machine"] == *machine));
+    let seen: Vec<_> = seen.iter().map(|report| report["machine"].as_str().unwrap()).collect();
+    assert_eq!(seen, machines);
+    // A run that comes to no report leaves no file.
+    assert_eq!(wait(&mut start("nosuch")).code(), Some(2));
+    assert_eq!(std::fs::read_dir(&reports).unwrap().count(), 8);
 }
 
 #[test]

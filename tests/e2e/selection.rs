@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::common::{check, list, pair, run, with};
+use crate::common::{check, flowing, list, pair, place, read_json, run, text_of, with, write};
 
 fn gpus(report: &Value) -> Vec<u64> {
     list(&report["snapshot"]["gpus"]).iter().map(|gpu| gpu["index"].as_u64().unwrap()).collect()
@@ -28,6 +28,35 @@ fn gpus_are_chosen_by_index_uuid_and_pci_address() {
     assert_eq!(gpus(&topo(&format!("5,{uuid},0000:03:00.0"))), [0, 3, 5], "mixed, in the machine's order");
     assert_eq!(gpus(&topo("2,2,2")), [2], "a GPU named twice is one");
     assert_eq!(gpus(&topo("1, 2")), [1, 2], "blanks around commas");
+}
+
+#[test]
+fn ranges_of_indices_are_chosen_too() {
+    for (names, wanted) in [
+        ("0-3", &[0, 1, 2, 3][..]),
+        ("0-2,5", &[0, 1, 2, 5]),
+        ("6,0-1,7-7", &[0, 1, 6, 7]),
+        ("0-2,1-3,2", &[0, 1, 2, 3]),
+        (" 4-5 , 0000:03:00.0", &[0, 4, 5]),
+    ] {
+        assert_eq!(gpus(&topo(names)), wanted, "{names}");
+    }
+    let began = std::time::Instant::now();
+    for (names, what) in [
+        ("3-0", "'3-0' counts down; give 0-3"),
+        ("0-", "'0-' has no end"),
+        ("-3", "'-3' has no start"),
+        ("6-9", "there is no GPU '8': this machine has 0 (0000:03:00.0), "),
+        ("0-4294967295", "there is no GPU '8'"),
+        ("0-18446744073709551616", "no machine has as many GPUs"),
+        ("0-1-2", "there is no GPU '0-1-2'"),
+        ("0--3", "there is no GPU '0--3'"),
+        ("a-b", "there is no GPU 'a-b'"),
+    ] {
+        let ran = run(&["topo", "--machine", "demo", &format!("--gpus={names}")]);
+        assert_eq!((ran.code, ran.stderr.contains(what)), (Some(2), true), "{names}: {ran:?}");
+    }
+    assert!(began.elapsed() < std::time::Duration::from_secs(60), "{:?}", began.elapsed());
 }
 
 #[test]
@@ -91,4 +120,61 @@ fn memory_and_overlap_size_are_kept_to() {
     for cell in list(&report["measurements"]["overlap"]) {
         assert_eq!(cell["bytes"].as_u64(), Some(32 << 20), "{cell}");
     }
+}
+
+/// A run that left something out is healthy for what was asked, says so in every format, also when its saved report
+/// is judged again, and names the command that repeats it.
+#[test]
+fn a_partial_run_never_reads_as_a_complete_one() {
+    let (folder, report) = place("report.json");
+    let config = write(folder.path(), "site.toml", "[severity]\npersistence-off = \"off\"\n");
+    for (more, says) in [
+        (&["--gpus", "0-1,5"][..], "5 of 8 GPUs were left out (--gpus 0-1,5)"),
+        (&["--only", "peers"], "of the profile's probes, overlap, latency were left out (--only peers)"),
+        (&["--skip", "latency"], "of the profile's probes, latency were left out (--skip latency)"),
+        (&["--gpus", "1,0", "--skip", "peers,overlap"], "--gpus 1,0); of the profile's probes"),
+        (&["--config", &config], "persistence-off is off"),
+    ] {
+        let args = with(with(check("h200x8", "standard"), more), &["-o", &text_of(&report), "--no-journal"]);
+        let ran = run(&args);
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let config: &[&str] = if more[0] == "--config" { more } else { &[] };
+        for format in ["text", "html", "markdown", "junit", "prometheus", "line", "json"] {
+            let again = run(&[&["diagnose", &text_of(&report), "--format", format][..], config].concat());
+            let text = flowing(&again.stdout).replace("&#39;", "'").replace("&apos;", "'");
+            let text = text.replace("\\_", "_").replace("\\", "");
+            let short = [
+                "partial; --gpus",
+                "partial; --only",
+                "partial; --skip",
+                "silenced; persistence-off",
+                "_left_out\": [",
+                "\"silenced\": [ {",
+            ];
+            let said = text.contains(says) || short.iter().any(|words| text.contains(words));
+            assert!(said, "{more:?} in {format}: {}", &text[..text.len().min(900)]);
+            assert!(!text.contains("nothing is at fault; all"), "{more:?} in {format}");
+        }
+        assert!(ran.stdout.contains("PARTIAL: ") || ran.stdout.contains("SILENCED by"), "{}", ran.stdout);
+        let ticket = run(&[&["diagnose", &text_of(&report), "--format", "markdown"][..], config].concat()).stdout;
+        let command = ticket.lines().find_map(|line| line.strip_prefix("`peerscope ")).unwrap().trim_end_matches('`');
+        let command: Vec<&str> = command.split(' ').collect();
+        for word in more {
+            assert!(command.contains(word), "{word}: {command:?}");
+        }
+        // And it does repeat it.
+        let repeated = run(&[&command[..], &["--format", "json"]].concat()).json();
+        let first = read_json(&report);
+        assert_eq!(repeated["request"], first["request"]);
+        assert_eq!(repeated["verdict"], first["verdict"]);
+    }
+    // What leaves nothing out is no partial run.
+    for more in [&["--gpus", "0-7"][..], &["--only", "peers,overlap,latency"]] {
+        let ran = run(&with(check("h200x8", "standard"), more));
+        assert!(!ran.stdout.contains("PARTIAL") && ran.stdout.contains("nothing is at fault; all"), "{}", ran.stdout);
+    }
+    let lowered = write(folder.path(), "raise.toml", "[severity]\npersistence-off = \"error\"\n");
+    assert!(!run(&["topo", "--machine", "h200x2", "--config", &lowered]).stdout.contains("SILENCED"));
+    // The facts alone, and a run that was killed.
+    assert!(run(&["topo", "--machine", "demo", "--gpus", "0"]).stdout.contains("PARTIAL: 7 of 8 GPUs were left out"));
 }

@@ -10,6 +10,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::spec::{MachineSpec, Problem};
 use super::{Simulated, builtin};
+use crate::model::nearest::did_you_mean;
 
 /// The longest description that is read. The longest built-in one has some 100 kB.
 const LONGEST: u64 = 4 << 20;
@@ -34,7 +35,8 @@ impl Simulated {
         if !name.contains(['/', '.']) {
             let known: Vec<_> = builtin::names().collect();
             return Err(format!(
-                "there is no machine '{name}': choose live, a file that ends in .toml, or a simulated one ({})",
+                "there is no machine '{name}'{}: choose live, a file that ends in .toml, or a simulated one ({})",
+                did_you_mean(name, known.iter().copied().chain(["live"])),
                 known.join(", ")
             ));
         }

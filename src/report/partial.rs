@@ -1,0 +1,68 @@
+//! What a report leaves out because somebody chose so, in words: GPUs, probes, rules.
+
+use super::figures::count;
+use crate::model::report::Report;
+use crate::model::request::Request;
+
+/// What was not looked at, a sentence each without its full stop: what the command line left out, then what the
+/// plan did.
+pub(super) fn left_out(report: &Report) -> Vec<String> {
+    let planned = report.measurements.iter().flat_map(|measurements| measurements.left_out.iter().cloned());
+    chosen(report).into_iter().chain(planned).collect()
+}
+
+/// What the command line left out.
+pub(super) fn chosen(report: &Report) -> Vec<String> {
+    let request = &report.request;
+    let mut parts = Vec::new();
+    if request.gpus_left_out > 0 {
+        let all = report.snapshot.gpus.len() + request.gpus_left_out as usize;
+        parts.push(format!("{} of {} were left out ({})", request.gpus_left_out, count(all, "GPU"), gpus(request)));
+    }
+    if !request.probes_left_out.is_empty() {
+        let (groups, option) = (request.probes_left_out.join(", "), probes(request).join(" "));
+        parts.push(format!("of the profile's probes, {groups} were left out ({option})"));
+    }
+    parts
+}
+
+/// The rules that were silenced: `pcie-narrow is off, not-tested is info`.
+pub(super) fn silenced(request: &Request) -> Option<String> {
+    let rules = request.silenced.iter().map(|rule| match rule.severity {
+        None => format!("{} is off", rule.code),
+        Some(severity) => format!("{} is {severity} at most", rule.code),
+    });
+    let rules: Vec<_> = rules.collect();
+    (!rules.is_empty()).then(|| rules.join(", "))
+}
+
+/// The options that make a report partial, for a few words: `--gpus 0,1 --skip latency`.
+pub(super) fn options(request: &Request) -> String {
+    let mut options = Vec::new();
+    if request.gpus_left_out > 0 {
+        options.push(gpus(request));
+    }
+    if !request.probes_left_out.is_empty() {
+        options.extend(probes(request));
+    }
+    options.join(" ")
+}
+
+/// Every option that chose something, whether or not it left something out.
+pub(super) fn every_option(request: &Request) -> Vec<[String; 2]> {
+    let lists = [("--gpus", &request.gpus), ("--only", &request.only), ("--skip", &request.skip)];
+    let lists = lists.into_iter().filter(|(_, names)| !names.is_empty());
+    let mut options: Vec<_> = lists.map(|(option, names)| [option.to_owned(), names.join(",")]).collect();
+    options.extend(request.config.iter().map(|file| ["--config".to_owned(), file.clone()]));
+    options
+}
+
+fn gpus(request: &Request) -> String {
+    format!("--gpus {}", request.gpus.join(","))
+}
+
+fn probes(request: &Request) -> Vec<String> {
+    let lists =
+        [("--only", &request.only), ("--skip", &request.skip)].into_iter().filter(|(_, names)| !names.is_empty());
+    lists.map(|(option, names)| format!("{option} {}", names.join(","))).collect()
+}
