@@ -332,7 +332,11 @@ impl Telemetry for SimTelemetry {
             return LinkSample { throttle_reasons, ..LinkSample::default() };
         };
         let loaded = before > 0;
-        let link = if loaded { self.spec.loaded(function) } else { self.spec.trained(function) };
+        let link = match (function.stale, loaded) {
+            (true, _) => self.spec.idle(function),
+            (false, true) => self.spec.loaded(function),
+            (false, false) => self.spec.trained(function),
+        };
         let added = self.spec.faults.links.iter().filter(|fault| loaded && fault.function == function.address);
         LinkSample {
             generation: link.map(|link| link.generation),

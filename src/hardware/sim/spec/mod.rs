@@ -123,6 +123,9 @@ pub struct FunctionSpec {
     /// What the link falls back to while nothing runs over it. Without it, it does not.
     #[serde(default, with = "text::link", skip_serializing_if = "Option::is_none")]
     pub idle: Option<PcieLink>,
+    /// Whether it goes on to show that while copies run.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub stale: bool,
     /// Errors that were counted before the tool looked.
     #[serde(default, skip_serializing_if = "is_default")]
     pub errors: PcieErrors,
