@@ -38,7 +38,7 @@ use crate::model::snapshot::{Fabric, NvLinkRemote};
 pub const RULE: Rule = Rule::new("fabric-not-ready", Severity::Error, include_str!("fabric_not_ready.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let switched: Vec<_> = evidence.snapshot.gpus.iter().filter(|gpu| has_nvswitch(gpu)).collect();
+    let switched: Vec<_> = evidence.snapshot.gpus.iter().filter(|gpu| has_nvswitch(evidence.snapshot, gpu)).collect();
     let not_ready = cuda_is_not_ready(evidence);
     let mut alike: BTreeMap<(Severity, String), Vec<u32>> = BTreeMap::new();
     for gpu in &switched {
@@ -149,13 +149,16 @@ pub fn cuda_is_not_ready(evidence: &Evidence<'_>) -> bool {
 }
 
 /// Whether this GPU is connected to NVSwitches: by a link that leads to one, or, where the links do
-/// not say (they may be down), by links none of which leads to a GPU or a processor.
-fn has_nvswitch(gpu: &Gpu) -> bool {
+/// not say (they may be down), by a fabric or by NVSwitches on the PCI bus, and links none of which leads to a GPU or a processor.
+fn has_nvswitch(snapshot: &Snapshot, gpu: &Gpu) -> bool {
     let Some(links) = gpu.nvlinks.known() else { return false };
     let leads = |to| links.iter().any(|link| link.remote.get() == Some(to));
     let in_fabric = gpu.fabric.known().is_some_and(|fabric| fabric.state != FabricState::NotSupported);
     leads(NvLinkRemote::Switch)
-        || (!links.is_empty() && in_fabric && !leads(NvLinkRemote::Gpu) && !leads(NvLinkRemote::Npu))
+        || (!links.is_empty()
+            && (in_fabric || !snapshot.nvswitches.is_empty())
+            && !leads(NvLinkRemote::Gpu)
+            && !leads(NvLinkRemote::Npu))
 }
 
 fn of_all() -> Vec<Suspect> {

@@ -63,6 +63,8 @@ rules! {
     firmware_mixed
     driver_mismatch
     devices_hidden
+    gpu_not_listed
+    nvlink_missing
 }
 
 /// The rule with this code.

@@ -8,8 +8,8 @@
 //! So GPUs of one model are compared with each other. Fewer active links than the best GPU of the
 //! model is an error; no active link at all where others have some to another GPU is a warning,
 //! since a bridge may never have been fitted. All links down on a GPU that belongs to an NVSwitch
-//! fabric, or that reaches another over NVLink according to NVML, is an error whatever the other
-//! GPUs show. Links that are down on all GPUs of a model are reported as information: usually the
+//! fabric, in a machine with NVSwitches on its PCI bus, or that reaches another over NVLink according
+//! to NVML, is an error whatever the other GPUs show. Links that are down on all GPUs of a model are reported as information: usually the
 //! machine is wired that way, and if not, only its specification shows it. A link between two GPUs
 //! has two ends that both show it: links that two GPUs lost together, or one GPU and several
 //! others, are one finding, and so are all GPUs that lost every link.
@@ -78,7 +78,8 @@ fn judge_model(evidence: &Evidence<'_>, model: &str, gpus: &[Links<'_>]) -> Vec<
     let mut alike: Vec<&Links<'_>> = Vec::new();
     for links in gpus.iter().filter(|links| !links.inactive.is_empty()) {
         let all_down = links.active.is_empty();
-        let expected = links.in_fabric() || said_to_reach_others(evidence, links.gpu.index);
+        let switches = !evidence.snapshot.nvswitches.is_empty() && links.gpu.mig.get() != Some(true);
+        let expected = links.in_fabric() || switches || said_to_reach_others(evidence, links.gpu.index);
         if links.active.len() < most || (all_down && expected) {
             let bridge = all_down && !expected && gpus.iter().any(Links::leads_to_gpu);
             let kind = match (bridge, all_down) {
@@ -121,8 +122,8 @@ fn faults(evidence: &Evidence<'_>, subject: Subject, gpus: &[&Links<'_>], most: 
         ),
         Subject::Machine => (
             format!(
-                "All NVLinks of {names} are down, although they belong to an NVSwitch fabric or NVML says that they \
-                 reach others by NVLink"
+                "All NVLinks of {names} are down, although the machine has NVSwitches or NVML says that they reach others \
+                 by NVLink"
             ),
             "Look at the fabric manager (systemctl status nvidia-fabricmanager, its log) and for Xid 74 (dmesg | grep \
              -i xid); power-cycle the machine; if they stay down, have the NVLink board looked at"
@@ -169,7 +170,7 @@ fn fault(evidence: &Evidence<'_>, links: &Links<'_>, most: usize, bridge: bool) 
     let compared = if most > links.active.len() {
         format!("{} active, other GPUs of its model have {most}", links.active.len())
     } else {
-        "none is active, although it belongs to an NVSwitch fabric or NVML says that it reaches others by NVLink".into()
+        "none is active, although the machine has NVSwitches or NVML says that it reaches others by NVLink".into()
     };
     let next_step = if bridge {
         format!("See whether an NVLink bridge should sit on GPU {index}, and reseat it")

@@ -5,7 +5,7 @@ use std::process;
 
 use super::nvml::Nvml;
 use super::sysfs::Sysfs;
-use crate::hardware::{GpuGroup, HardwareError, LinkSample, PciTree, Telemetry};
+use crate::hardware::{GpuGroup, HardwareError, LinkSample, NvidiaFunctions, PciTree, Telemetry};
 use crate::model::reading::{Reading, Unknown};
 use crate::model::snapshot::{Gpu, GpuPair, Host};
 
@@ -48,6 +48,10 @@ impl Telemetry for LiveTelemetry {
 
     fn pci_tree(&self) -> PciTree {
         self.sysfs.pci_tree()
+    }
+
+    fn nvidia_functions(&self) -> NvidiaFunctions {
+        self.sysfs.nvidia_functions()
     }
 
     fn gpu_count(&self) -> Result<u32, HardwareError> {

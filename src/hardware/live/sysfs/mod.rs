@@ -3,6 +3,7 @@
 
 mod adapters;
 mod config;
+mod nvidia;
 mod pci;
 mod read;
 
@@ -11,7 +12,7 @@ mod fixture;
 #[cfg(test)]
 mod fuzz;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use self::read::{names, number, odd, reading, text};
 use crate::hardware::PciTree;
@@ -38,6 +39,7 @@ const VIRTUAL_FIRMWARE: [&str; 10] = [
 pub struct Sysfs {
     sys: PathBuf,
     proc: PathBuf,
+    dev: PathBuf,
 }
 
 /// Names a folder to use as the root of the file system. For tests, whose machines have their own
@@ -47,14 +49,14 @@ const ROOT: &str = "PEERSCOPE_FSROOT";
 impl Default for Sysfs {
     fn default() -> Self {
         let root = std::env::var_os(ROOT).map_or_else(|| PathBuf::from("/"), PathBuf::from);
-        Self::at(root.join("sys"), root.join("proc"))
+        Self::at(&root)
     }
 }
 
 impl Sysfs {
-    /// The files below these roots in the place of `/sys` and `/proc`.
-    pub fn at(sys: impl Into<PathBuf>, proc: impl Into<PathBuf>) -> Self {
-        Self { sys: sys.into(), proc: proc.into() }
+    /// `sys`, `proc` and `dev` below this root.
+    pub fn at(root: &Path) -> Self {
+        Self { sys: root.join("sys"), proc: root.join("proc"), dev: root.join("dev") }
     }
 
     /// Kernel release.
@@ -157,7 +159,8 @@ impl Sysfs {
         let mut problems = Vec::new();
         let numa_nodes = self.numa_nodes(&mut problems);
         let adapters = self.adapters(&mut problems);
-        let functions = self.functions(&adapters, &mut problems);
+        let gpus = self.nvidia(&mut problems).gpus;
+        let functions = self.functions(&gpus, &adapters, &mut problems);
         PciTree { functions, numa_nodes, adapters, problems }
     }
 
