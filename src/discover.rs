@@ -11,9 +11,9 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::hardware::{ErrorKind, GpuGroup, HardwareError, Machine, PciTree, Telemetry, limits};
+use crate::hardware::{ErrorKind, GpuGroup, HardwareError, Machine, NvidiaFunctions, PciTree, Telemetry, limits};
 use crate::model::reading::{Reading, Unknown};
-use crate::model::snapshot::{Gpu, GpuPair, Host, PciFunction, PciKind, SlowFact, Snapshot};
+use crate::model::snapshot::{DisplayFunction, Gpu, GpuPair, Host, PciFunction, PciKind, SlowFact, Snapshot};
 
 /// PCI vendor id of NVIDIA.
 const NVIDIA: u16 = 0x10de;
@@ -81,6 +81,8 @@ pub fn without_telemetry(why: &HardwareError) -> Snapshot {
         pci: Vec::new(),
         numa_nodes: Vec::new(),
         adapters: Vec::new(),
+        unlisted_gpus: Vec::new(),
+        nvswitches: Vec::new(),
         problems: vec![why.message.clone()],
         nvml_failure_code: why.code,
     }
@@ -90,6 +92,7 @@ pub fn without_telemetry(why: &HardwareError) -> Snapshot {
 enum Answer {
     Host(Host),
     Tree(PciTree),
+    Nvidia(NvidiaFunctions),
     Count(Result<u32, HardwareError>),
     /// A GPU as it is after this many groups.
     Gpu(Box<Gpu>, usize),
@@ -107,6 +110,7 @@ fn start_all(
 ) -> Vec<String> {
     let (host, host_answers) = (Arc::clone(&telemetry), answers.clone());
     let (tree, tree_answers) = (Arc::clone(&telemetry), answers.clone());
+    let (nvidia, nvidia_answers) = (Arc::clone(&telemetry), answers.clone());
     let (count_answers, count_pending) = (answers.clone(), pending.clone());
     // What has no thread to read it is handed in by this one, as not read for that reason.
     let host = start("host", move || {
@@ -114,6 +118,9 @@ fn start_all(
     });
     let tree = start("pci", move || {
         let _ = tree_answers.send(Answer::Tree(tree.pci_tree()));
+    });
+    let nvidia = start("nvidia", move || {
+        let _ = nvidia_answers.send(Answer::Nvidia(nvidia.nvidia_functions()));
     });
     let gpus = start("gpus", move || start_gpus(&telemetry, slow, &count_answers, &count_pending));
     let mut problems = Vec::new();
@@ -123,6 +130,10 @@ fn start_all(
     }
     if let Err(error) = tree {
         let _ = answers.send(Answer::Tree(PciTree::default()));
+        problems.push(error.message);
+    }
+    if let Err(error) = nvidia {
+        let _ = answers.send(Answer::Nvidia(NvidiaFunctions::default()));
         problems.push(error.message);
     }
     if let Err(error) = gpus {
@@ -202,6 +213,7 @@ fn seconds(duration: Duration) -> String {
 struct Collected {
     host: Option<Host>,
     tree: Option<PciTree>,
+    nvidia: Option<NvidiaFunctions>,
     count: Option<Result<u32, HardwareError>>,
     gpus: BTreeMap<u32, (Box<Gpu>, usize)>,
     pairs: BTreeMap<(u32, u32), GpuPair>,
@@ -215,6 +227,7 @@ impl Collected {
             match inbox.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(Answer::Host(host)) => self.host = Some(host),
                 Ok(Answer::Tree(tree)) => self.tree = Some(tree),
+                Ok(Answer::Nvidia(nvidia)) => self.nvidia = Some(nvidia),
                 Ok(Answer::Count(count)) => self.count = Some(count),
                 Ok(Answer::Gpu(gpu, done)) => drop(self.gpus.insert(gpu.index, (gpu, done))),
                 Ok(Answer::Pair(pair)) => drop(self.pairs.insert((pair.source, pair.destination), pair)),
@@ -238,7 +251,12 @@ impl Collected {
             PciTree::default()
         });
         problems.extend(tree.problems);
+        let nvidia = self.nvidia.unwrap_or_else(|| {
+            problems.push(format!("the NVIDIA functions on the PCI bus: {missing}"));
+            NvidiaFunctions::default()
+        });
         let mut nvml_failure_code = None;
+        let counted = matches!(self.count, Some(Ok(_)));
         let count = match self.count {
             Some(Ok(count)) => count,
             Some(Err(error)) => {
@@ -259,6 +277,8 @@ impl Collected {
             problems.extend(problem_of(&gpu, groups(slow).get(done..).unwrap_or_default(), missing));
             gpus.push(*gpu);
         }
+        // Without NVML's word every GPU would be missing.
+        let unlisted_gpus = if counted { unlisted(nvidia.displays, &gpus) } else { Vec::new() };
         let mut pairs = Vec::new();
         for source in 0..count {
             let mut unread = BTreeSet::new();
@@ -280,6 +300,8 @@ impl Collected {
             pci: tree.functions,
             numa_nodes: tree.numa_nodes,
             adapters: tree.adapters,
+            unlisted_gpus,
+            nvswitches: nvidia.nvswitches,
             problems,
             nvml_failure_code,
         }
@@ -300,6 +322,27 @@ fn on_the_bus(functions: &[PciFunction]) -> Option<String> {
         number => (format!("{number} NVIDIA GPUs are"), "them"),
     };
     Some(format!("{number} on the PCI bus ({}), and no driver shows {them}", found.join(", ")))
+}
+
+/// The display functions that are none of the GPUs that NVML identified. Where exactly as many are left for
+/// those that it counts and does not identify, each has its GPU.
+fn unlisted(displays: Vec<DisplayFunction>, gpus: &[Gpu]) -> Vec<DisplayFunction> {
+    let mut known: Vec<_> = gpus.iter().filter_map(|gpu| gpu.pci.get()).collect();
+    let mut left: Vec<_> = displays.into_iter().filter(|function| !known.contains(&function.address)).collect();
+    let lost: Vec<_> = gpus.iter().filter(|gpu| gpu.pci.get().is_none()).map(|gpu| gpu.index).collect();
+    let fitting: Vec<_> = left.iter_mut().filter(|function| function.is_for_us()).collect();
+    if fitting.len() != lost.len() {
+        return left;
+    }
+    known.extend(fitting.iter().map(|function| function.address));
+    known.sort_unstable();
+    // NVML counts by address: where the others show it, the place tells which is which of several.
+    let in_place = |gpu: &Gpu| gpu.pci.get().is_none_or(|address| known.get(gpu.index as usize) == Some(&address));
+    let certain = lost.len() == 1 || (known.len() == gpus.len() && gpus.iter().all(in_place));
+    for (function, index) in fitting.into_iter().zip(&lost).filter(|_| certain) {
+        function.gpu = Some(*index);
+    }
+    left
 }
 
 /// What is wrong with the reading of a GPU as a whole, of which these groups were not read.

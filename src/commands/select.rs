@@ -31,6 +31,8 @@ pub fn select(mut snapshot: Snapshot, wanted: &[String]) -> Result<Snapshot, Str
     }
     snapshot.gpus.retain(|gpu| kept.contains(&gpu.index));
     snapshot.pairs.retain(|pair| kept.contains(&pair.source) && kept.contains(&pair.destination));
+    // What NVML does not list was not asked for.
+    snapshot.unlisted_gpus.retain(|function| function.gpu.is_some_and(|gpu| kept.contains(&gpu)));
     Ok(snapshot)
 }
 

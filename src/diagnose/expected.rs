@@ -149,10 +149,7 @@ pub fn of(
     shares: &BTreeMap<String, Share>,
 ) -> Option<Expectation> {
     let route = topology.route(cell.pair)?;
-    let theoretical = cell.theoretical_gbps.or(match cell.setup.path {
-        Path::Direct => route.theoretical_gbps,
-        Path::Staged => route.staged_theoretical_gbps,
-    });
+    let theoretical = cell.theoretical_gbps.or_else(|| route.theoretical(cell.setup.path));
     let theoretical = as_written(theoretical.filter(|rate| rate.0 > 0.0)?);
     let class = class_of(route, cell.setup.path, snapshot);
     let mut share = shares.get(class.key).copied().unwrap_or(class.share);

@@ -10,7 +10,7 @@ use crate::model::placement::{Pair, Path};
 use crate::model::snapshot::Snapshot;
 use crate::model::topology::Topology;
 use crate::model::units::{Bytes, GIB, GbPerSecond};
-use crate::topology::{build, with_cuda};
+use crate::topology::{build, refute, with_cuda};
 
 /// What most tests of rules need.
 pub mod prelude {
@@ -67,12 +67,13 @@ pub fn is(cell: &PeerBandwidth, source: u32, destination: u32) -> bool {
 
 /// What all rules find, with what must hold of every finding.
 pub fn findings(machine: &Snapshot, measurements: Option<&Measurements>) -> Vec<Finding> {
-    let topology = build(machine);
-    let topology = match measurements {
-        Some(measurements) => with_cuda(topology, &measurements.driver),
-        None => topology,
-    };
-    let findings = with_settings(machine, &topology, measurements, &Settings::default());
+    let mut topology = build(machine);
+    let mut measurements = measurements.cloned();
+    if let Some(measurements) = &mut measurements {
+        topology = with_cuda(topology, &measurements.driver);
+        refute::readings(machine, &mut topology, measurements);
+    }
+    let findings = with_settings(machine, &topology, measurements.as_ref(), &Settings::default());
     assert!(findings.is_sorted_by(|one, other| one.severity >= other.severity), "{findings:?}");
     for finding in &findings {
         assert!(!finding.message.is_empty() && !finding.next_step.is_empty() && !finding.evidence.is_empty());

@@ -14,7 +14,7 @@ const SPELT_OUT: usize = 6;
 
 /// `GPU 3 (0000:3b:00.0, slot 5)`.
 pub fn gpu(snapshot: &Snapshot, index: u32) -> String {
-    let Some(address) = snapshot.gpu(index).and_then(|gpu| gpu.pci.get()) else { return format!("GPU {index}") };
+    let Some(address) = snapshot.address_of(index) else { return format!("GPU {index}") };
     match pcie::slot(snapshot, address) {
         Some(slot) => format!("GPU {index} ({address}, slot {slot})"),
         None => format!("GPU {index} ({address})"),
@@ -31,14 +31,14 @@ pub fn location(snapshot: &Snapshot, subject: &Subject) -> String {
         let below = if above.is_empty() { String::new() } else { format!(", below {}", above.join(" < ")) };
         format!("{address}{slot}{below}")
     };
-    let of = |index: u32| match snapshot.gpu(index).and_then(|gpu| gpu.pci.get()) {
+    let of = |index: u32| match snapshot.address_of(index) {
         Some(address) => format!("GPU {index}, {}", function(address)),
         None => format!("GPU {index}"),
     };
     match subject {
         Subject::Machine => String::new(),
         Subject::Gpu { index } => of(*index),
-        Subject::PcieLink { address } => function(*address),
+        Subject::PcieLink { address } | Subject::PciFunction { address } => function(*address),
         Subject::Link { index, link } => format!("{}, NVLink {link}", of(*index)),
         Subject::Pair(pair) => format!("{}; {}", of(pair.source), of(pair.destination)),
     }

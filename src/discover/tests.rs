@@ -2,7 +2,7 @@ use std::sync::Mutex;
 
 use super::*;
 use crate::hardware::{LinkSample, Moved};
-use crate::model::snapshot::P2pStatus;
+use crate::model::snapshot::{BoundDriver, DeviceFile, P2pStatus};
 use crate::model::testing::lanes;
 
 /// Where a fake machine gets stuck.
@@ -36,6 +36,10 @@ impl Telemetry for Fake {
     fn host(&self) -> Host {
         self.pass(Stuck::Host);
         Host::unread(&Unknown::Unsupported)
+    }
+
+    fn nvidia_functions(&self) -> NvidiaFunctions {
+        NvidiaFunctions::default()
     }
 
     fn pci_tree(&self) -> PciTree {
@@ -209,4 +213,42 @@ fn gpus_that_only_the_bus_shows_are_named() {
         on_the_bus(&gpus).unwrap(),
         "2 NVIDIA GPUs are on the PCI bus (0000:03:00.0, 0000:04:00.0), and no driver shows them"
     );
+}
+
+/// A display function that the NVIDIA driver has, and that may be used.
+fn display(address: &str) -> DisplayFunction {
+    DisplayFunction {
+        driver: Reading::Known(BoundDriver::Nvidia),
+        device_file: Reading::Known(DeviceFile::Usable),
+        ..DisplayFunction::unread(address.parse().unwrap(), None, &Unknown::Unsupported)
+    }
+}
+
+/// The functions that are left where NVML lists GPUs at these addresses, with the GPUs that they must be.
+fn left(bus: &[DisplayFunction], listed: &[Option<&str>]) -> Vec<(String, Option<u32>)> {
+    let gpu = |(address, index): (&Option<&str>, u32)| Gpu {
+        pci: address.map_or(Reading::failed("lost"), |address| Reading::Known(address.parse().unwrap())),
+        ..Gpu::unread(index, &Unknown::Unsupported)
+    };
+    let gpus: Vec<_> = listed.iter().zip(0..).map(gpu).collect();
+    unlisted(bus.to_vec(), &gpus).iter().map(|one| (one.address.to_string(), one.gpu)).collect()
+}
+
+#[test]
+fn a_lost_gpu_is_the_function_that_is_left() {
+    const BUS: [&str; 4] = ["0000:01:00.0", "0000:02:00.0", "0000:03:00.0", "0000:04:00.0"];
+    let [one, two, three, four] = BUS.map(Some);
+    let bus = BUS.map(display);
+    let is = |address: &str, gpu| (address.to_owned(), gpu);
+    assert_eq!(left(&bus, &[one, two, three, four]), []);
+    assert_eq!(left(&bus, &[one, None, three, four]), [is(BUS[1], Some(1))]);
+    assert_eq!(left(&bus, &[one, None, three, None]), [is(BUS[1], Some(1)), is(BUS[3], Some(3))], "in NVML's order");
+    assert_eq!(left(&bus, &[four, None, None, one]), [is(BUS[1], None), is(BUS[2], None)], "in no order");
+    assert_eq!(left(&bus, &[four, None, one, two]), [is(BUS[2], Some(1))], "one alone needs none");
+    assert_eq!(left(&bus, &[one, two, three]), [is(BUS[3], None)], "not listed");
+    assert_eq!(left(&bus, &[one, None, three]), [is(BUS[1], None), is(BUS[3], None)], "one of the two");
+    // One that NVML cannot count is none that it has lost.
+    let mut nouveau = bus.clone();
+    nouveau[3].driver = Reading::Known(BoundDriver::Nouveau);
+    assert_eq!(left(&nouveau, &[one, None, three]), [is(BUS[1], Some(1)), is(BUS[3], None)]);
 }

@@ -18,7 +18,9 @@ use serde::{Deserialize, Serialize};
 
 pub use self::kills::Kills;
 pub use self::lock::{Lock, NotLocked};
-use crate::model::snapshot::{Adapter, Gpu, GpuPair, Host, NumaNode, PciFunction, PcieErrors};
+use crate::model::snapshot::{
+    Adapter, DisplayFunction, Gpu, GpuPair, Host, NumaNode, NvSwitch, PciFunction, PcieErrors,
+};
 use crate::model::units::{GbPerSecond, Generation, Lanes, PciAddress};
 
 /// How long the driver may take to start, unless told otherwise. cuInit took 2.6 s on an 8 x H200
@@ -209,6 +211,15 @@ pub struct PciTree {
     pub problems: Vec<String>,
 }
 
+/// NVIDIA's functions on the PCI bus, whatever NVML lists.
+#[derive(Debug, Clone, Default)]
+pub struct NvidiaFunctions {
+    /// Display functions, by address.
+    pub displays: Vec<DisplayFunction>,
+    /// NVSwitches, by address.
+    pub nvswitches: Vec<NvSwitch>,
+}
+
 /// What is watched while copies run.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LinkSample {
@@ -249,6 +260,9 @@ pub trait Telemetry: Send + Sync {
 
     /// The PCI tree and what hangs in it.
     fn pci_tree(&self) -> PciTree;
+
+    /// NVIDIA's functions on the bus. Part of it is told by the NVIDIA kernel driver, which may block.
+    fn nvidia_functions(&self) -> NvidiaFunctions;
 
     /// Number of GPUs that NVML counts, those that cannot be opened included.
     fn gpu_count(&self) -> Result<u32, HardwareError>;

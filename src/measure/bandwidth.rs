@@ -200,11 +200,7 @@ pub(super) fn cell(
     topology: &Topology,
 ) -> PeerBandwidth {
     let guard = verified.of(pair.into(), setup);
-    let route = topology.route(pair);
-    let theoretical = route.and_then(|route| match setup.path {
-        Path::Direct => route.theoretical_gbps,
-        Path::Staged => route.staged_theoretical_gbps,
-    });
+    let theoretical = topology.route(pair).and_then(|route| route.theoretical(setup.path));
     let (mut status, mut reason) = (Status::Measured, None);
     let (mut gbps, mut host_ns, mut fixed) = (Vec::new(), Vec::new(), None);
     match rates {

@@ -51,6 +51,11 @@ pub enum Subject {
         /// The function at its lower end.
         address: PciAddress,
     },
+    /// A PCI function that is no GPU of NVML's.
+    PciFunction {
+        /// Its address.
+        address: PciAddress,
+    },
     /// One NVLink of a GPU.
     Link {
         /// NVML's index of the GPU.
@@ -77,6 +82,7 @@ impl fmt::Display for Subject {
             Self::Gpu { index } => f.pad(&format!("GPU {index}")),
             Self::Pair(pair) => f.pad(&pair.to_string()),
             Self::PcieLink { address } => f.pad(&format!("PCIe link of {address}")),
+            Self::PciFunction { address } => f.pad(&address.to_string()),
             Self::Link { index, link } => f.pad(&format!("GPU {index} NVLink {link}")),
         }
     }
@@ -96,7 +102,7 @@ pub struct Scope {
 impl From<&Subject> for Scope {
     fn from(subject: &Subject) -> Self {
         match subject {
-            Subject::Machine | Subject::PcieLink { .. } => Self::default(),
+            Subject::Machine | Subject::PcieLink { .. } | Subject::PciFunction { .. } => Self::default(),
             Subject::Gpu { index } | Subject::Link { index, .. } => Self { gpus: vec![*index], ..Self::default() },
             Subject::Pair(pair) => Self { pairs: vec![*pair], ..Self::default() },
         }

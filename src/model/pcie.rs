@@ -4,7 +4,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::units::{Generation, Lanes, PciAddress, PcieLink};
+use super::node::NodeId;
+use super::placement::{Pair, Path};
+use super::units::{GbPerSecond, Generation, Lanes, PciAddress, PcieLink};
 
 /// Generation and lanes, each of which may be unknown by itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,8 +55,57 @@ pub enum Narrow {
     LowerGeneration,
 }
 
+/// A reading of a link that is not believed, and why: ports save power too, and some go on to show what they
+/// read at rest.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Refuted {
+    /// What the link would be by this reading.
+    pub reading: Shape,
+    /// Payload rate that this would carry per direction. Null where its generation is not known.
+    pub allows_gbps: Option<GbPerSecond>,
+    /// What contradicts it.
+    pub by: RefutedBy,
+}
+
+/// What contradicts a reading.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case", tag = "kind")]
+pub enum RefutedBy {
+    /// The link showed more lanes while copies ran.
+    UnderLoad {
+        /// How many.
+        width: Lanes,
+    },
+    /// Copies that pass the link were faster than the reading allows.
+    Copies {
+        /// The fastest of them.
+        #[serde(flatten)]
+        pair: Pair,
+        /// Direct or through host memory.
+        path: Path,
+        /// Their rate.
+        achieved_gbps: GbPerSecond,
+    },
+}
+
+impl fmt::Display for Refuted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let allows = self.allows_gbps.map(|rate| format!(", which carries {rate} GB/s")).unwrap_or_default();
+        write!(f, "the reading {}{allows}, is not believed: ", self.reading)?;
+        match self.by {
+            RefutedBy::UnderLoad { width } => write!(f, "under load the link shows x{width}"),
+            RefutedBy::Copies { pair, path, achieved_gbps } => {
+                let staged = if path == Path::Staged { "staged " } else { "" };
+                write!(f, "{staged}copies {pair} reached {achieved_gbps} GB/s over the link")
+            }
+        }
+    }
+}
+
 /// One PCIe link.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Connection {
     /// The port above, where it is visible.
@@ -71,7 +122,7 @@ pub struct Connection {
     pub at_rest: Shape,
     /// What data gets: lanes as trained, with the generation that counts. An idle GPU lowers its
     /// generation and raises it under load, so for its link that is the one that both ends can reach.
-    /// Other links keep the generation that they trained to.
+    /// Other links have the generation that they show. What a measurement refutes does not count.
     pub now: Shape,
     /// What both ends can do together.
     pub possible: Shape,
@@ -87,9 +138,17 @@ pub struct Connection {
     pub narrow: Vec<Narrow>,
     /// What the two ends disagree on, a sentence each.
     pub notes: Vec<String>,
+    /// Readings that a measurement contradicts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refuted: Vec<Refuted>,
 }
 
 impl Connection {
+    /// The node at its lower end, by which a link of the tree is known.
+    pub fn lower(&self) -> Option<NodeId> {
+        self.gpu.map(NodeId::Gpu).or(self.below.map(NodeId::Pci))
+    }
+
     /// Whether the link has fewer lanes than both its ends can do.
     pub fn fewer_lanes(&self) -> bool {
         self.narrow.contains(&Narrow::FewerLanes)

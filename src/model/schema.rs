@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use super::node::NodeId;
 use super::reading::Unknown;
 use super::report::{Report, SCHEMA};
+use super::snapshot::BoundDriver;
 use super::topology::LinkClass;
 use super::units::{Generation, Lanes, PciAddress};
 
@@ -27,6 +28,20 @@ impl JsonSchema for PciAddress {
             "description": "Domain, bus, device and function, such as 0000:3b:00.0.",
             "type": "string",
             "pattern": "^[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\\.[0-7]$",
+        })
+    }
+}
+
+impl JsonSchema for BoundDriver {
+    fn schema_name() -> Cow<'static, str> {
+        "BoundDriver".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "The kernel driver that is bound to a PCI function: its name, or none.",
+            "type": "string",
+            "examples": ["none", "nvidia", "nouveau", "vfio-pci"],
         })
     }
 }

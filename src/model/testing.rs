@@ -36,6 +36,8 @@ pub fn empty() -> Snapshot {
         pci: Vec::new(),
         numa_nodes: Vec::new(),
         adapters: Vec::new(),
+        unlisted_gpus: Vec::new(),
+        nvswitches: Vec::new(),
         problems: Vec::new(),
         nvml_failure_code: None,
     }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::measurement::PeerAccess;
 use super::node::NodeId;
 use super::pcie::Connection;
-use super::placement::Pair;
+use super::placement::{Pair, Path};
 use super::units::{GbPerSecond, PciAddress, held_as_text};
 
 /// Nodes, links and routes.
@@ -251,4 +251,14 @@ pub struct PairRoute {
     pub staged_theoretical_gbps: Option<GbPerSecond>,
     /// NVML's and CUDA's word on peer access.
     pub peer_access: PeerAccess,
+}
+
+impl PairRoute {
+    /// Payload rate of the narrowest hop of this path.
+    pub const fn theoretical(&self, path: Path) -> Option<GbPerSecond> {
+        match path {
+            Path::Direct => self.theoretical_gbps,
+            Path::Staged => self.staged_theoretical_gbps,
+        }
+    }
 }

@@ -143,7 +143,7 @@ impl Recording {
                 });
             }
         }
-        let topology = topology::with_cuda(topology::build(&snapshot), &driver);
+        let mut topology = topology::with_cuda(topology::build(&snapshot), &driver);
         let counted = self.counted.as_ref();
         let links = self.links.iter().map(|(gpu, samples)| LinkUnderLoad {
             nvlink_errors: counted.and_then(|counted| counted.nvlink_of(*gpu)),
@@ -166,6 +166,7 @@ impl Recording {
             cut_off: cut_off.is_some(),
             ..assemble(&self.rounds, &self.outcomes, &topology)
         };
+        topology::refute::readings(&snapshot, &mut topology, &mut measurements);
         disturbed::mark(&mut measurements, &snapshot, &topology);
         let times = self.times;
         let measured = if times.measured > 0.0 { times.measured } else { times.last };

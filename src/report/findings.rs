@@ -69,7 +69,7 @@ fn finding_in_full(page: &mut Page, finding: &Finding, snapshot: &Snapshot) {
 /// The subject and its place, unless the message names it.
 fn subject(finding: &Finding, snapshot: &Snapshot) -> Option<String> {
     let gpus = match finding.subject {
-        Subject::Machine | Subject::PcieLink { .. } => return None,
+        Subject::Machine | Subject::PcieLink { .. } | Subject::PciFunction { .. } => return None,
         Subject::Gpu { index } | Subject::Link { index, .. } => vec![index],
         Subject::Pair(Pair { source, destination }) => vec![source, destination],
     };
@@ -108,7 +108,7 @@ fn place(subject: &Subject, snapshot: &Snapshot) -> Option<String> {
     };
     match *subject {
         Subject::Machine => None,
-        Subject::PcieLink { address } => Some(address.to_string()),
+        Subject::PcieLink { address } | Subject::PciFunction { address } => Some(address.to_string()),
         Subject::Gpu { index } | Subject::Link { index, .. } => of(index),
         Subject::Pair(Pair { source, destination }) => {
             let address = |index: u32| snapshot.gpu(index)?.pci.get();

@@ -21,7 +21,7 @@ impl Highlights {
         for finding in findings {
             let paint = paint(finding.severity);
             match finding.subject {
-                Subject::Machine | Subject::PcieLink { .. } => {}
+                Subject::Machine | Subject::PcieLink { .. } | Subject::PciFunction { .. } => {}
                 Subject::Gpu { index } | Subject::Link { index, .. } => {
                     let worst = highlights.gpus.entry(index).or_default();
                     *worst = paint.max(*worst);

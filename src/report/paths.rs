@@ -7,8 +7,13 @@ use crate::model::topology::NodeKind;
 use crate::model::units::{Lanes, PcieLink};
 
 /// `Gen5 x16`, `Gen4 x4 of x16 ✗ narrow`, `Gen3 of Gen4 x16 ✗ narrow`, `Gen1 (idle? can do Gen5) x16`: idle
-/// devices lower their generation, so a low one is a hint and not a fault. `None` where the link is not known.
+/// devices lower their generation, so a low one is a hint and not a fault. `Gen4 x16 (shows Gen1 x16)` where
+/// copies refute what it shows. `None` where the link is not known.
 pub(super) fn link_text(link: &Connection) -> Option<String> {
+    if !link.refuted.is_empty() {
+        let narrow = if link.narrow.is_empty() { "" } else { " ✗ narrow" };
+        return Some(format!("{} (shows {}){narrow}", link.now, link.at_rest));
+    }
     let at_rest = link.at_rest.link()?;
     let width_possible = link.possible.width.filter(|_| link.fewer_lanes());
     let possible = link.possible.generation.filter(|&possible| at_rest.generation < possible);

@@ -222,6 +222,8 @@ pub(crate) fn unknown(gpus: u32) -> Report {
         pci: Vec::new(),
         numa_nodes: Vec::new(),
         adapters: Vec::new(),
+        unlisted_gpus: Vec::new(),
+        nvswitches: Vec::new(),
         problems: vec!["/sys/bus/pci could not be read: permission denied".into()],
     };
     let mut report = judged(snapshot, Topology::default(), Measurements::default());

@@ -139,22 +139,18 @@ impl Graph<'_> {
     }
 
     fn pcie_link(&mut self, upper: NodeId, lower: NodeId, link: Connection) {
-        let capacity = pcie::capacity(&link);
-        let label = match (link.now.link(), link.now.width) {
-            (Some(link), _) => link.to_string(),
-            (None, Some(width)) => format!("PCIe x{width}"),
-            (None, None) => "PCIe".to_owned(),
-        };
-        self.link(Link {
+        let mut drawn = Link {
             upper,
             lower,
             kind: LinkKind::Pcie,
-            label,
-            capacity_gbps: capacity.as_ref().map(|capacity| GbPerSecond(capacity.gbps)),
+            label: String::new(),
+            capacity_gbps: None,
             possible_gbps: pcie::rate(link.possible).map(GbPerSecond),
-            origin: capacity.map_or_else(|| "generation or width of this link is not known".into(), |c| c.source),
-            pcie: Some(link),
-        });
+            origin: String::new(),
+            pcie: None,
+        };
+        carry(&mut drawn, link);
+        self.link(drawn);
     }
 
     fn nvlinks(&mut self, gpu: &Gpu) {
@@ -220,6 +216,19 @@ impl Graph<'_> {
             }
         }
     }
+}
+
+/// Makes a drawn link be this connection: what it is called, and what it carries.
+pub fn carry(drawn: &mut Link, link: Connection) {
+    let capacity = pcie::capacity(&link);
+    drawn.label = match (link.now.link(), link.now.width) {
+        (Some(link), _) => link.to_string(),
+        (None, Some(width)) => format!("PCIe x{width}"),
+        (None, None) => "PCIe".to_owned(),
+    };
+    drawn.capacity_gbps = capacity.as_ref().map(|capacity| GbPerSecond(capacity.gbps));
+    drawn.origin = capacity.map_or_else(|| "generation or width of this link is not known".into(), |c| c.source);
+    drawn.pcie = Some(link);
 }
 
 /// The NUMA node of a host bridge: that of anything below it, or the only one there is.

@@ -6,6 +6,7 @@ mod graph;
 mod network;
 pub mod nvlink;
 pub mod pcie;
+pub mod refute;
 mod routes;
 
 pub use routes::class;
@@ -22,11 +23,15 @@ pub fn build(snapshot: &Snapshot) -> Topology {
     Topology { pairs: routes::all(snapshot, &graph), ..graph }
 }
 
-/// Draws the graph of a report again whose version did not keep yet what its PCIe links are. Its routes stay.
+/// Draws the graph of a report again whose version did not keep yet what its PCIe links are. Its routes stay,
+/// but for readings that its figures refute.
 pub fn complete(report: &mut Report) {
     if report.topology.gpu_paths.is_empty() {
         let pairs = std::mem::take(&mut report.topology.pairs);
         report.topology = Topology { pairs, ..graph::draw(&report.snapshot) };
+    }
+    if let Some(measurements) = &mut report.measurements {
+        refute::readings(&report.snapshot, &mut report.topology, measurements);
     }
 }
 
@@ -64,5 +69,7 @@ pub fn with_cuda(mut topology: Topology, driver: &DriverFacts) -> Topology {
 
 #[cfg(test)]
 mod hostile;
+#[cfg(test)]
+mod refute_tests;
 #[cfg(test)]
 mod tests;

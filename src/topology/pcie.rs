@@ -20,9 +20,9 @@ pub fn rate(shape: Shape) -> Option<f64> {
 /// Payload rate of what data gets, with what the ends disagree on in its source.
 pub(super) fn capacity(link: &Connection) -> Option<Capacity> {
     let mut capacity = capacity::pcie(link.now.link()?);
-    for note in &link.notes {
+    for note in link.notes.iter().cloned().chain(link.refuted.iter().map(ToString::to_string)) {
         capacity.source.push_str("; ");
-        capacity.source.push_str(note);
+        capacity.source.push_str(&note);
     }
     Some(capacity)
 }
@@ -115,6 +115,7 @@ fn connection(function: Option<&PciFunction>, parent: Option<&PciFunction>, gpu:
         generation_of_both,
         narrow: narrow.into_iter().filter_map(|(is, narrow)| is.then_some(narrow)).collect(),
         notes,
+        refuted: Vec::new(),
     }
 }
 

@@ -21,7 +21,32 @@ pub fn trials() -> Vec<Trial> {
     let machines = builtin::names().map(|machine| trial(format!("live::{machine}"), move || same_report(machine)));
     let hidden = trial("live::a_process_that_sees_some_gpus_only_says_so".into(), a_process_that_sees_some_gpus_only);
     let others = trial("live::work_of_other_programs_is_seen".into(), work_of_other_programs_is_seen);
-    machines.chain([hidden, others]).collect()
+    let cases = CASES.map(|case| trial(format!("live::{case}"), move || same_functions(case)));
+    machines.chain([hidden, others]).chain(cases).collect()
+}
+
+/// Cases whose functions on the PCI bus are read from files of a kernel.
+const CASES: [&str; 6] = [
+    "four-of-eight-not-listed",
+    "healthy-gpus-given-to-guests",
+    "healthy-container-with-the-second-half",
+    "healthy-gpu-excluded-by-parameter",
+    "two-gpus-lost-and-one-with-nouveau",
+    "nvswitches-and-all-links-down",
+];
+
+/// The facts and findings of a case are the same live, over files of its kernel and the fake NVML.
+fn same_functions(case: &str) {
+    let file = format!("{}/tests/cases/{case}.toml", env!("CARGO_MANIFEST_DIR"));
+    let fake = Fake::new(&file);
+    let args: Vec<_> = ["topo", "--machine", &file, "--format", "json"].map(String::from).into();
+    let (simulated, live) = (run(&args).json(), finish(&mut fake.command(&live(&args))).json());
+    for key in ["unlisted_gpus", "nvswitches"] {
+        let [live, simulated] = [&live, &simulated].map(|report| report["snapshot"].get(key));
+        assert!(simulated.is_some_and(Value::is_array), "{key}");
+        assert_eq!(live, simulated, "{key}");
+    }
+    assert_eq!(live["findings"], simulated["findings"]);
 }
 
 fn same_report(machine: &str) {

@@ -11,7 +11,9 @@
 //! warning, since it may still complete. CUDA error 802 (system not yet initialised) is reported in
 //! the same way where NVML gives no state. Only GPUs that have NVLinks to a switch are judged, or
 //! NVLinks none of which leads to another GPU: on a machine without NVSwitch no fabric manager
-//! runs, which is correct. GPUs in different cliques or clusters are a warning: the switches carry
+//! runs, which is correct. On trays of a larger NVLink domain (GB200, GB300) the fabric manager runs on the
+//! switch trays: one that has no link up at all runs by itself, and that is information while CUDA
+//! starts. GPUs in different cliques or clusters are a warning: the switches carry
 //! nothing between them.
 //!
 //! # Why it matters
@@ -38,7 +40,7 @@ use crate::model::snapshot::{Fabric, NvLinkRemote};
 pub const RULE: Rule = Rule::new("fabric-not-ready", Severity::Error, include_str!("fabric_not_ready.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let switched: Vec<_> = evidence.snapshot.gpus.iter().filter(|gpu| has_nvswitch(gpu)).collect();
+    let switched: Vec<_> = evidence.snapshot.gpus.iter().filter(|gpu| has_nvswitch(evidence.snapshot, gpu)).collect();
     let not_ready = cuda_is_not_ready(evidence);
     let mut alike: BTreeMap<(Severity, String), Vec<u32>> = BTreeMap::new();
     for gpu in &switched {
@@ -49,6 +51,10 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         if let Some(trouble) = trouble {
             alike.entry(trouble).or_default().push(gpu.index);
         }
+    }
+    if is_tray_by_itself(evidence.snapshot) && !not_ready {
+        let gpus: Vec<u32> = alike.into_values().flatten().collect();
+        return if gpus.is_empty() { Vec::new() } else { vec![by_itself(&gpus)] };
     }
     let mut findings: Vec<_> = alike
         .into_iter()
@@ -82,6 +88,30 @@ fn finding(evidence: &Evidence<'_>, severity: Severity, what: &str, gpus: &[u32]
     found.severity = severity;
     found.suspects = if gpus.len() == switched { of_all() } else { of_some(gpus) };
     found
+}
+
+/// Whether the GPUs are those of one tray of a larger NVLink domain, with no link up to the switches of its
+/// rack: their fabric manager runs on the switch trays, and there is none here to be started.
+pub fn is_tray_by_itself(snapshot: &Snapshot) -> bool {
+    // The parts for such trays, as NVML names them.
+    let is_part = |name: &String| name.split_whitespace().any(|word| ["GB200", "GB300"].contains(&word));
+    let by_itself = |gpu: &Gpu| gpu.name.known().is_some_and(is_part) && gpu.active_nvlinks() == Some(0);
+    !snapshot.gpus.is_empty() && snapshot.gpus.iter().all(by_itself)
+}
+
+/// One line for such a tray.
+fn by_itself(gpus: &[u32]) -> Finding {
+    RULE.finding(
+        Subject::of_gpus(gpus),
+        format!(
+            "{}: no NVLink is up and no fabric is registered, as on a tray that runs without the switches of its rack",
+            words::gpus(gpus)
+        ),
+        "Nothing to do if this tray is to run by itself; otherwise look at its cables and at the switch trays, where \
+         the fabric manager of such a rack runs",
+    )
+    .at(Severity::Info)
+    .gpus(gpus)
 }
 
 /// GPUs that the switches do not connect to each other, although all of them are registered.
@@ -149,13 +179,16 @@ pub fn cuda_is_not_ready(evidence: &Evidence<'_>) -> bool {
 }
 
 /// Whether this GPU is connected to NVSwitches: by a link that leads to one, or, where the links do
-/// not say (they may be down), by links none of which leads to a GPU or a processor.
-fn has_nvswitch(gpu: &Gpu) -> bool {
+/// not say (they may be down), by a fabric or by NVSwitches on the PCI bus, and links none of which leads to a GPU or a processor.
+fn has_nvswitch(snapshot: &Snapshot, gpu: &Gpu) -> bool {
     let Some(links) = gpu.nvlinks.known() else { return false };
     let leads = |to| links.iter().any(|link| link.remote.get() == Some(to));
     let in_fabric = gpu.fabric.known().is_some_and(|fabric| fabric.state != FabricState::NotSupported);
     leads(NvLinkRemote::Switch)
-        || (!links.is_empty() && in_fabric && !leads(NvLinkRemote::Gpu) && !leads(NvLinkRemote::Npu))
+        || (!links.is_empty()
+            && (in_fabric || !snapshot.nvswitches.is_empty())
+            && !leads(NvLinkRemote::Gpu)
+            && !leads(NvLinkRemote::Npu))
 }
 
 fn of_all() -> Vec<Suspect> {

@@ -67,11 +67,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .fact("highest_over_pcie", highest(&others, |seen| [seen.pcie_sent_gbps, seen.pcie_received_gbps]))
         .fact(
             "highest_utilization",
-            others
-                .iter()
-                .filter_map(|seen| seen.at_work_percent())
-                .max()
-                .map(|percent| Fact::Percent(percent.into())),
+            others.iter().filter_map(|seen| seen.at_work_percent()).max().map(|percent| Fact::Percent(percent.into())),
         )
         .about_pairs(set_aside.into_iter().collect()),
     ]

@@ -4,7 +4,9 @@
 //!
 //! # How it is detected
 //!
-//! NVML gives an error, or no answer in time, for every reading of its links, memory and state.
+//! NVML gives an error, or no answer in time, for every reading of its links, memory and state. Where
+//! NVML does not give its address either, it is the one function on the PCI bus that is left when all
+//! GPUs that answer have theirs.
 //!
 //! # Why it matters
 //!
@@ -22,6 +24,7 @@
 
 use super::prelude::*;
 use crate::model::reading::Unknown;
+use crate::topology::pcie;
 
 /// The rule.
 pub const RULE: Rule = Rule::new("gpu-unreachable", Severity::Error, include_str!("gpu_unreachable.rs"), judge);
@@ -29,6 +32,9 @@ pub const RULE: Rule = Rule::new("gpu-unreachable", Severity::Error, include_str
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let lost = |gpu: &Gpu| {
         let why = no_answer(gpu)?;
+        let address = evidence.snapshot.address_of(gpu.index);
+        let on_the_bus = evidence.snapshot.unlisted_gpus.iter().find(|function| function.gpu == Some(gpu.index));
+        let driver = on_the_bus.and_then(|function| function.driver.known());
         Some(
             RULE.finding(
                 Subject::Gpu { index: gpu.index },
@@ -37,11 +43,18 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
                  again, check its power cables and cooling, reseat it, then replace it",
             )
             .fact("error", why)
-            .fact("address", gpu.pci.get())
+            .fact("address", address)
+            .fact("address_by_elimination", (gpu.pci.get().is_none() && address.is_some()).then_some(true))
+            .fact("slot", address.and_then(|address| pcie::slot(evidence.snapshot, address)))
+            .fact("bound_driver", driver.map(ToString::to_string))
             .fact("uuid", gpu.uuid.known()),
         )
     };
-    evidence.snapshot.gpus.iter().filter_map(lost).collect()
+    let mut found: Vec<_> = evidence.snapshot.gpus.iter().filter_map(lost).collect();
+    // What was not tested is explained by all of them together.
+    let gpus: Vec<_> = found.iter().flat_map(|finding| finding.scope.gpus.clone()).collect();
+    found.iter_mut().for_each(|finding| finding.scope.gpus.clone_from(&gpus));
+    found
 }
 
 /// The reason why none of what every GPU has could be read; `None` where anything could. Identity

@@ -66,6 +66,8 @@ rules! {
     gpu_shared
     environment_distorting
     process_limit
+    gpu_not_listed
+    nvlink_missing
 }
 
 /// The rule with this code.

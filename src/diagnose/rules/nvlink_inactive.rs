@@ -6,13 +6,16 @@
 //!
 //! The number of links that a GPU should have is not in its name: machines are wired differently.
 //! So GPUs of one model are compared with each other. Fewer active links than the best GPU of the
-//! model is an error; no active link at all where others have some to another GPU is a warning,
-//! since a bridge may never have been fitted. All links down on a GPU that belongs to an NVSwitch
-//! fabric, or that reaches another over NVLink according to NVML, is an error whatever the other
-//! GPUs show. Links that are down on all GPUs of a model are reported as information: usually the
-//! machine is wired that way, and if not, only its specification shows it. A link between two GPUs
-//! has two ends that both show it: links that two GPUs lost together, or one GPU and several
-//! others, are one finding, and so are all GPUs that lost every link.
+//! model is an error; no active link at all on several GPUs where others have some to another GPU is a
+//! warning, since a bridge may never have been fitted, and on one GPU it is information: a bridge
+//! connects two, and there is no other one left. All links down on a GPU that belongs to an NVSwitch
+//! fabric, in a machine with NVSwitches on its PCI bus, or that reaches another over NVLink according
+//! to NVML, is an error whatever the other GPUs show. Links that are down on all GPUs of a model are
+//! wired nowhere: they are reported as information and held against no GPU; if the machine should have
+//! them, only its specification shows it. A link between two GPUs has two ends that both show it:
+//! links that two GPUs lost together, or one GPU and several others, are one finding, and so are all
+//! GPUs that lost every link; fewer links on one GPU alone are how its board is wired. A tray of a
+//! larger NVLink domain that runs without the switches of its rack has none (`fabric-not-ready`).
 //!
 //! # Why it matters
 //!
@@ -30,6 +33,7 @@
 //! NVIDIA fabric manager user guide; NVIDIA's Xid errors page (74); DCGM issue 198, a check that
 //! passed with all NVLinks down.
 
+use super::fabric_not_ready;
 use super::prelude::*;
 use crate::model::snapshot::NvLinkRemote;
 
@@ -74,11 +78,14 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 
 fn judge_model(evidence: &Evidence<'_>, model: &str, gpus: &[Links<'_>]) -> Vec<Finding> {
     let most = gpus.iter().map(|links| links.active.len()).max().unwrap_or(0);
+    let never = never_wired(gpus);
+    let tray = fabric_not_ready::is_tray_by_itself(evidence.snapshot);
     let (mut bridges, mut whole, mut part) = (Vec::new(), Vec::new(), Vec::new());
     let mut alike: Vec<&Links<'_>> = Vec::new();
     for links in gpus.iter().filter(|links| !links.inactive.is_empty()) {
         let all_down = links.active.is_empty();
-        let expected = links.in_fabric() || said_to_reach_others(evidence, links.gpu.index);
+        let switches = !evidence.snapshot.nvswitches.is_empty() && links.gpu.mig.get() != Some(true);
+        let expected = (links.in_fabric() && !tray) || switches || said_to_reach_others(evidence, links.gpu.index);
         if links.active.len() < most || (all_down && expected) {
             let bridge = all_down && !expected && gpus.iter().any(Links::leads_to_gpu);
             let kind = match (bridge, all_down) {
@@ -92,16 +99,24 @@ fn judge_model(evidence: &Evidence<'_>, model: &str, gpus: &[Links<'_>]) -> Vec<
         }
     }
     let mut findings = Vec::new();
+    if part.len() == 1 && whole.is_empty() {
+        // A link that is lost between two GPUs is down at both ends. One that only this GPU shows leads to none
+        // of the others: their boards are wired so.
+        if gpus.iter().all(Links::leads_to_gpu) {
+            alike.extend(part.pop());
+        }
+    }
     for (gpus, bridge) in [(&bridges, true), (&whole, false)] {
         match gpus.as_slice() {
-            [one] => findings.push(fault(evidence, one, most, bridge)),
+            [odd] if bridge => findings.push(without_partner(evidence, odd)),
+            [one] => findings.push(fault(evidence, one, most, &never)),
             [] => {}
             many => findings.push(faults(evidence, Subject::Machine, many, most, bridge)),
         }
     }
     match common_end(&part) {
         Some(subject) => findings.push(faults(evidence, subject, &part, most, false)),
-        None => findings.extend(part.iter().map(|links| fault(evidence, links, most, false))),
+        None => findings.extend(part.iter().map(|links| fault(evidence, links, most, &never))),
     }
     if !alike.is_empty() {
         findings.push(as_wired(model, &alike));
@@ -121,8 +136,8 @@ fn faults(evidence: &Evidence<'_>, subject: Subject, gpus: &[&Links<'_>], most: 
         ),
         Subject::Machine => (
             format!(
-                "All NVLinks of {names} are down, although they belong to an NVSwitch fabric or NVML says that they \
-                 reach others by NVLink"
+                "All NVLinks of {names} are down, although the machine has NVSwitches or NVML says that they reach others \
+                 by NVLink"
             ),
             "Look at the fabric manager (systemctl status nvidia-fabricmanager, its log) and for Xid 74 (dmesg | grep \
              -i xid); power-cycle the machine; if they stay down, have the NVLink board looked at"
@@ -159,44 +174,60 @@ fn faults(evidence: &Evidence<'_>, subject: Subject, gpus: &[&Links<'_>], most: 
     found
 }
 
-fn fault(evidence: &Evidence<'_>, links: &Links<'_>, most: usize, bridge: bool) -> Finding {
+/// Links that are down on every GPU of a model, where each has others: the board has no wires for them.
+fn never_wired(gpus: &[Links<'_>]) -> Vec<u8> {
+    let Some((first, rest)) = gpus.split_first().filter(|(_, rest)| !rest.is_empty()) else { return Vec::new() };
+    let everywhere = |link: &&u8| rest.iter().all(|links| links.inactive.contains(link));
+    first.inactive.iter().filter(everywhere).copied().collect()
+}
+
+/// The one GPU of a model that no bridge connects, while bridges connect others: there is none left that it
+/// could be connected to.
+fn without_partner(evidence: &Evidence<'_>, links: &Links<'_>) -> Finding {
+    let index = links.gpu.index;
+    RULE.finding(
+        Subject::Gpu { index },
+        format!(
+            "{} has no active NVLink: bridges connect the other GPUs of its model in pairs, and none is left for it",
+            words::gpu(evidence.snapshot, index)
+        ),
+        "Nothing to do; a bridge connects two GPUs",
+    )
+    .at(Severity::Info)
+    .fact("inactive_links", link_numbers(&links.inactive))
+}
+
+fn fault(evidence: &Evidence<'_>, links: &Links<'_>, most: usize, never: &[u8]) -> Finding {
     let index = links.gpu.index;
     let gpu = words::gpu(evidence.snapshot, index);
-    let (subject, which) = match links.inactive.as_slice() {
+    let lost: Vec<u8> = links.inactive.iter().filter(|link| !never.contains(link)).copied().collect();
+    let lost = if lost.is_empty() { links.inactive.clone() } else { lost };
+    let (subject, which) = match lost.as_slice() {
         [link] => (Subject::Link { index, link: *link }, format!("NVLink {link} of {gpu} is down")),
         many => (Subject::Gpu { index }, format!("NVLinks {} of {gpu} are down", numbers(many))),
     };
     let compared = if most > links.active.len() {
         format!("{} active, other GPUs of its model have {most}", links.active.len())
     } else {
-        "none is active, although it belongs to an NVSwitch fabric or NVML says that it reaches others by NVLink".into()
+        "none is active, although the machine has NVSwitches or NVML says that it reaches others by NVLink".into()
     };
-    let next_step = if bridge {
-        format!("See whether an NVLink bridge should sit on GPU {index}, and reseat it")
-    } else if links.in_fabric() {
+    let next_step = if links.in_fabric() {
         "Look at the fabric manager (systemctl status nvidia-fabricmanager, its log) and for Xid 74 (dmesg | grep \
          -i xid); power-cycle the machine; if the same links stay down, swap the GPU to see whether the fault moves"
-            .into()
     } else {
         "Look for Xid 74 (dmesg | grep -i xid) and link errors (nvidia-smi nvlink -e); reseat the GPU and its NVLink \
          bridge; if the same links stay down, swap the GPU to see whether the fault moves"
-            .into()
     };
-    let mut found = RULE
-        .finding(subject, format!("{which} ({compared})"), next_step)
-        .fact("inactive_links", link_numbers(&links.inactive))
+    RULE.finding(subject, format!("{which} ({compared})"), next_step)
+        .fact("inactive_links", link_numbers(&lost))
         .fact("active_count", links.active.len())
-        .fact("active_count_of_like_gpus", most);
-    if bridge {
-        found.severity = Severity::Warning;
-    }
-    found
+        .fact("active_count_of_like_gpus", most)
 }
 
 /// One line for the GPUs of a model none of which has more active links than the others.
 fn as_wired(model: &str, gpus: &[&Links<'_>]) -> Finding {
     let indices: Vec<_> = gpus.iter().map(|links| links.gpu.index).collect();
-    let active = gpus.first().map_or(0, |links| links.active.len());
+    let active = gpus.iter().map(|links| links.active.len()).max().unwrap_or(0);
     let mut found = RULE
         .finding(
             Subject::Machine,

@@ -5,7 +5,8 @@
 //! # How it is detected
 //!
 //! The link is read before, while and after copies run. Lanes never change on a link in use, so any
-//! change of their number is an error. The generation rises from idle when work begins and may fall
+//! change of their number is an error, unless every direct copy over the link was faster than the fewer lanes
+//! allow: then they are a reading at rest. The generation rises from idle when work begins and may fall
 //! again in a pause, which is power saving and no fault: a fall after it had risen is an error only
 //! where a copy over this link stayed below what is healthy, and at or below what the link carries
 //! at the lower generation. A link that was low from the first reading on is `pcie-narrow`.
@@ -28,7 +29,7 @@
 
 use super::prelude::*;
 use crate::model::measurement::LinkState;
-use crate::topology::pcie::{self, Shape};
+use crate::topology::pcie::{self, Connection, Shape};
 
 /// The rule.
 pub const RULE: Rule = Rule::new("pcie-link-changed", Severity::Error, include_str!("pcie_link_changed.rs"), judge);
@@ -41,7 +42,8 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 fn finding(evidence: &Evidence<'_>, load: &LinkUnderLoad) -> Option<Finding> {
     let link = evidence.topology.pcie_link_of(load.index)?;
     let over = links::over(evidence, link, &[load.index]);
-    let (from, to) = lost_lanes(load).or_else(|| lost_speed(evidence, load, &over))?;
+    let lost_lanes = lost_lanes(load).filter(|(_, to)| !all_faster(link, *to, &over));
+    let (from, to) = lost_lanes.or_else(|| lost_speed(evidence, load, &over))?;
     let effect = match (pcie::rate(shape(from)), pcie::rate(shape(to))) {
         (Some(from), Some(to)) => format!(": {to:.1} instead of {from:.1} GB/s each way"),
         _ => String::new(),
@@ -83,6 +85,15 @@ fn lost_lanes(load: &LinkUnderLoad) -> Option<(LinkState, LinkState)> {
     let widest = load.states.iter().max_by_key(|state| state.width)?;
     let narrowest = load.states.iter().min_by_key(|state| state.width)?;
     (narrowest.width < widest.width).then_some((*widest, *narrowest))
+}
+
+/// Whether every direct copy over a link was faster than it could be with the lanes of this reading.
+fn all_faster(link: &Connection, state: LinkState, over: &[&PeerBandwidth]) -> bool {
+    let allows = pcie::rate(Shape { generation: link.possible.generation, ..shape(state) });
+    // What limits staged copies is mostly the host's memory.
+    let mut direct = over.iter().filter(|cell| cell.setup.path == Path::Direct).peekable();
+    direct.peek().is_some()
+        && direct.all(|cell| cell.achieved_gbps.zip(allows).is_some_and(|(rate, allows)| rate.0 > allows))
 }
 
 /// What a link fell from and to, where a copy was as slow as that makes it.

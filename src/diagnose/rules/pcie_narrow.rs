@@ -12,10 +12,12 @@
 //! copies ran over PCIe (copies over NVLink leave the link idle), and the lanes too where they were
 //! read then. Where a run was too short for that, the generation at rest counts if every copy over
 //! the link is as slow as it would make them. The evidence lists the pairs whose copies passed the
-//! link, with their rates; that they are slow is not reported again. A link that is narrow because
-//! one end can do no more (a x8 board, a x4 slot) is no fault (`pcie-narrow-by-design`); one that
-//! was wide and lost lanes while copies ran is another fault (`pcie-link-changed`). In a virtual
-//! machine that does not show the port, it is a warning.
+//! link, with their rates; that they are slow is not reported again. A copy that was faster than a
+//! reading allows refutes it, at rest or under load, and nothing is reported from it. Ports of
+//! switches lower their generation at rest too: where nothing was copied over such a link, it is
+//! information. A link that is narrow because one end can do no more (a x8 board, a x4 slot) is no
+//! fault (`pcie-narrow-by-design`); one that was wide and lost lanes while copies ran is another
+//! fault (`pcie-link-changed`). In a virtual machine that does not show the port, it is a warning.
 //!
 //! # Why it matters
 //!
@@ -40,6 +42,7 @@ use crate::diagnose::coverage;
 use crate::diagnose::links::{self, one_place};
 use crate::model::units::Generation;
 use crate::topology::pcie::{self, Connection, Shape};
+use crate::topology::refute::Fastest;
 
 /// Readings under load from which a generation that never rose is believed. A link takes its time
 /// to speed up after the first work; three readings are one at the start and two beyond it.
@@ -49,10 +52,11 @@ const READINGS_TO_BELIEVE: u32 = 3;
 pub const RULE: Rule = Rule::new("pcie-narrow", Severity::Error, include_str!("pcie_narrow.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    evidence.topology.pcie_links().filter_map(|link| finding(evidence, link, &link.gpus)).collect()
+    let fastest = Fastest::of(evidence.topology, evidence.peer());
+    evidence.topology.pcie_links().filter_map(|link| finding(evidence, &fastest, link, &link.gpus)).collect()
 }
 
-fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<Finding> {
+fn finding(evidence: &Evidence<'_>, fastest: &Fastest<'_>, link: &Connection, gpus: &[u32]) -> Option<Finding> {
     let load = link.gpu.and_then(|gpu| under_load(evidence, gpu));
     // What was seen under load outranks what an idle link showed.
     let width = load.and_then(|load| load.width?[1].try_into().ok()).or(link.now.width);
@@ -60,18 +64,20 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<F
     let loaded_generation = over_pcie
         .and_then(|load| load.generation?[1].try_into().ok())
         .or_else(|| fitting_generation(evidence, link, gpus));
-    let few_lanes = link.width_of_both && width.zip(link.possible.width).is_some_and(|(is, could)| is < could);
-    let slower = loaded_generation.zip(link.possible.generation).is_some_and(|(is, could)| is < could);
-    let slow = (link.generation_of_both && slower) || link.lower_generation();
-    if !few_lanes && !slow {
-        return None;
-    }
-
     let generation = match link.gpu {
         Some(_) => loaded_generation.or(link.possible.generation),
         None => link.now.generation,
     };
-    let is = Shape { generation, width };
+    let is = fastest.believable(link, Shape { generation, width });
+    let few_lanes = link.width_of_both && is.width.zip(link.possible.width).is_some_and(|(is, could)| is < could);
+    let slower = is.generation.zip(link.possible.generation).is_some_and(|(is, could)| is < could);
+    let slow = link.generation_of_both && slower;
+    if !few_lanes && !slow {
+        return None;
+    }
+
+    // A port lowers its generation at rest too, and nothing was copied that could show what it is in use.
+    let at_rest_only = link.gpu.is_none() && !few_lanes && fastest.over(link).is_none();
     let (rate_is, rate_could) = (pcie::rate(is), pcie::rate(link.possible));
     let text = |shape: Shape| match (shape.link(), shape.width) {
         (Some(link), _) => link.to_string(),
@@ -85,13 +91,17 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<F
         _ => String::new(),
     };
     let (subject, name, ends) = name(evidence, link, gpus);
-    let when = if slow && load.is_some() { " under load" } else { "" };
+    let when = match (slow && load.is_some(), at_rest_only) {
+        (true, _) => " under load",
+        (_, true) => " while nothing runs",
+        _ => "",
+    };
     let message = format!("{name} runs at {}{when}; {ends} can do {}{cost}", text(is), text(link.possible));
     let mut found = RULE
         .finding(subject, message, next_step(few_lanes, link, gpus))
-        .fact("width", width.map(Fact::Lanes))
+        .fact("width", is.width.map(Fact::Lanes))
         .fact("width_possible", link.possible.width.map(Fact::Lanes))
-        .fact("generation", generation)
+        .fact("generation", is.generation)
         .fact("generation_possible", link.possible.generation)
         .fact("rate", rate_is.map(one_place))
         .fact("rate_possible", rate_could.map(one_place))
@@ -101,6 +111,13 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<F
         .fact("gpus_behind", Fact::Gpus(gpus.to_vec()))
         .about_gpus(gpus);
     found.scope.rate = rate_is.map(one_place);
+    if at_rest_only {
+        found.severity = Severity::Info;
+        found.next_step = "Ports lower their generation at rest to save power: nothing to do if a check that copies \
+             over this link reaches its full rate (peerscope check)"
+            .into();
+        return Some(found);
+    }
     found = with_copies(found, evidence, gpus);
     if few_lanes {
         found.suspects = suspects(link, gpus);

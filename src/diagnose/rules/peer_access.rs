@@ -121,6 +121,17 @@ pub fn nearer_pairs_have_it(evidence: &Evidence<'_>, routes: &[&PairRoute]) -> b
     routes.iter().all(has)
 }
 
+/// Whether the GPUs of a pair are of different models, and no pair of GPUs of one of these models lacks access.
+pub fn models_differ(evidence: &Evidence<'_>, pair: Pair) -> bool {
+    let [one, other] = models(evidence, pair);
+    if one.is_none() || other.is_none() || one == other {
+        return false;
+    }
+    let of_one_model = |route: &&PairRoute| [[one; 2], [other; 2]].contains(&models(evidence, route.pair));
+    let mut alike = evidence.topology.pairs.iter().filter(of_one_model);
+    alike.all(|route| access(evidence, route) == Some(true))
+}
+
 /// Whether active NVLinks lead from one GPU of a pair to the other, whatever NVML says of using them.
 pub fn connected_by_nvlink(evidence: &Evidence<'_>, pair: Pair) -> bool {
     let ends = evidence.snapshot.gpu(pair.source).zip(evidence.snapshot.gpu(pair.destination));

@@ -13,7 +13,8 @@
 //! `peer-access-one-way` reports a pair that has access in one direction only. Otherwise the
 //! machine is built that way, and one finding for each cause lists all its pairs: MIG mode; CUDA's
 //! limit of eight peers (error 711); NVML granting what CUDA refuses; the driver's policy for
-//! GeForce boards since Turing (information only, by name and architecture); a registry key (NVML:
+//! GeForce boards since Turing (information only, by name and architecture); different models, where
+//! GPUs of one model have it among them (information only); a registry key (NVML:
 //! DR); the host of a virtual machine; and, as reported by NVML, the chipset (CNS), the distance
 //! (TNS) or the GPU (GNS). Distance and chipset are information only where nearer pairs have
 //! access. Where the answers leave the cause open, IOMMU and ACS are among the suspects if the
@@ -113,7 +114,7 @@ fn as_built(evidence: &Evidence<'_>, why: Why, routes: &[&PairRoute], all: usize
     let message = format!("No peer access for {which}; {}", why.text());
     let mut found = peer_access::found(&RULE, evidence, Subject::Machine, message, routes, why.next_step().to_owned());
     let built_so = match why {
-        Why::Policy => true,
+        Why::Policy | Why::Models => true,
         // Nearer pairs have it: the driver allows it here, and not so far.
         Why::Distance | Why::Chipset => peer_access::nearer_pairs_have_it(evidence, routes),
         _ => false,
@@ -147,6 +148,8 @@ enum Why {
     Policy,
     /// A registry key of the driver.
     Registry,
+    /// The two GPUs are of different models, and GPUs of one model have it.
+    Models,
     /// The host of a virtual machine decides.
     Host,
     /// The chipset or processor is not one that the driver allows it on.
@@ -176,6 +179,9 @@ impl Why {
         if ends.iter().any(|index| evidence.snapshot.gpu(*index).is_some_and(refused_by_policy)) {
             return Self::Policy;
         }
+        if refusal.is_some() && peer_access::models_differ(evidence, route.pair) {
+            return Self::Models;
+        }
         if evidence.virtual_machine() {
             return Self::Host;
         }
@@ -196,6 +202,7 @@ impl Why {
             Self::WordsDiffer => "NVML grants it and CUDA refuses it, as with a partly patched driver",
             Self::Policy => "the driver does not allow it on GeForce boards of this generation over PCIe",
             Self::Registry => "a registry key of the driver disables it",
+            Self::Models => "the GPUs are of different models, among which the driver does not allow it",
             Self::Host => "this is a virtual machine, whose host decides on it (CNS is the chipset that it emulates)",
             Self::Chipset => "the driver does not allow it on this chipset or processor",
             Self::Distance => "the two GPUs are too far apart: the driver does not allow it on this path",
@@ -226,6 +233,7 @@ impl Why {
                 "Look for NVreg_RegistryDwords in /etc/modprobe.d and on the kernel's command line; take out the key \
                  that disables peer access, reload the driver, and check again"
             }
+            Self::Models => "Nothing to repair: let programs that exchange data use GPUs of one model",
             Self::Host => "Ask whoever runs the host whether the GPUs are passed through with peer-to-peer enabled",
             Self::Chipset => {
                 "Nothing to repair; GPUs below one PCIe switch, or on one processor, may have it: try other slots"

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::nvml::Nvml;
 use super::sysfs::Sysfs;
-use crate::hardware::{GpuGroup, HardwareError, LinkSample, Moved, PciTree, Telemetry};
+use crate::hardware::{GpuGroup, HardwareError, LinkSample, Moved, NvidiaFunctions, PciTree, Telemetry};
 use crate::model::reading::{Reading, Unknown};
 use crate::model::snapshot::{Gpu, GpuPair, Host};
 
@@ -50,6 +50,10 @@ impl Telemetry for LiveTelemetry {
 
     fn pci_tree(&self) -> PciTree {
         self.sysfs.pci_tree()
+    }
+
+    fn nvidia_functions(&self) -> NvidiaFunctions {
+        self.sysfs.nvidia_functions()
     }
 
     fn gpu_count(&self) -> Result<u32, HardwareError> {

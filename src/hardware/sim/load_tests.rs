@@ -249,7 +249,7 @@ fn every_key_and_word_is_documented() {
 #[test]
 fn every_example_of_the_docs_is_a_machine() {
     let blocks: Vec<_> = DOCS.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
-    assert_eq!(blocks.len(), 3);
+    assert_eq!(blocks.len(), 4);
     for block in blocks {
         parse(block).unwrap_or_else(|error| panic!("{error}\n{block}"));
     }

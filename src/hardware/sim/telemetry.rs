@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::hardware::{ErrorKind, GpuGroup, HardwareError, LinkSample, Moved, PciTree, Telemetry};
+use crate::hardware::{ErrorKind, GpuGroup, HardwareError, LinkSample, Moved, NvidiaFunctions, PciTree, Telemetry};
 use crate::model::reading::{Reading, Unknown};
 use crate::model::snapshot::{
     Adapter, Fabric, FabricState, Gpu, GpuPair, Host, NumaNode, NvLink, NvLinkRemote, P2pStatus, PciFunction,
@@ -263,7 +263,11 @@ impl Telemetry for SimTelemetry {
         let adapters = self.spec.adapters.iter();
         let adapters = adapters.map(|spec| Adapter { name: spec.name.clone(), kind: spec.kind, pci: spec.pci });
         let mut tree = PciTree {
-            functions: self.spec.pci.iter().map(|function| self.function(function)).collect(),
+            // As in the kernel's tree, where NVSwitches are on nobody's way.
+            functions: {
+                let on_the_way = self.spec.pci.iter().filter(|function| !function.is_nvswitch());
+                on_the_way.map(|function| self.function(function)).collect()
+            },
             numa_nodes: nodes.collect(),
             adapters: adapters.collect(),
             problems: Vec::new(),
@@ -272,6 +276,10 @@ impl Telemetry for SimTelemetry {
         tree.functions.sort_by_key(|function| function.address);
         tree.adapters.sort_by_key(|adapter| adapter.pci);
         tree
+    }
+
+    fn nvidia_functions(&self) -> NvidiaFunctions {
+        NvidiaFunctions { displays: self.spec.displays(), nvswitches: self.spec.nvswitches() }
     }
 
     fn gpu_count(&self) -> Result<u32, HardwareError> {
@@ -335,7 +343,11 @@ impl Telemetry for SimTelemetry {
             return LinkSample { throttle_reasons, ..LinkSample::default() };
         };
         let loaded = before > 0;
-        let link = if loaded { self.spec.loaded(function) } else { self.spec.trained(function) };
+        let link = match (function.stale, loaded) {
+            (true, _) => self.spec.idle(function),
+            (false, true) => self.spec.loaded(function),
+            (false, false) => self.spec.trained(function),
+        };
         let added = self.spec.faults.links.iter().filter(|fault| loaded && fault.function == function.address);
         LinkSample {
             generation: link.map(|link| link.generation),

@@ -13,7 +13,7 @@ use super::units::{Bytes, PciAddress};
 pub use gpu::{ComputeMode, Gpu, GpuProcess, PcieErrors, RemappedRows};
 pub use nvlink::{Fabric, FabricState, NvLink, NvLinkRemote};
 pub use pair::{CommonAncestor, GpuPair, P2pStatus};
-pub use pci::{Adapter, AdapterKind, PciFunction, PciKind};
+pub use pci::{Adapter, AdapterKind, BoundDriver, DeviceFile, DisplayFunction, NvSwitch, PciFunction, PciKind};
 
 /// Everything that discovery found.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -31,6 +31,13 @@ pub struct Snapshot {
     pub numa_nodes: Vec<NumaNode>,
     /// RDMA and Ethernet adapters with a PCI address.
     pub adapters: Vec<Adapter>,
+    /// NVIDIA display functions on the bus that are none of the GPUs that NVML identifies; empty where NVML does
+    /// not start.
+    #[serde(default)]
+    pub unlisted_gpus: Vec<DisplayFunction>,
+    /// NVSwitches on the bus; virtual machines rarely have them.
+    #[serde(default)]
+    pub nvswitches: Vec<NvSwitch>,
     /// What could not be read at all, a sentence each.
     pub problems: Vec<String>,
     /// NVML's return code, where it does not start.
@@ -66,6 +73,12 @@ impl Snapshot {
     /// The GPU with this NVML index.
     pub fn gpu(&self, index: u32) -> Option<&Gpu> {
         self.gpus.iter().find(|gpu| gpu.index == index)
+    }
+
+    /// The address of the GPU with this NVML index, by elimination where NVML does not tell.
+    pub fn address_of(&self, index: u32) -> Option<PciAddress> {
+        let told = self.gpu(index)?.pci.get();
+        told.or_else(|| Some(self.unlisted_gpus.iter().find(|function| function.gpu == Some(index))?.address))
     }
 
     /// The PCI function at this address.

@@ -1,9 +1,13 @@
 //! The PCI tree and what hangs in it beside the GPUs.
 
+use std::convert::Infallible;
+use std::fmt;
+use std::str::FromStr;
+
 use serde::{Deserialize, Serialize};
 
 use crate::model::reading::facts;
-use crate::model::units::{Generation, Lanes, PciAddress};
+use crate::model::units::{Generation, Lanes, PciAddress, held_as_text};
 
 facts! {
     /// A PCI function on the way from a device up to its root port.
@@ -89,4 +93,105 @@ pub enum AdapterKind {
     Rdma,
     /// A network interface without RDMA.
     Ethernet,
+}
+
+facts! {
+    /// An NVIDIA display function on the PCI bus.
+    pub struct DisplayFunction {
+        /// Its address.
+        address: PciAddress,
+        /// The GPU that it must be: one that NVML counts and does not identify, with no other function left
+        /// for it. Null where it is none, and where that is open.
+        gpu: Option<u32>,
+        => readings {
+            /// The kernel driver that is bound to it.
+            driver: BoundDriver,
+            /// The minor number that the NVIDIA driver gave it. A container may hide the driver's list.
+            minor: u32,
+            /// Whether the administrator excluded it from use by a parameter of the NVIDIA driver.
+            excluded: bool,
+            /// What this process may do with its device file.
+            device_file: DeviceFile,
+        }
+    }
+}
+
+impl DisplayFunction {
+    /// Whether the NVIDIA driver has it, and it is there for this process: NVML then lists it, unless something
+    /// is wrong with it.
+    pub fn is_for_us(&self) -> bool {
+        self.driver.known() == Some(&BoundDriver::Nvidia)
+            && self.excluded.get() != Some(true)
+            && self.device_file.get() == Some(DeviceFile::Usable)
+    }
+}
+
+facts! {
+    /// An NVSwitch on the PCI bus.
+    pub struct NvSwitch {
+        /// Its address.
+        address: PciAddress,
+        => readings {
+            /// PCI device id.
+            device_id: u16,
+            /// The kernel driver that is bound to it.
+            driver: BoundDriver,
+        }
+    }
+}
+
+/// The kernel driver that is bound to a PCI function.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BoundDriver {
+    /// None is.
+    None,
+    /// NVIDIA's.
+    Nvidia,
+    /// The free driver for NVIDIA's boards, which serves no CUDA.
+    Nouveau,
+    /// One that gives the function to a virtual machine.
+    VfioPci,
+    /// Another.
+    Other(String),
+}
+
+impl fmt::Display for BoundDriver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::None => "none",
+            Self::Nvidia => "nvidia",
+            Self::Nouveau => "nouveau",
+            Self::VfioPci => "vfio-pci",
+            Self::Other(name) => name,
+        })
+    }
+}
+
+impl FromStr for BoundDriver {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(match text {
+            "none" => Self::None,
+            "nvidia" => Self::Nvidia,
+            "nouveau" => Self::Nouveau,
+            "vfio-pci" => Self::VfioPci,
+            other => Self::Other(other.to_owned()),
+        })
+    }
+}
+
+held_as_text!(BoundDriver);
+
+/// What this process may do with the device file of a GPU. Containers have those of their GPUs alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum DeviceFile {
+    /// Read and write it.
+    Usable,
+    /// Nothing: it may not.
+    Refused,
+    /// Nothing: there is none.
+    Missing,
 }

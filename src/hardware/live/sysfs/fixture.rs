@@ -21,7 +21,7 @@ impl Fixture {
     }
 
     pub fn sysfs(&self) -> Sysfs {
-        Sysfs::at(self.root.path().join("sys"), self.root.path().join("proc"))
+        Sysfs::at(self.root.path())
     }
 
     pub fn sys(&self, path: &str, content: impl AsRef<[u8]>) {
@@ -30,6 +30,10 @@ impl Fixture {
 
     pub fn proc(&self, path: &str, content: impl AsRef<[u8]>) {
         write(&self.root.path().join("proc").join(path), content.as_ref());
+    }
+
+    pub fn dev(&self, name: &str) {
+        write(&self.root.path().join("dev").join(name), b"");
     }
 
     /// A relative symlink within `sys`, as the kernel makes them.

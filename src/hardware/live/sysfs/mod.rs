@@ -3,6 +3,7 @@
 
 mod adapters;
 mod config;
+mod nvidia;
 mod pci;
 mod read;
 
@@ -11,7 +12,7 @@ mod fixture;
 #[cfg(test)]
 mod fuzz;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use self::read::{names, number, odd, reading, text};
 use crate::hardware::{PciTree, root};
@@ -38,19 +39,19 @@ const VIRTUAL_FIRMWARE: [&str; 10] = [
 pub struct Sysfs {
     sys: PathBuf,
     proc: PathBuf,
+    dev: PathBuf,
 }
 
 impl Default for Sysfs {
     fn default() -> Self {
-        let root = root();
-        Self::at(root.join("sys"), root.join("proc"))
+        Self::at(&root())
     }
 }
 
 impl Sysfs {
-    /// The files below these roots in the place of `/sys` and `/proc`.
-    pub fn at(sys: impl Into<PathBuf>, proc: impl Into<PathBuf>) -> Self {
-        Self { sys: sys.into(), proc: proc.into() }
+    /// `sys`, `proc` and `dev` below this root.
+    pub fn at(root: &Path) -> Self {
+        Self { sys: root.join("sys"), proc: root.join("proc"), dev: root.join("dev") }
     }
 
     /// Kernel release.
@@ -158,7 +159,8 @@ impl Sysfs {
         let mut problems = Vec::new();
         let numa_nodes = self.numa_nodes(&mut problems);
         let adapters = self.adapters(&mut problems);
-        let functions = self.functions(&adapters, &mut problems);
+        let gpus = self.nvidia(&mut problems).gpus;
+        let functions = self.functions(&gpus, &adapters, &mut problems);
         PciTree { functions, numa_nodes, adapters, problems }
     }
 

@@ -15,8 +15,20 @@ use crate::model::units::{Generation, Lanes, PciAddress};
 const NVIDIA: u32 = 0x10de;
 /// Classes of a GPU, without the programming interface: VGA controller and 3D controller.
 const GPU_CLASSES: [u32; 2] = [0x0300, 0x0302];
+/// Class of an NVSwitch, without the programming interface: another bridge.
+const SWITCH_CLASS: u32 = 0x0680;
+/// The first NVSwitches have these device ids and later ones higher; chipsets of NVIDIA's for processors of
+/// before 2010 have functions of the class too, and lower ids. Source: the PCI ID Repository.
+pub(super) const FIRST_NVSWITCH: u16 = 0x1ac0;
 /// Class of a PCI-to-PCI bridge, ports of Express switches and root complexes among them.
 const BRIDGE: u32 = 0x0604;
+
+/// Functions that NVIDIA made.
+#[derive(Default)]
+pub(super) struct Nvidia {
+    pub(super) gpus: Vec<PciAddress>,
+    pub(super) switches: Vec<PciAddress>,
+}
 
 /// The position of a function: its host bridge, and the functions from the root down to itself.
 struct Place {
@@ -25,9 +37,14 @@ struct Place {
 }
 
 impl Sysfs {
-    /// Every GPU and these adapters with everything above them, by address.
-    pub(super) fn functions(&self, adapters: &[Adapter], problems: &mut Vec<String>) -> Vec<PciFunction> {
-        let mut leaves = self.gpus(problems);
+    /// These GPUs and adapters with everything above them, by address.
+    pub(super) fn functions(
+        &self,
+        gpus: &[PciAddress],
+        adapters: &[Adapter],
+        problems: &mut Vec<String>,
+    ) -> Vec<PciFunction> {
+        let mut leaves = gpus.to_vec();
         leaves.extend(adapters.iter().map(|adapter| adapter.pci));
         let slots = self.slots();
         let mut functions: BTreeMap<PciAddress, PciFunction> = BTreeMap::new();
@@ -44,6 +61,8 @@ impl Sysfs {
             for (&address, kind) in place.path.iter().zip(kinds) {
                 let function = functions.entry(address).or_insert_with(|| {
                     let slot = slots.get(&PciAddress { function: 0, ..address }).cloned();
+                    // The firmware's own label, where the kernel has no slot for it.
+                    let slot = slot.or_else(|| text(&self.device(address).join("label")).ok());
                     self.function(address, parent, place.host_bridge.clone(), kind, slot)
                 });
                 // Another path below the same bridge may have what the first did not.
@@ -56,19 +75,26 @@ impl Sysfs {
         functions.into_values().collect()
     }
 
-    /// Every function that NVIDIA made and that is a GPU by its class.
-    fn gpus(&self, problems: &mut Vec<String>) -> Vec<PciAddress> {
+    /// Every function that NVIDIA made and that is a GPU or an NVSwitch by its class. Virtual functions are
+    /// left out: they are parts of a GPU.
+    pub(super) fn nvidia(&self, problems: &mut Vec<String>) -> Nvidia {
         let dir = self.sys.join("bus/pci/devices");
         let names = names(&dir).unwrap_or_else(|unknown| {
             problems.push(format!("the PCI functions cannot be listed ({unknown})"));
             Vec::new()
         });
-        let is_gpu = |name: &str| {
+        let mut found = Nvidia::default();
+        for name in &names {
             let function = dir.join(name);
-            hex(&function.join("class")).is_ok_and(|class| GPU_CLASSES.contains(&(class >> 8)))
-                && hex(&function.join("vendor")) == Ok(NVIDIA)
-        };
-        names.iter().filter(|name| is_gpu(name)).filter_map(|name| name.parse().ok()).collect()
+            let Some(class) = hex(&function.join("class")).ok().map(|class| class >> 8) else { continue };
+            let wanted = GPU_CLASSES.contains(&class) || class == SWITCH_CLASS;
+            if !wanted || hex(&function.join("vendor")) != Ok(NVIDIA) || function.join("physfn").exists() {
+                continue;
+            }
+            let Ok(address) = name.parse() else { continue };
+            if class == SWITCH_CLASS { found.switches.push(address) } else { found.gpus.push(address) }
+        }
+        found
     }
 
     /// Reads the place from where the symlink in `bus/pci/devices` leads, for example

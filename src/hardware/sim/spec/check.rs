@@ -155,6 +155,17 @@ impl MachineSpec {
                 return Err(problem(key(), format!("{} is where gpus[{other}] is already", gpu.pci)));
             }
         }
+        for (place, function) in self.pci.iter().enumerate() {
+            for (key, given) in [("hidden", function.hidden.is_some()), ("excluded", function.excluded)] {
+                let unlisted = function.is_display() && !taken.contains_key(&function.address);
+                ensure!(
+                    !given || unlisted,
+                    format!("pci[{place}].{key}"),
+                    "{} is none that NVML could list and does not: NVIDIA's, of class 0300 or 0302, in no [[gpus]]",
+                    function.address
+                );
+            }
+        }
         Ok(())
     }
 

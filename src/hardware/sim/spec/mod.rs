@@ -7,17 +7,19 @@ mod defaults;
 mod faults;
 mod gpu;
 mod numbers;
+mod nvidia;
 mod text;
 
 use serde::{Deserialize, Serialize};
 
 use crate::model::placement::Engine;
-use crate::model::snapshot::{AdapterKind, P2pStatus, PciKind, PcieErrors};
+use crate::model::snapshot::{AdapterKind, BoundDriver, P2pStatus, PciKind, PcieErrors};
 use crate::model::units::{Bytes, PciAddress, PcieLink};
 
 pub use check::Problem;
 pub use faults::{ContextFault, CopyFault, Faults, InitFault, LinkFault, NvLinkFault, OthersWork, PairFault};
 pub use gpu::{FabricSpec, GpuSpec, GpuState, NvLinkErrors, NvLinkSpec, NvLinkTarget};
+pub use nvidia::Hidden;
 
 /// A whole machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -123,9 +125,22 @@ pub struct FunctionSpec {
     /// What the link falls back to while nothing runs over it. Without it, it does not.
     #[serde(default, with = "text::link", skip_serializing_if = "Option::is_none")]
     pub idle: Option<PcieLink>,
+    /// Whether it goes on to show that while copies run.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub stale: bool,
     /// Errors that were counted before the tool looked.
     #[serde(default, skip_serializing_if = "is_default")]
     pub errors: PcieErrors,
+    /// The kernel driver that is bound to it. NVIDIA's for GPUs and NVSwitches, none for other functions where it
+    /// is not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub driver: Option<BoundDriver>,
+    /// How a container hides it, for a display function that is none of the GPUs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hidden: Option<Hidden>,
+    /// Whether a parameter of the NVIDIA driver excludes it.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub excluded: bool,
     /// Label of the physical slot.
     #[serde(default)]
     pub slot: Option<String>,

@@ -10,7 +10,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use peerscope::hardware::sim::spec::{FunctionSpec, MachineSpec};
-use peerscope::model::snapshot::{AdapterKind, PciFunction, PciKind, PcieErrors};
+use peerscope::model::snapshot::{AdapterKind, BoundDriver, DeviceFile, PciFunction, PciKind, PcieErrors};
 use peerscope::model::units::{KIB, PcieLink};
 
 /// Writes the files of a machine below `root`, in `sys` and `proc`.
@@ -22,6 +22,7 @@ pub fn write(root: &Path, machine: &MachineSpec) -> io::Result<()> {
     let tree = Tree { root: root.to_owned(), machine };
     tree.host()?;
     tree.numa_nodes()?;
+    tree.nvidia()?;
     fs::create_dir_all(root.join("sys/bus/pci/devices"))?;
     for (number, function) in machine.pci.iter().enumerate() {
         tree.function(function, number)?;
@@ -128,6 +129,10 @@ impl Tree<'_> {
         file("class", format!("{:#08x}", function.class))?;
         file("numa_node", function.numa_node.map_or(-1, i64::from).to_string())?;
         self.link(&format!("bus/pci/devices/{}", function.address), &format!("devices/{place}"))?;
+        let driver = self.machine.driver_of(function);
+        if driver != BoundDriver::None {
+            self.link(&format!("devices/{place}/driver"), &format!("bus/pci/drivers/{driver}"))?;
+        }
         if let Some(slot) = &function.slot {
             let address = function.address.to_string();
             let device = address.rsplit_once('.').map_or(address.as_str(), |(device, _)| device);
@@ -164,6 +169,23 @@ impl Tree<'_> {
         let kind = if self.machine.host.iommu_translating { "DMA-FQ" } else { "identity" };
         self.file(&format!("sys/{group}/type"), format!("{kind}\n"))?;
         self.link(&format!("devices/{place}/iommu_group"), &group)
+    }
+
+    /// What the NVIDIA driver tells in /proc, and its device files.
+    fn nvidia(&self) -> io::Result<()> {
+        for display in self.machine.displays() {
+            let Some(minor) = display.minor.get() else { continue };
+            let excluded = if display.excluded.get() == Some(true) { "Yes" } else { "No" };
+            let text = format!("Model: \t\t NVIDIA\nDevice Minor: \t {minor}\nGPU Excluded:\t {excluded}\n");
+            self.file(&format!("proc/driver/nvidia/gpus/{}/information", display.address), text)?;
+            match display.device_file.get() {
+                Some(DeviceFile::Usable) => self.file(&format!("dev/nvidia{minor}"), "")?,
+                // Not even root may use it, as with a device cgroup.
+                Some(DeviceFile::Refused) => return Err(io::Error::other("a refused device file cannot be made")),
+                Some(DeviceFile::Missing) | None => {}
+            }
+        }
+        Ok(())
     }
 
     fn link_files(&self, folder: &str, which: &str, speed: &str, width: u8) -> io::Result<()> {

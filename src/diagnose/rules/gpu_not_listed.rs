@@ -1,0 +1,310 @@
+//! # What it means
+//!
+//! There is an NVIDIA GPU on the PCI bus that the driver does not list: nvidia-smi does not show it,
+//! and no program can use it.
+//!
+//! # How it is detected
+//!
+//! The display functions of vendor 10de in /sys/bus/pci are compared with the PCI addresses of NVML's
+//! GPUs; virtual functions of a GPU are left out. What is left is an error, one for each function:
+//! the nvidia driver has it and could not start it, or has lost it; nouveau has it; no driver has it.
+//! It is information where that is on purpose: vfio-pci gives it to a virtual machine; a parameter
+//! of the driver excludes it; it is a display card (class 0300) without NVIDIA's driver beside
+//! compute cards (0302). A container sees all functions of its host and the device files of its own
+//! GPUs: a GPU is hidden from it, and nothing is said against it, where the driver has it and its
+//! device file is missing or refused, or the list in /proc/driver/nvidia/gpus leaves it out. As many
+//! functions as there are GPUs that NVML counts and cannot identify are theirs (`gpu-unreachable`).
+//! Nothing is compared where NVML does not start.
+//!
+//! # Why it matters
+//!
+//! Everything else of the machine may be healthy, and a part of what was bought does not work.
+//!
+//! # What to do
+//!
+//! Look for the address in the kernel's log (`dmesg | grep -iE 'nvrm|xid'`): "RmInitAdapter failed" and
+//! "probe routine failed" are GPUs that do not start, Xid 79 is one that has fallen off the bus; "not
+//! supported by the NVIDIA driver" is a board that is too old or too new for this version. nouveau:
+//! blacklist it (`blacklist nouveau` in /etc/modprobe.d), write the initial RAM disk again, reboot.
+//! No driver: `modprobe nvidia`. Then power the machine off and on; check power cables and seat; swap
+//! the GPU with another to see whether the fault moves.
+//!
+//! # Sources
+//!
+//! Linux, Documentation/ABI/testing/sysfs-bus-pci (`driver`, `physfn`); NVIDIA driver README, "The
+//! /proc interface" and `NVreg_ExcludedGpus`; NVIDIA Container Toolkit (device files and
+//! /proc/driver/nvidia of the container's GPUs alone); NVIDIA's Xid errors page.
+
+use super::prelude::*;
+use crate::model::snapshot::{BoundDriver, DeviceFile, DisplayFunction};
+use crate::topology::pcie;
+
+/// Class of display controllers with a screen, without the programming interface.
+const VGA: u32 = 0x0300;
+
+/// The rule.
+pub const RULE: Rule = Rule::new("gpu-not-listed", Severity::Error, include_str!("gpu_not_listed.rs"), judge);
+
+/// Why NVML does not list a function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Why {
+    /// It is given to a virtual machine.
+    Given,
+    /// The administrator excluded it.
+    Excluded,
+    /// It is not given to this container.
+    Hidden,
+    /// A display card beside compute cards.
+    Console,
+    /// It should be listed.
+    Missing,
+}
+
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let snapshot = evidence.snapshot;
+    let mut by_reason: BTreeMap<Why, Vec<&DisplayFunction>> = BTreeMap::new();
+    for function in snapshot.unlisted_gpus.iter().filter(|function| function.gpu.is_none()) {
+        by_reason.entry(why(snapshot, function)).or_default().push(function);
+    }
+    let missing = by_reason.remove(&Why::Missing).unwrap_or_default();
+    // GPUs that NVML counts and whose place is open: some of these functions may be theirs.
+    let lost = snapshot.gpus.iter().filter(|gpu| snapshot.address_of(gpu.index).is_none()).count();
+    let (open, mut findings): (Vec<_>, Vec<_>) =
+        missing.into_iter().partition(|function| lost > 0 && function.is_for_us());
+    let mut found: Vec<_> = findings.drain(..).map(|function| fault(evidence, function)).collect();
+    if open.len() > lost {
+        found.push(some_of(evidence, &open, lost));
+    }
+    found.extend(by_reason.iter().map(|(why, functions)| by_design(*why, functions)));
+    found
+}
+
+fn why(snapshot: &Snapshot, display: &DisplayFunction) -> Why {
+    let class = |address: PciAddress| snapshot.function(address)?.class.get().map(|class| class >> 8);
+    match display.driver.known() {
+        Some(BoundDriver::VfioPci) => Why::Given,
+        Some(BoundDriver::Other(name)) if ["pci-stub", "xen-pciback"].contains(&name.as_str()) => Why::Given,
+        Some(BoundDriver::Nvidia) if display.excluded.get() == Some(true) => Why::Excluded,
+        Some(BoundDriver::Nvidia) if display.device_file.get() != Some(DeviceFile::Usable) => Why::Hidden,
+        Some(BoundDriver::Nvidia) => Why::Missing,
+        _ => {
+            let mut listed = snapshot.gpus.iter().filter_map(|gpu| class(gpu.pci.get()?)).peekable();
+            let beside_compute = listed.peek().is_some() && listed.all(|class| class != VGA);
+            if class(display.address) == Some(VGA) && beside_compute { Why::Console } else { Why::Missing }
+        }
+    }
+}
+
+fn fault(evidence: &Evidence<'_>, display: &DisplayFunction) -> Finding {
+    let address = display.address;
+    let (what, next_step) = match display.driver.known() {
+        Some(BoundDriver::Nvidia) => (
+            "the nvidia driver has it, and could not start it or has lost it".to_owned(),
+            format!(
+                "Look for {address} in dmesg (grep -iE 'nvrm|xid': RmInitAdapter failed, Xid 79). Power the machine \
+                 off and on; if it stays, check the GPU's power cables, reseat it, then swap it with another one"
+            ),
+        ),
+        Some(BoundDriver::Nouveau) => (
+            "the nouveau driver has it".to_owned(),
+            "Blacklist nouveau ('blacklist nouveau' and 'options nouveau modeset=0' in /etc/modprobe.d), write the \
+             initial RAM disk again, reboot, and check again"
+                .to_owned(),
+        ),
+        Some(BoundDriver::None) | None => (
+            "no driver has it".to_owned(),
+            format!(
+                "Load the driver (modprobe nvidia) and look for {address} in dmesg (grep -i nvrm): \"probe routine \
+                 failed\" is a GPU that does not start, so power off and on, check power cables and seat; \"not \
+                 supported\" is a board that this version of the driver does not serve"
+            ),
+        ),
+        Some(name) => (
+            format!("another driver, {name}, has it"),
+            format!("See why {name} is bound to {address} (lspci -k -s {address}); bind the nvidia driver instead"),
+        ),
+    };
+    let slot = pcie::slot(evidence.snapshot, address);
+    let place = slot.map(|slot| format!(" (slot {slot})")).unwrap_or_default();
+    let mut found = RULE
+        .finding(
+            Subject::PciFunction { address },
+            format!("An NVIDIA GPU is on the PCI bus at {address}{place}, and NVML does not list it: {what}"),
+            next_step,
+        )
+        .fact("address", address)
+        .fact("slot", slot)
+        .fact("bound_driver", display.driver.known().map(ToString::to_string))
+        .fact(
+            "device_id",
+            evidence.snapshot.function(address).and_then(|function| function.device_id.get()).map(u32::from),
+        )
+        .fact("device_minor", display.minor.get())
+        .fact("gpus_listed_count", evidence.snapshot.gpus.len());
+    if display.driver.known().is_none() {
+        // What has it may be on purpose.
+        found.severity = Severity::Warning;
+    }
+    if display.driver.known() == Some(&BoundDriver::Nvidia) {
+        found.suspects = vec![
+            suspect("the GPU", "swap it with another GPU: the one that is missing moves with it"),
+            suspect("its slot, riser or power supply", "after the swap the GPU in this slot is missing"),
+            suspect(
+                "a driver that got stuck",
+                "after the machine was powered off and on the GPU is listed; look what was before it in dmesg",
+            ),
+        ];
+    }
+    found
+}
+
+/// Some of these functions are GPUs that NVML counts and cannot identify, and the others are missing.
+fn some_of(evidence: &Evidence<'_>, open: &[&DisplayFunction], lost: usize) -> Finding {
+    let addresses: Vec<_> = open.iter().map(|function| function.address).collect();
+    let missing = open.len() - lost;
+    RULE.finding(
+        Subject::Machine,
+        format!(
+            "Of the NVIDIA GPUs at {}, NVML lists {} not at all; it counts the others and gets no answer from them",
+            words::addresses(&addresses),
+            missing,
+        ),
+        "Look for these addresses in dmesg (grep -iE 'nvrm|xid'); power the machine off and on, and check again",
+    )
+    .fact("addresses", addresses)
+    .fact("missing_count", missing)
+    .fact("gpus_listed_count", evidence.snapshot.gpus.len())
+}
+
+/// One line for functions that NVML does not list on purpose.
+fn by_design(why: Why, functions: &[&DisplayFunction]) -> Finding {
+    let addresses: Vec<_> = functions.iter().map(|function| function.address).collect();
+    let (number, at) = (words::count(addresses.len(), "NVIDIA GPU"), words::addresses(&addresses));
+    let them = if addresses.len() == 1 { "it is" } else { "they are" };
+    let (what, next_step) = match why {
+        Why::Given => (
+            format!("not listed: {them} bound to a driver that gives PCI functions to virtual machines"),
+            "Nothing to do; check them from within the virtual machine",
+        ),
+        Why::Excluded => (
+            format!(
+                "not listed: a parameter of the driver excludes {}",
+                if addresses.len() == 1 { "it" } else { "them" }
+            ),
+            "Nothing to do if that is on purpose; otherwise look for NVreg_ExcludedGpus in /etc/modprobe.d",
+        ),
+        Why::Hidden => (
+            "of the host and not given to this container".to_owned(),
+            "Nothing to do; to test all GPUs, run the check on the host or in a container that has all of them",
+        ),
+        Why::Console | Why::Missing => (
+            format!("not listed: display cards (class 0300) beside compute cards, {them} without NVIDIA's driver"),
+            "Nothing to do if that is the card for the console",
+        ),
+    };
+    let drivers: BTreeSet<_> =
+        functions.iter().filter_map(|function| Some(function.driver.known()?.to_string())).collect();
+    RULE.finding(Subject::Machine, format!("{number} ({at}): {what}"), next_step)
+        .at(Severity::Info)
+        .fact("addresses", addresses)
+        .fact("bound_drivers", drivers.into_iter().collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::testing::prelude::*;
+    use crate::model::reading::Unknown;
+
+    fn display(address: &str, driver: BoundDriver) -> DisplayFunction {
+        let unread = DisplayFunction::unread(pci(address), None, &Unknown::Unsupported);
+        DisplayFunction { driver: Reading::Known(driver), ..unread }
+    }
+
+    fn ours(address: &str) -> DisplayFunction {
+        DisplayFunction {
+            minor: Reading::Known(9),
+            excluded: Reading::Known(false),
+            device_file: Reading::Known(DeviceFile::Usable),
+            ..display(address, BoundDriver::Nvidia)
+        }
+    }
+
+    /// Two sockets with four GPUs of which NVML lists these.
+    fn machine(listed: usize, unlisted: Vec<DisplayFunction>) -> Snapshot {
+        let mut machine = two_sockets();
+        machine.gpus.truncate(listed);
+        machine.pairs.retain(|pair| (pair.source as usize) < listed && (pair.destination as usize) < listed);
+        machine.unlisted_gpus = unlisted;
+        machine
+    }
+
+    #[test]
+    fn a_gpu_that_the_driver_has_and_does_not_list_is_an_error_with_its_place() {
+        let found = only(&findings(&machine(3, vec![ours("0000:84:00.0")]), None), "gpu-not-listed", Severity::Error);
+        assert_eq!(found.subject, Subject::PciFunction { address: pci("0000:84:00.0") });
+        assert_eq!((fact(&found, "slot"), fact(&found, "bound_driver")), ("4".into(), "nvidia".into()));
+        assert!(found.location.contains("slot 4, below 0000:82:01.0"), "{}", found.location);
+        assert!(found.next_step.contains("dmesg") && found.suspects.len() == 3);
+        for (driver, step) in [
+            (BoundDriver::Nouveau, "lacklist nouveau"),
+            (BoundDriver::None, "modprobe nvidia"),
+            (BoundDriver::Other("x".into()), "lspci -k"),
+        ] {
+            let found = findings(&machine(3, vec![display("0000:84:00.0", driver)]), None);
+            let found = only(&found, "gpu-not-listed", Severity::Error);
+            assert!(found.next_step.contains(step), "{}", found.next_step);
+        }
+    }
+
+    #[test]
+    fn what_is_so_on_purpose_is_one_line() {
+        let masked = display("0000:84:00.0", BoundDriver::Nvidia);
+        let mut excluded = ours("0000:84:00.0");
+        excluded.excluded = Reading::Known(true);
+        for unlisted in [display("0000:84:00.0", BoundDriver::VfioPci), masked.clone(), excluded] {
+            only(&findings(&machine(3, vec![unlisted]), None), "gpu-not-listed", Severity::Info);
+        }
+        for file in [DeviceFile::Missing, DeviceFile::Refused] {
+            let mut hidden = ours("0000:84:00.0");
+            hidden.device_file = Reading::Known(file);
+            let found =
+                only(&findings(&machine(2, vec![hidden, masked.clone()]), None), "gpu-not-listed", Severity::Info);
+            assert!(found.message.starts_with("2 NVIDIA GPUs"), "{}", found.message);
+        }
+    }
+
+    #[test]
+    fn a_card_for_the_console_beside_compute_cards_is_no_fault_and_one_like_them_is() {
+        let mut machine = machine(3, vec![display("0000:84:00.0", BoundDriver::Nouveau)]);
+        function_mut(&mut machine, "0000:84:00.0").class = Reading::Known(0x03_0000);
+        for address in ["0000:03:00.0", "0000:04:00.0", "0000:83:00.0"] {
+            function_mut(&mut machine, address).class = Reading::Known(0x03_0200);
+        }
+        only(&findings(&machine, None), "gpu-not-listed", Severity::Info);
+        function_mut(&mut machine, "0000:83:00.0").class = Reading::Known(0x03_0000);
+        only(&findings(&machine, None), "gpu-not-listed", Severity::Error);
+    }
+
+    #[test]
+    fn functions_of_gpus_whose_place_is_open_are_not_missing() {
+        let mut machine = machine(4, vec![ours("0000:83:00.0"), ours("0000:84:00.0")]);
+        machine.gpus[2] = Gpu::unread(2, &Unknown::Failed("lost".into()));
+        machine.gpus[3] = Gpu::unread(3, &Unknown::Failed("lost".into()));
+        assert!(findings(&machine, None).iter().all(|finding| finding.code != RULE.id));
+        machine.gpus.truncate(3);
+        machine.pairs.retain(|pair| pair.source < 3 && pair.destination < 3);
+        let found = findings(&machine, None);
+        let found = found.iter().find(|finding| finding.code == RULE.id).unwrap();
+        assert_eq!((found.severity, &found.subject), (Severity::Error, &Subject::Machine));
+        // By elimination one of them is GPU 2, and the other is missing by itself.
+        machine.unlisted_gpus[0].gpu = Some(2);
+        let found = findings(&machine, None);
+        assert!(
+            found.iter().any(|one| one.subject == Subject::PciFunction { address: pci("0000:84:00.0") }),
+            "{found:#?}"
+        );
+        let lost = found.iter().find(|finding| finding.code == "gpu-unreachable").unwrap();
+        assert_eq!((fact(lost, "address"), fact(lost, "slot")), ("0000:83:00.0".into(), "3".into()));
+    }
+}

@@ -1,0 +1,166 @@
+//! # What it means
+//!
+//! GPUs that are made for NVLink have none: not one link is listed, active or not.
+//!
+//! # How it is detected
+//!
+//! No GPU of a model lists an NVLink, although there are NVSwitches on the PCI bus, or the model is
+//! one for SXM sockets, which the boards connect by NVLink. SXM is in the name that NVML gives
+//! (`NVIDIA A100-SXM4-80GB`), or the name is that of a part that exists for such sockets only
+//! (`NVIDIA H200`, `NVIDIA B200`, `NVIDIA H100 80GB HBM3`), compared as a whole: `NVIDIA GH200 480GB`
+//! and `NVIDIA H200 NVL` are others. GPUs in MIG mode are left out, and a GPU that is alone has nothing
+//! to be connected to. It is a warning in a virtual machine, whose host may keep NVLink to itself;
+//! that a virtual machine shows no NVSwitch proves nothing. `nvlink-fewer-than-siblings` reports a
+//! GPU without links whose siblings have some, `nvlink-inactive` links that are listed and down.
+//!
+//! # Why it matters
+//!
+//! All copies between GPUs go over PCIe or through the host's memory, at a tenth of the rate, and
+//! nothing else in the report looks wrong.
+//!
+//! # What to do
+//!
+//! See whether NVLink is disabled (`NVreg_NvLinkDisable` in /etc/modprobe.d and on the kernel's command
+//! line). With NVSwitches: `dmesg | grep -iE 'nvswitch|sxid'` and the fabric manager's log; power-cycle the
+//! machine. In a virtual machine ask whoever runs its host.
+//!
+//! # Sources
+//!
+//! NVIDIA fabric manager user guide (baseboards, virtual machines with one GPU have no NVLink); NVIDIA
+//! driver README (NvLinkDisable); product names as nvidia-smi prints them; DCGM issue 198, a check that
+//! passed with all NVLinks down.
+
+use super::prelude::*;
+
+/// Names of parts that exist for SXM sockets only, without the maker.
+const SXM_ONLY: [&str; 8] = ["H100 80GB HBM3", "H200", "H20", "H20-3e", "H800", "B100", "B200", "B300"];
+
+/// The rule.
+pub const RULE: Rule = Rule::new("nvlink-missing", Severity::Error, include_str!("nvlink_missing.rs"), judge);
+
+/// Whether a GPU of this name is one for an SXM socket.
+fn is_sxm(name: &str) -> bool {
+    let name = name.trim();
+    let part = name.strip_prefix("NVIDIA ").unwrap_or(name);
+    part.split([' ', '-']).any(|word| word.starts_with("SXM")) || SXM_ONLY.contains(&part)
+}
+
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let snapshot = evidence.snapshot;
+    let mut models: BTreeMap<&str, Vec<&Gpu>> = BTreeMap::new();
+    for gpu in snapshot.gpus.iter().filter(|gpu| gpu.mig.get() != Some(true)) {
+        if let Some(name) = gpu.name.known() {
+            models.entry(name).or_default().push(gpu);
+        }
+    }
+    let none = |gpu: &&Gpu| gpu.nvlinks.known().is_some_and(Vec::is_empty);
+    // Beside others that have links, the switches are theirs.
+    let without_any = snapshot.gpus.iter().filter(|gpu| gpu.nvlinks.known().is_some()).all(|gpu| none(&gpu));
+    let switches = if without_any { snapshot.nvswitches.len() } else { 0 };
+    let lacks = |(model, gpus): (&&str, &Vec<&Gpu>)| {
+        let sxm = is_sxm(model);
+        let expected = switches > 0 || (sxm && gpus.len() > 1);
+        (expected && gpus.iter().all(none)).then(|| finding(evidence, model, gpus, sxm, switches))
+    };
+    models.iter().filter_map(lacks).collect()
+}
+
+fn finding(evidence: &Evidence<'_>, model: &str, gpus: &[&Gpu], sxm: bool, switches: usize) -> Finding {
+    let indices: Vec<_> = gpus.iter().map(|gpu| gpu.index).collect();
+    let why = match (switches, sxm) {
+        (0, _) => "it is a part for an SXM socket, whose board connects GPUs by NVLink".to_owned(),
+        (switches, _) => format!(
+            "{} on the PCI bus",
+            words::count(switches, "NVSwitch").replace("switchs", "switches")
+                + if switches == 1 { " is" } else { " are" }
+        ),
+    };
+    let next_step = if evidence.virtual_machine() {
+        "Ask whoever runs the host of this virtual machine whether its GPUs are given NVLink; then see whether NVLink \
+         is disabled here (NVreg_NvLinkDisable in /etc/modprobe.d)"
+    } else {
+        "See whether NVLink is disabled (NVreg_NvLinkDisable in /etc/modprobe.d and on the kernel's command line); look \
+         at dmesg (grep -iE 'nvlink|nvswitch|sxid') and at the fabric manager's log; power-cycle the machine; if it \
+         stays, have the board looked at"
+    };
+    let mut found = RULE
+        .finding(
+            Subject::of_gpus(&indices),
+            format!("No NVLink is listed for {} ({model}), although {why}", words::gpus(&indices)),
+            next_step,
+        )
+        .gpus(&indices)
+        .fact("model", model)
+        .fact("nvswitches_count", switches)
+        .fact("made_for_sxm", sxm);
+    if evidence.virtual_machine() {
+        found.severity = Severity::Warning;
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::testing::prelude::*;
+    use crate::model::reading::Unknown;
+    use crate::model::snapshot::NvSwitch;
+
+    fn without_links(name: &str, gpus: usize) -> Snapshot {
+        let mut machine = two_sockets();
+        machine.gpus.truncate(gpus);
+        machine.pairs.retain(|pair| (pair.source as usize) < gpus && (pair.destination as usize) < gpus);
+        for gpu in &mut machine.gpus {
+            (gpu.name, gpu.nvlinks) = (Reading::Known(name.into()), Reading::Known(Vec::new()));
+        }
+        machine
+    }
+
+    #[test]
+    fn sxm_parts_are_known_by_their_whole_names() {
+        for name in [
+            "NVIDIA A100-SXM4-80GB",
+            "Tesla V100-SXM2-16GB",
+            "NVIDIA H200",
+            "NVIDIA B300 SXM6 AC",
+            "NVIDIA H100 80GB HBM3",
+        ] {
+            assert!(is_sxm(name), "{name}");
+        }
+        for name in [
+            "NVIDIA GH200 480GB",
+            "NVIDIA H200 NVL",
+            "NVIDIA H100 PCIe",
+            "NVIDIA A100-PCIE-40GB",
+            "NVIDIA L40S",
+            "NVIDIA GB200",
+        ] {
+            assert!(!is_sxm(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn parts_for_sxm_sockets_without_links_are_an_error_and_cards_are_none() {
+        only(&findings(&without_links("NVIDIA H200", 4), None), "nvlink-missing", Severity::Error);
+        assert_eq!(findings(&without_links("NVIDIA H200 NVL", 4), None), []);
+        assert_eq!(findings(&without_links("NVIDIA H200", 1), None), [], "nothing to be connected to");
+        let mut guest = without_links("NVIDIA A100-SXM4-40GB", 2);
+        guest.host.virtual_machine = Reading::Known(true);
+        only(&findings(&guest, None), "nvlink-missing", Severity::Warning);
+        let mut mig = without_links("NVIDIA A100-SXM4-40GB", 2);
+        mig.gpus.iter_mut().for_each(|gpu| gpu.mig = Reading::Known(true));
+        assert!(findings(&mig, None).iter().all(|finding| finding.code != RULE.id));
+        let mut unread = without_links("NVIDIA H200", 4);
+        unread.gpus[2].nvlinks = Reading::Unknown(Unknown::Failed("no answer".into()));
+        assert!(findings(&unread, None).iter().all(|finding| finding.code != RULE.id));
+    }
+
+    #[test]
+    fn switches_on_the_bus_want_links_whatever_the_name() {
+        let mut machine = without_links("Graphics Device", 4);
+        assert_eq!(findings(&machine, None), []);
+        machine.nvswitches = vec![NvSwitch::unread(pci("0000:c0:00.0"), &Unknown::Unsupported)];
+        let found = only(&findings(&machine, None), "nvlink-missing", Severity::Error);
+        assert_eq!(fact(&found, "nvswitches_count"), 1);
+    }
+}
