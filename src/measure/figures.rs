@@ -40,12 +40,17 @@ pub(super) fn rates(outcome: &Outcome, at: usize) -> Result<Rates, (Status, Opti
 /// How far a copy may stick out of the time of both directions, as a share of its length.
 const SLACK_SHARE: f64 = 0.1;
 
+/// The least share of a copy that must be done while the other direction is busy for its rate to be known.
+/// Chosen: less would multiply the uncertainty of what was done alone.
+const LEAST_DONE: f64 = 0.3;
+
 /// Nanoseconds per copy of one direction while the other was busy too.
 ///
 /// Where the directions run at the same time, the copies that lie within the time of both count as
 /// they are: one direction may start a copy later than the other. Where they do not, they take
 /// turns, as placements on default streams do: then every copy takes as long as its own turn and
-/// the other's.
+/// the other's. A direction that is far slower than the other has most of its copies after the other's
+/// last one: those do not count.
 fn while_both(one: &[Span], other: &[Span]) -> Vec<f64> {
     let all: Vec<f64> = one.iter().map(|span| span.length_ns()).collect();
     let whole = |spans: &[Span]| Some(Span { start_ns: spans.first()?.start_ns, end_ns: spans.last()?.end_ns });
@@ -54,10 +59,22 @@ fn while_both(one: &[Span], other: &[Span]) -> Vec<f64> {
     // other does.
     let slack = SLACK_SHARE * median(&all).unwrap_or(0.0);
     let (from, to) = (own.start_ns.max(others.start_ns) - slack, own.end_ns.min(others.end_ns) + slack);
-    let within = one.iter().filter(|span| span.start_ns >= from && span.end_ns <= to);
-    let within: Vec<f64> = within.map(|span| span.length_ns()).collect();
-    if 2 * within.len() >= all.len() {
-        return within;
+    let within = |spans: &[Span]| -> Vec<f64> {
+        let within = spans.iter().filter(|span| span.start_ns >= from && span.end_ns <= to);
+        within.map(|span| span.length_ns()).collect()
+    };
+    let (own_within, others_within) = (within(one), within(other));
+    if 2 * own_within.len() >= all.len() {
+        return own_within;
+    }
+    // The other direction was done while this one was still at its first copies.
+    if !others_within.is_empty() {
+        if !own_within.is_empty() {
+            return own_within;
+        }
+        if let Some(ns) = one.iter().filter_map(|span| beside(*span, (from, to), &all)).reduce(f64::max) {
+            return vec![ns];
+        }
     }
     let together = if to < from {
         own.length_ns() + others.length_ns()
@@ -65,6 +82,15 @@ fn while_both(one: &[Span], other: &[Span]) -> Vec<f64> {
         own.end_ns.max(others.end_ns) - own.start_ns.min(others.start_ns)
     };
     all.iter().map(|ns| ns * together / own.length_ns()).collect()
+}
+
+/// Nanoseconds that a copy would have taken with the other direction busy from its start to its end: what it
+/// did alone is taken out at the rate of the fastest copy. None where it did most of it alone.
+fn beside(span: Span, (from, to): (f64, f64), all: &[f64]) -> Option<f64> {
+    let beside = span.end_ns.min(to) - span.start_ns.max(from);
+    let fastest = all.iter().copied().reduce(f64::min)?;
+    let done = 1.0 - (span.length_ns() - beside) / fastest;
+    (beside > 0.0 && done >= LEAST_DONE).then_some(beside / done)
 }
 
 /// How many samples there are.
@@ -90,6 +116,17 @@ mod tests {
     fn a_direction_that_starts_a_copy_later_is_not_slower() {
         assert_eq!(while_both(&row([0.0, 10.0, 20.0, 30.0]), &row([10.0, 20.0, 30.0, 40.0])), [10.0; 2]);
         assert_eq!(while_both(&row([10.0, 20.0, 30.0, 40.0]), &row([0.0, 10.0, 20.0, 30.0])), [10.0; 2]);
+    }
+
+    #[test]
+    fn what_a_slow_direction_copies_alone_does_not_count() {
+        let fast = row([10.0, 20.0, 30.0, 40.0]);
+        // Half as fast: one copy lies within, and the rest follows alone.
+        assert_eq!(while_both(&row([20.0, 40.0, 50.0, 60.0]), &fast), [20.0]);
+        assert_eq!(while_both(&fast, &row([20.0, 40.0, 50.0, 60.0])), [10.0; 2]);
+        // At 40%: 15 of the first one's 19 beside the other direction, in which it did 60%.
+        let [ns] = while_both(&row([25.0, 44.0, 54.0, 64.0]), &row([10.0, 20.0, 30.0, 40.0]))[..] else { panic!() };
+        assert!((ns - 25.0).abs() < 3.0, "{ns}");
     }
 
     #[test]

@@ -131,7 +131,7 @@ impl Machine {
     }
 
     fn copies(&mut self, pairs: Pairs, fault: CopyFault) {
-        self.spec.faults.pairs.push(PairFault { pairs, fault, engine: None });
+        self.spec.faults.pairs.push(PairFault::new(pairs, fault));
     }
 
     /// Copies between a GPU and all others, or from these to it.
