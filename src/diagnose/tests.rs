@@ -1,4 +1,4 @@
-use super::testing::{cell, exit, findings, is, measured, only, touches};
+use super::testing::{cell, exit, findings, is, measured, only, set, touches};
 use super::verdict::exit_code;
 use super::{RULES, explain, verdict};
 use crate::model::finding::{Severity, Subject};
@@ -267,6 +267,7 @@ fn an_error_about_peer_access_is_a_fault_and_no_denial() {
         let mut measurements = measured(&machine, 0.88);
         let only_staged = |cell: &mut PeerBandwidth| cell.setup.path = Path::Staged;
         measurements.peer.iter_mut().for_each(only_staged);
+        set(&mut measurements, 37.0, |_| true);
         for access in &mut measurements.driver.peer_access {
             (access.possible, access.failure) = (possible, why());
         }

@@ -5,6 +5,7 @@ pub mod cells;
 pub mod fact;
 pub mod finding;
 pub mod flow;
+pub mod impossible;
 pub mod measurement;
 pub mod node;
 pub mod pcie;

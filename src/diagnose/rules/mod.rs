@@ -2,6 +2,7 @@
 
 use super::rule::Rule;
 
+mod alike;
 mod bandwidth;
 mod peer_access;
 mod peer_copy;
@@ -63,6 +64,8 @@ rules! {
     firmware_mixed
     driver_mismatch
     devices_hidden
+    both_ways_low
+    bandwidth_impossible
 }
 
 /// The rule with this code.
