@@ -66,6 +66,7 @@ rules! {
     devices_hidden
     both_ways_low
     bandwidth_impossible
+    expectation_beyond_profile
 }
 
 /// The rule with this code.
