@@ -31,26 +31,33 @@ pub(super) struct Rates {
 pub(super) fn rates(outcome: &Outcome, at: usize) -> Result<Rates, (Status, Option<String>)> {
     let Outcome::Rows { rows } = outcome else { return Err(without_figures(outcome)) };
     let Some(row) = rows.get(at) else { return Err((Status::Failed, Some("the worker gave no samples".into()))) };
-    let counted = |row: &Row| row.copies.get(1..).unwrap_or_default().to_vec();
     let reverse = rows.iter().enumerate().find(|(other, _)| *other != at).map(|(_, row)| row);
-    let copy_ns = reverse.map_or_else(|| row.copy_ns(), |reverse| while_both(&counted(row), &counted(reverse)));
+    let copy_ns = reverse.map_or_else(|| row.copy_ns(), |reverse| both_ways(row, reverse));
     Ok(Rates { copy_ns, small_ns: row.small_ns(), host_ns: row.host_ns.clone() })
+}
+
+/// Nanoseconds per copy of a direction while the other one was busy.
+fn both_ways(row: &Row, reverse: &Row) -> Vec<f64> {
+    if let Some(ns) = slowed(&row.copies, &reverse.copies) {
+        return vec![ns];
+    }
+    // The other direction was busy as long as this one ran, and longer.
+    if slowed(&reverse.copies, &row.copies).is_some() {
+        return row.copy_ns();
+    }
+    let counted = |row: &Row| row.copies.get(1..).unwrap_or_default().to_vec();
+    while_both(&counted(row), &counted(reverse))
 }
 
 /// How far a copy may stick out of the time of both directions, as a share of its length.
 const SLACK_SHARE: f64 = 0.1;
-
-/// The least share of a copy that must be done while the other direction is busy for its rate to be known.
-/// Chosen: less would multiply the uncertainty of what was done alone.
-const LEAST_DONE: f64 = 0.3;
 
 /// Nanoseconds per copy of one direction while the other was busy too.
 ///
 /// Where the directions run at the same time, the copies that lie within the time of both count as
 /// they are: one direction may start a copy later than the other. Where they do not, they take
 /// turns, as placements on default streams do: then every copy takes as long as its own turn and
-/// the other's. A direction that is far slower than the other has most of its copies after the other's
-/// last one: those do not count.
+/// the other's.
 fn while_both(one: &[Span], other: &[Span]) -> Vec<f64> {
     let all: Vec<f64> = one.iter().map(|span| span.length_ns()).collect();
     let whole = |spans: &[Span]| Some(Span { start_ns: spans.first()?.start_ns, end_ns: spans.last()?.end_ns });
@@ -59,22 +66,10 @@ fn while_both(one: &[Span], other: &[Span]) -> Vec<f64> {
     // other does.
     let slack = SLACK_SHARE * median(&all).unwrap_or(0.0);
     let (from, to) = (own.start_ns.max(others.start_ns) - slack, own.end_ns.min(others.end_ns) + slack);
-    let within = |spans: &[Span]| -> Vec<f64> {
-        let within = spans.iter().filter(|span| span.start_ns >= from && span.end_ns <= to);
-        within.map(|span| span.length_ns()).collect()
-    };
-    let (own_within, others_within) = (within(one), within(other));
-    if 2 * own_within.len() >= all.len() {
-        return own_within;
-    }
-    // The other direction was done while this one was still at its first copies.
-    if !others_within.is_empty() {
-        if !own_within.is_empty() {
-            return own_within;
-        }
-        if let Some(ns) = one.iter().filter_map(|span| beside(*span, (from, to), &all)).reduce(f64::max) {
-            return vec![ns];
-        }
+    let within = one.iter().filter(|span| span.start_ns >= from && span.end_ns <= to);
+    let within: Vec<f64> = within.map(|span| span.length_ns()).collect();
+    if 2 * within.len() >= all.len() {
+        return within;
     }
     let together = if to < from {
         own.length_ns() + others.length_ns()
@@ -84,13 +79,29 @@ fn while_both(one: &[Span], other: &[Span]) -> Vec<f64> {
     all.iter().map(|ns| ns * together / own.length_ns()).collect()
 }
 
-/// Nanoseconds that a copy would have taken with the other direction busy from its start to its end: what it
-/// did alone is taken out at the rate of the fastest copy. None where it did most of it alone.
-fn beside(span: Span, (from, to): (f64, f64), all: &[f64]) -> Option<f64> {
-    let beside = span.end_ns.min(to) - span.start_ns.max(from);
-    let fastest = all.iter().copied().reduce(f64::min)?;
-    let done = 1.0 - (span.length_ns() - beside) / fastest;
-    (beside > 0.0 && done >= LEAST_DONE).then_some(beside / done)
+/// The least share of a copy that must be done while the other direction is busy for its rate to be known.
+/// Chosen: less would multiply the uncertainty of what was done alone.
+const LEAST_DONE: f64 = 0.1;
+
+/// Nanoseconds that a copy takes with the other direction busy, of a direction so slow that the other has
+/// ended before most of its counted copies: these ran alone. None where it is not, or the directions took
+/// turns. Both rows with the copy that is not counted.
+///
+/// It is found from the copy that ran longest beside the other direction: what it did alone is taken out at the
+/// rate of the fastest copy.
+fn slowed(one: &[Span], other: &[Span]) -> Option<f64> {
+    let counted: Vec<f64> = one.get(1..)?.iter().map(|span| span.length_ns()).collect();
+    let (from, to) = (other.first()?.start_ns, other.last()?.end_ns);
+    let slack = SLACK_SHARE * median(&counted)?;
+    let in_time = one.iter().skip(1).filter(|span| span.end_ns <= to + slack).count();
+    if 2 * in_time >= counted.len() {
+        return None;
+    }
+    let beside = |span: &Span| span.end_ns.min(to) - span.start_ns.max(from);
+    let longest = one.iter().max_by(|one, other| beside(one).total_cmp(&beside(other)))?;
+    let fastest = counted.into_iter().reduce(f64::min)?;
+    let done = 1.0 - (longest.length_ns() - beside(longest)) / fastest;
+    (beside(longest) > 0.0 && done >= LEAST_DONE).then_some(beside(longest) / done)
 }
 
 /// How many samples there are.
@@ -120,13 +131,24 @@ mod tests {
 
     #[test]
     fn what_a_slow_direction_copies_alone_does_not_count() {
-        let fast = row([10.0, 20.0, 30.0, 40.0]);
-        // Half as fast: one copy lies within, and the rest follows alone.
-        assert_eq!(while_both(&row([20.0, 40.0, 50.0, 60.0]), &fast), [20.0]);
-        assert_eq!(while_both(&fast, &row([20.0, 40.0, 50.0, 60.0])), [10.0; 2]);
-        // At 40%: 15 of the first one's 19 beside the other direction, in which it did 60%.
-        let [ns] = while_both(&row([25.0, 44.0, 54.0, 64.0]), &row([10.0, 20.0, 30.0, 40.0]))[..] else { panic!() };
-        assert!((ns - 25.0).abs() < 3.0, "{ns}");
+        let marks = |ends: [f64; 5]| -> Vec<Span> {
+            ends.windows(2).map(|ends| Span { start_ns: ends[0], end_ns: ends[1] }).collect()
+        };
+        let fast = marks([0.0, 10.0, 20.0, 30.0, 40.0]);
+        // At 50, 40 and 20% of the other's rate while both are busy, and alone as fast.
+        for (ends, takes) in [
+            ([0.0, 20.0, 40.0, 50.0, 60.0], 20.0),
+            ([0.0, 25.0, 44.0, 54.0, 64.0], 25.0),
+            ([0.0, 42.0, 52.0, 62.0, 72.0], 50.0),
+        ] {
+            let ns = slowed(&marks(ends), &fast).unwrap();
+            assert!((ns - takes).abs() < 1e-9, "{takes}: {ns}");
+            assert_eq!(slowed(&fast, &marks(ends)), None, "the other one was never alone");
+        }
+        // Started a copy later, or in turns: not slower.
+        assert_eq!(slowed(&marks([10.0, 20.0, 30.0, 40.0, 50.0]), &fast), None);
+        assert_eq!(slowed(&marks([40.0, 50.0, 60.0, 70.0, 80.0]), &fast), None);
+        assert_eq!(slowed(&marks([0.0, 50.0, 60.0, 70.0, 80.0]), &fast), None);
     }
 
     #[test]
