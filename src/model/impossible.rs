@@ -14,10 +14,12 @@ use super::units::GbPerSecond;
 /// No rate within a machine is higher, GB/s: some hundred times that of all GPU memory in a rack.
 const MOST_GBPS: f64 = 1e6;
 
-/// How far a share may be from the rates that it was made from, per cent of it and points besides: both
-/// were rounded.
-const ROUNDED_PERCENT: f64 = 1.0;
-const ROUNDED_POINTS: f64 = 0.1;
+/// No figure is more than this of what its links carry or healthy machines reach, per cent. A link that was read
+/// at rest, as the lowest that there is, has made 1300.
+const MOST_PERCENT: f64 = 10_000.0;
+
+/// What rounding may add to a share that cannot be above 100 per cent.
+const ROUNDED: f64 = 0.1;
 
 /// The first thing in a report that cannot be, with the cell that has it.
 pub fn in_report(report: &Report) -> Option<String> {
@@ -68,16 +70,15 @@ fn in_bandwidth(cell: &PeerBandwidth) -> Option<String> {
         ("host_blocked_us", cell.host_blocked_us),
     ];
     let wrong = rates.into_iter().find_map(|(key, rate)| no_rate(key, rate));
-    wrong.or_else(|| negative(&shares)).or_else(|| {
-        let share = cell.achieved_gbps?.percent_of(cell.theoretical_gbps.filter(|rate| rate.0 > 0.0)?);
-        let percent = cell.percent?;
-        let rounded = ROUNDED_POINTS + share * ROUNDED_PERCENT / 100.0;
-        ((percent - share).abs() > rounded).then(|| format!("percent is {percent}, and its rates make {share:.1}"))
-    })
+    let percents = [("percent", cell.percent), ("expected_percent", cell.expected_percent)].into_iter();
+    let mut beyond = percents.filter_map(|(key, percent)| Some((key, percent.filter(|it| *it > MOST_PERCENT)?)));
+    wrong
+        .or_else(|| negative(&shares))
+        .or_else(|| beyond.next().map(|(key, percent)| format!("{key} is {percent}, which is no share")))
 }
 
 fn in_overlap(cell: &Overlap) -> Option<String> {
-    let share = cell.overlap_percent.filter(|share| !(0.0..=100.0 + ROUNDED_POINTS).contains(share));
+    let share = cell.overlap_percent.filter(|share| !(0.0..=100.0 + ROUNDED).contains(share));
     let times = [("host_blocked_us", cell.host_blocked_us), ("copy_us", cell.copy_us), ("kernel_us", cell.kernel_us)];
     share.map(|share| format!("overlap_percent is {share}, which is no share")).or_else(|| negative(&times))
 }

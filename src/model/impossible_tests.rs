@@ -13,7 +13,7 @@ fn figures_that_cannot_be_are_refused_with_their_cell() {
         (|m| m.peer[4].achieved_gbps = Some(GbPerSecond(f64::NAN)), "achieved_gbps is NaN"),
         (|m| m.peer[4].achieved_gbps = Some(GbPerSecond(1e9)), "achieved_gbps is 1000000000"),
         (|m| m.peer[4].theoretical_gbps = Some(GbPerSecond(f64::INFINITY)), "theoretical_gbps is inf"),
-        (|m| m.peer[4].percent = Some(5000.0), "percent is 5000"),
+        (|m| m.peer[4].percent = Some(50_000.0), "percent is 50000"),
         (|m| m.peer[4].percent = Some(-3.0), "percent is -3"),
         (|m| m.peer[4].spread_percent = Some(-0.5), "spread_percent is -0.5"),
         (|m| m.overlap[0].overlap_percent = Some(130.0), "overlap_percent is 130"),

@@ -50,6 +50,15 @@ pub fn below<'a, K: Ord>(
     below
 }
 
+/// The pairs of GPUs that are slow with every partner, or from every one, by GPU and direction.
+pub fn of_slow_gpus<K: Ord>(alike: BTreeMap<K, Vec<&PeerBandwidth>>, margins: Margins) -> Vec<Vec<Pair>> {
+    let none = BTreeSet::new();
+    let groups: Vec<_> = alike.into_values().filter_map(|cells| Group::of(cells, &none)).collect();
+    let cells = || groups.iter().flat_map(|group| &group.cells);
+    let of_side = |side: Side| cells().filter(|cell| sides(cell).contains(&side)).map(|cell| cell.pair).collect();
+    normal(&groups, margins).slow.into_iter().map(of_side).collect()
+}
+
 impl<'a> Group<'a> {
     /// `None` where there are too few pairs alike, or nothing is known of their spread.
     fn of(mut cells: Vec<&'a PeerBandwidth>, left: &BTreeSet<Pair>) -> Option<Self> {

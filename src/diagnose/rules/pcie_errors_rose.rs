@@ -100,7 +100,10 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<F
     let many = corrected.max(counted.replays) as f64 >= RULE.parameter(evidence, &HARMLESS);
     let some = corrected > 0 || counted.replays > 0;
     let uncorrected = non_fatal > 0 || fatal > 0;
-    let worth_reporting = uncorrected || many || (some && !slow.is_empty());
+    // A link that repeats what it sends slows everything that passes it; one slow pair of several is another's.
+    let twos = |cells: &[&PeerBandwidth]| cells.iter().map(|cell| cell.pair.unordered()).collect::<BTreeSet<_>>();
+    let slows_all = !slow.is_empty() && twos(&over) == twos(&slow);
+    let worth_reporting = uncorrected || many || (some && slows_all);
     if !worth_reporting {
         return None;
     }

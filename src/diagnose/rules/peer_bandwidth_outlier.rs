@@ -107,14 +107,26 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, outliers: &[(Compare
 fn outliers(evidence: &Evidence<'_>) -> Vec<(Compared, usize)> {
     let mut reported = bandwidth::low_pairs(evidence);
     reported.extend(peer_bandwidth_asymmetric::asymmetric(evidence).0.iter().map(|compared| compared.pair));
+    alike::below(alike(evidence), &reported, margins(evidence))
+}
+
+/// The pairs of GPUs that are slow with every partner, by GPU and direction, whatever other rules say of them.
+pub fn of_slow_gpus(evidence: &Evidence<'_>) -> Vec<Vec<Pair>> {
+    alike::of_slow_gpus(alike(evidence), margins(evidence))
+}
+
+fn margins(evidence: &Evidence<'_>) -> Margins {
+    Margins { pair: RULE.parameter(evidence, &OUTLIER), gpu: RULE.parameter(evidence, &GPU) }
+}
+
+fn alike<'a>(evidence: &Evidence<'a>) -> BTreeMap<Like, Vec<&'a PeerBandwidth>> {
     let mut alike: BTreeMap<Like, Vec<&PeerBandwidth>> = BTreeMap::new();
     for (pair, cell) in bandwidth::sound(evidence, Path::Direct) {
         if let Some(like) = evidence.topology.route(pair).and_then(|route| Like::of(evidence, route)) {
             alike.entry(like).or_default().push(cell);
         }
     }
-    let margins = Margins { pair: RULE.parameter(evidence, &OUTLIER), gpu: RULE.parameter(evidence, &GPU) };
-    alike::below(alike, &reported, margins)
+    alike
 }
 
 /// What makes routes equal: class, rate, and for those that leave a host bridge the memories that
