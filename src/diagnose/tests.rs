@@ -299,6 +299,29 @@ fn a_generation_is_judged_only_where_copies_used_the_link() {
 }
 
 #[test]
+fn a_reading_that_rose_clears_a_link_although_the_copies_fit_its_rest() {
+    let machine = two_sockets();
+    let mut measurements = measured(&machine, 0.84);
+    measurements.peer.retain(|cell| cell.pair.source > 1 && cell.pair.destination > 1);
+    // What Gen1 carries, which both links rest at. Two readings are too few to believe that a link never rose.
+    set(&mut measurements, 3.3, |_| true);
+    let read = |index, most| LinkUnderLoad {
+        index,
+        readings: 2,
+        generation: Some([1, most]),
+        width: Some([16, 16]),
+        ..LinkUnderLoad::default()
+    };
+    for (most, wanted) in [(1, &[2, 3][..]), (4, &[3])] {
+        measurements.links = vec![read(2, most), read(3, 1)];
+        let found = findings(&machine, Some(&measurements));
+        let subjects: Vec<_> = found.iter().map(|finding| (&*finding.code, finding.subject.clone())).collect();
+        let wanted: Vec<_> = wanted.iter().map(|&index| ("pcie-narrow", Subject::Gpu { index })).collect();
+        assert_eq!(subjects, wanted);
+    }
+}
+
+#[test]
 fn a_way_of_copying_that_is_far_slower_than_the_reference_is_reported() {
     let machine = h200_vm(3);
     let mut measurements = measured(&machine, 0.88);

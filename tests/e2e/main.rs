@@ -16,6 +16,7 @@ mod generated;
 mod golden;
 mod hardware_faults;
 mod hardware_report;
+mod impossible;
 mod journal;
 mod no_driver;
 mod output;

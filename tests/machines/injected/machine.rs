@@ -84,9 +84,11 @@ impl Machine {
         if self.gpus() == 2 { pair(0, 1) } else { gpu(one) }
     }
 
-    /// What a machine is called of which this is the only pair, and otherwise the pair.
+    /// The pair; or the machine, where it is the only pair and no NVLinks join the two.
     pub fn pair_of_all(&self, one: u32, other: u32) -> String {
-        if self.gpus() == 2 { "machine".into() } else { pair(one, other) }
+        let links = &self.spec.gpus[one as usize].nvlinks;
+        let joined = links.iter().any(|links| links.remote == NvLinkTarget::Gpu(other));
+        if self.gpus() == 2 && !joined { "machine".into() } else { pair(one, other) }
     }
 
     /// What all copies into a GPU are called.
