@@ -9,12 +9,15 @@ use crate::model::placement::{Pair, Path};
 use crate::model::report::Report;
 use crate::model::snapshot::Gpu;
 use crate::model::topology::LinkClass;
-use crate::model::units::GbPerSecond;
 
 /// What a machine must have. What is not given is not looked at.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Expectations {
+    /// The profile of the report that it was made from; not given where somebody wrote it. What another
+    /// profile does not measure is then not asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
     /// The GPUs.
     pub gpus: Gpus,
     /// The PCIe link of every GPU.
@@ -116,7 +119,7 @@ impl Expectations {
     /// What is wrong, with the line or the key.
     pub fn parse(text: &str) -> Result<Self, String> {
         let read: Self = toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
-        if read == Self::default() {
+        if (Self { profile: None, ..read.clone() }) == Self::default() {
             return Err("it expects nothing: give at least one of gpus, pcie, nvlink, peer and floor".into());
         }
         for floor in &read.floor {
@@ -141,20 +144,11 @@ impl Expectations {
         let to_u8 = |value: Option<u32>| value.and_then(|value| u8::try_from(value).ok());
         let names: Vec<_> = gpus.iter().filter_map(|gpu| gpu.name.known()).collect();
         let model = names.first().filter(|first| names.len() == gpus.len() && names.iter().all(|name| name == *first));
-        let mut floors: BTreeMap<(LinkClass, bool), f64> = BTreeMap::new();
-        for path in [Path::Direct, Path::Staged] {
-            for (pair, cell) in report.measurements.iter().flat_map(|measurements| measurements.reference(path)) {
-                let class = report.topology.route(pair).map(|route| route.class);
-                if let Some((class, GbPerSecond(rate))) = class.zip(cell.achieved_gbps) {
-                    let least = floors.entry((class, path == Path::Staged)).or_insert(rate);
-                    *least = least.min(rate);
-                }
-            }
-        }
         let access: Vec<_> = report.topology.pairs.iter().map(|route| route.peer_access.cuda).collect();
         // A GPU's generation of the moment means nothing while it is idle, so only that under load
         // is asked for.
         Self {
+            profile: report.measurements.as_ref().map(|measurements| measurements.profile.clone()),
             gpus: Gpus { count: u32::try_from(gpus.len()).ok(), model: model.map(|name| (*name).clone()) },
             pcie: Pcie {
                 generation: to_u8(common(gpus.iter().map(|gpu| generation(gpu.index).map(u32::from)).collect())),
@@ -166,15 +160,7 @@ impl Expectations {
             },
             nvlink: NvLink { links: common(gpus.iter().map(Gpu::active_nvlinks).collect()).filter(|links| *links > 0) },
             peer: Peer { access: access.iter().all(|access| *access == Some(true)).then_some(!access.is_empty()) },
-            floor: floors
-                .into_iter()
-                .map(|((class, staged), rate)| Floor {
-                    class: Some(class),
-                    pair: None,
-                    path: if staged { Path::Staged } else { Path::Direct },
-                    gbps: (rate * (100.0 - margin_percent) / 10.0).floor() / 10.0,
-                })
-                .collect(),
+            floor: floors(report, margin_percent),
         }
     }
 
@@ -186,6 +172,36 @@ impl Expectations {
     pub fn to_toml(&self) -> Result<String, String> {
         toml::to_string(self).map_err(|error| format!("cannot write the expectations: {error}"))
     }
+}
+
+/// A floor for each class of which every pair was measured, and for each pair of the other classes: what one
+/// pair reaches through the host, which has no other path, says nothing of those that have one. Where most
+/// pairs were left out because there are many GPUs, those that were measured stand for their class.
+fn floors(report: &Report, margin_percent: f64) -> Vec<Floor> {
+    let Some(measurements) = &report.measurements else { return Vec::new() };
+    let mut classes: BTreeMap<LinkClass, Vec<Pair>> = BTreeMap::new();
+    for route in &report.topology.pairs {
+        classes.entry(route.class).or_default().push(route.pair);
+    }
+    let below = |rate: f64| (rate * (100.0 - margin_percent) / 10.0).floor() / 10.0;
+    let mut floors = Vec::new();
+    for (class, pairs) in classes {
+        for path in [Path::Direct, Path::Staged] {
+            let cells = measurements.reference(path);
+            let figure = |pair: &Pair| Some((*pair, cells.get(pair)?.achieved_gbps?.0));
+            let figures: Vec<_> = pairs.iter().filter_map(figure).filter(|(_, rate)| below(*rate) > 0.0).collect();
+            let floor = |gbps: f64| Floor { class: None, pair: None, path, gbps: below(gbps) };
+            if figures.len() == pairs.len() || !measurements.left_out.is_empty() {
+                let least = figures.iter().map(|(_, rate)| *rate).reduce(f64::min);
+                floors.extend(least.map(|least| Floor { class: Some(class), ..floor(least) }));
+            } else {
+                let of_pair =
+                    |(pair, rate): (Pair, f64)| Floor { pair: Some((pair.source, pair.destination)), ..floor(rate) };
+                floors.extend(figures.into_iter().map(of_pair));
+            }
+        }
+    }
+    floors
 }
 
 #[cfg(test)]
@@ -209,6 +225,7 @@ mod tests {
     fn what_is_wrong_is_named() {
         for (text, named) in [
             ("", "expects nothing"),
+            ("profile = \"quick\"\n", "expects nothing"),
             ("[gpu]\ncount = 8\n", "gpu"),
             ("[gpus]\ncount = -8\n", "count"),
             ("[[floor]]\nclass = \"NVX\"\ngbps = 3\n", "NVX"),

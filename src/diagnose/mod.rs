@@ -29,6 +29,8 @@ pub use settings::Settings;
 pub use verdict::{Contract, Ending, Terms, is_gap, verdict};
 
 #[cfg(test)]
+mod figure_tests;
+#[cfg(test)]
 mod peer_tests;
 #[cfg(test)]
 mod testing;

@@ -99,6 +99,24 @@ pub fn of_slow_copies(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Suspect> {
     suspects
 }
 
+/// What could make copies of these pairs through host memory slow.
+pub fn of_staged_copies(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Suspect> {
+    let busy = busy(evidence, pairs);
+    let other_work = (!busy.is_empty()).then(|| suspect("other work on these GPUs", "stop it and check again"));
+    let memory = if evidence.virtual_machine() {
+        suspect(
+            "the host spreads the virtual machine's memory over NUMA nodes, or shares it",
+            "ask whoever runs the host whether processors and memory are pinned to the nodes of the GPUs",
+        )
+    } else {
+        suspect(
+            "memory of another NUMA node, or too few memory channels",
+            "run the check under numactl --cpunodebind=N --membind=N for each node and compare",
+        )
+    };
+    other_work.into_iter().chain([memory]).collect()
+}
+
 /// The reasons, in the report's names of them, that hold clocks back under load; an idle GPU, and clocks
 /// that someone set, are none.
 const THROTTLING: [&str; 5] = ["hw-slowdown", "hw-thermal", "sw-thermal", "hw-power-brake", "sw-power-cap"];

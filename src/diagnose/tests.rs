@@ -1,4 +1,4 @@
-use super::testing::{cell, exit, findings, is, measured, only, touches};
+use super::testing::{cell, exit, findings, is, measured, only, set, touches};
 use super::verdict::exit_code;
 use super::{RULES, explain, verdict};
 use crate::model::finding::{Severity, Subject};
@@ -271,6 +271,7 @@ fn an_error_about_peer_access_is_a_fault_and_no_denial() {
         let mut measurements = measured(&machine, 0.88);
         let only_staged = |cell: &mut PeerBandwidth| cell.setup.path = Path::Staged;
         measurements.peer.iter_mut().for_each(only_staged);
+        set(&mut measurements, 37.0, |_| true);
         for access in &mut measurements.driver.peer_access {
             (access.possible, access.failure) = (possible, why());
         }
@@ -299,6 +300,29 @@ fn a_generation_is_judged_only_where_copies_used_the_link() {
     let found = findings(&machine, Some(&measurements));
     let subjects: Vec<_> = found.iter().map(|finding| (&*finding.code, finding.subject.to_string())).collect();
     assert_eq!(subjects, [("pcie-narrow", "GPU 0".to_owned()), ("pcie-narrow", "GPU 1".to_owned())]);
+}
+
+#[test]
+fn a_reading_that_rose_clears_a_link_although_the_copies_fit_its_rest() {
+    let machine = two_sockets();
+    let mut measurements = measured(&machine, 0.84);
+    measurements.peer.retain(|cell| cell.pair.source > 1 && cell.pair.destination > 1);
+    // What Gen1 carries, which both links rest at. Two readings are too few to believe that a link never rose.
+    set(&mut measurements, 3.3, |_| true);
+    let read = |index, most| LinkUnderLoad {
+        index,
+        readings: 2,
+        generation: Some([1, most]),
+        width: Some([16, 16]),
+        ..LinkUnderLoad::default()
+    };
+    for (most, wanted) in [(1, &[2, 3][..]), (4, &[3])] {
+        measurements.links = vec![read(2, most), read(3, 1)];
+        let found = findings(&machine, Some(&measurements));
+        let subjects: Vec<_> = found.iter().map(|finding| (&*finding.code, finding.subject.clone())).collect();
+        let wanted: Vec<_> = wanted.iter().map(|&index| ("pcie-narrow", Subject::Gpu { index })).collect();
+        assert_eq!(subjects, wanted);
+    }
 }
 
 #[test]

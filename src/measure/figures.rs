@@ -31,10 +31,22 @@ pub(super) struct Rates {
 pub(super) fn rates(outcome: &Outcome, at: usize) -> Result<Rates, (Status, Option<String>)> {
     let Outcome::Rows { rows } = outcome else { return Err(without_figures(outcome)) };
     let Some(row) = rows.get(at) else { return Err((Status::Failed, Some("the worker gave no samples".into()))) };
-    let counted = |row: &Row| row.copies.get(1..).unwrap_or_default().to_vec();
     let reverse = rows.iter().enumerate().find(|(other, _)| *other != at).map(|(_, row)| row);
-    let copy_ns = reverse.map_or_else(|| row.copy_ns(), |reverse| while_both(&counted(row), &counted(reverse)));
+    let copy_ns = reverse.map_or_else(|| row.copy_ns(), |reverse| both_ways(row, reverse));
     Ok(Rates { copy_ns, small_ns: row.small_ns(), host_ns: row.host_ns.clone() })
+}
+
+/// Nanoseconds per copy of a direction while the other one was busy.
+fn both_ways(row: &Row, reverse: &Row) -> Vec<f64> {
+    if let Some(ns) = slowed(&row.copies, &reverse.copies) {
+        return vec![ns];
+    }
+    // The other direction was busy as long as this one ran, and longer.
+    if slowed(&reverse.copies, &row.copies).is_some() {
+        return row.copy_ns();
+    }
+    let counted = |row: &Row| row.copies.get(1..).unwrap_or_default().to_vec();
+    while_both(&counted(row), &counted(reverse))
 }
 
 /// How far a copy may stick out of the time of both directions, as a share of its length.
@@ -67,6 +79,31 @@ fn while_both(one: &[Span], other: &[Span]) -> Vec<f64> {
     all.iter().map(|ns| ns * together / own.length_ns()).collect()
 }
 
+/// The least share of a copy that must be done while the other direction is busy for its rate to be known.
+/// Chosen: less would multiply the uncertainty of what was done alone.
+const LEAST_DONE: f64 = 0.1;
+
+/// Nanoseconds that a copy takes with the other direction busy, of a direction so slow that the other has
+/// ended before most of its counted copies: these ran alone. None where it is not, or the directions took
+/// turns. Both rows with the copy that is not counted.
+///
+/// It is found from the copy that ran longest beside the other direction: what it did alone is taken out at the
+/// rate of the fastest copy.
+fn slowed(one: &[Span], other: &[Span]) -> Option<f64> {
+    let counted: Vec<f64> = one.get(1..)?.iter().map(|span| span.length_ns()).collect();
+    let (from, to) = (other.first()?.start_ns, other.last()?.end_ns);
+    let slack = SLACK_SHARE * median(&counted)?;
+    let in_time = one.iter().skip(1).filter(|span| span.end_ns <= to + slack).count();
+    if 2 * in_time >= counted.len() {
+        return None;
+    }
+    let beside = |span: &Span| span.end_ns.min(to) - span.start_ns.max(from);
+    let longest = one.iter().max_by(|one, other| beside(one).total_cmp(&beside(other)))?;
+    let fastest = counted.into_iter().reduce(f64::min)?;
+    let done = 1.0 - (longest.length_ns() - beside(longest)) / fastest;
+    (beside(longest) > 0.0 && done >= LEAST_DONE).then_some(beside(longest) / done)
+}
+
 /// How many samples there are.
 pub(super) fn count(samples: &[f64]) -> u32 {
     u32::try_from(samples.len()).unwrap_or(u32::MAX)
@@ -90,6 +127,28 @@ mod tests {
     fn a_direction_that_starts_a_copy_later_is_not_slower() {
         assert_eq!(while_both(&row([0.0, 10.0, 20.0, 30.0]), &row([10.0, 20.0, 30.0, 40.0])), [10.0; 2]);
         assert_eq!(while_both(&row([10.0, 20.0, 30.0, 40.0]), &row([0.0, 10.0, 20.0, 30.0])), [10.0; 2]);
+    }
+
+    #[test]
+    fn what_a_slow_direction_copies_alone_does_not_count() {
+        let marks = |ends: [f64; 5]| -> Vec<Span> {
+            ends.windows(2).map(|ends| Span { start_ns: ends[0], end_ns: ends[1] }).collect()
+        };
+        let fast = marks([0.0, 10.0, 20.0, 30.0, 40.0]);
+        // At 50, 40 and 20% of the other's rate while both are busy, and alone as fast.
+        for (ends, takes) in [
+            ([0.0, 20.0, 40.0, 50.0, 60.0], 20.0),
+            ([0.0, 25.0, 44.0, 54.0, 64.0], 25.0),
+            ([0.0, 42.0, 52.0, 62.0, 72.0], 50.0),
+        ] {
+            let ns = slowed(&marks(ends), &fast).unwrap();
+            assert!((ns - takes).abs() < 1e-9, "{takes}: {ns}");
+            assert_eq!(slowed(&fast, &marks(ends)), None, "the other one was never alone");
+        }
+        // Started a copy later, or in turns: not slower.
+        assert_eq!(slowed(&marks([10.0, 20.0, 30.0, 40.0, 50.0]), &fast), None);
+        assert_eq!(slowed(&marks([40.0, 50.0, 60.0, 70.0, 80.0]), &fast), None);
+        assert_eq!(slowed(&marks([0.0, 50.0, 60.0, 70.0, 80.0]), &fast), None);
     }
 
     #[test]

@@ -23,7 +23,7 @@ const BUFFER: u64 = 30 * MIB;
 fn machine(fault: Option<(CopyFault, Option<Engine>)>) -> MachineSpec {
     let mut spec = sim::builtin::get("h200x8").unwrap();
     spec.gpus.truncate(3);
-    let fault = fault.map(|(fault, engine)| PairFault { pairs: Pairs::Ordered(0, 1), fault, engine });
+    let fault = fault.map(|(fault, engine)| PairFault { engine, ..PairFault::new(Pairs::Ordered(0, 1), fault) });
     spec.faults.pairs.extend(fault);
     spec
 }

@@ -6,6 +6,7 @@ pub mod cells;
 pub mod fact;
 pub mod finding;
 pub mod flow;
+pub mod impossible;
 pub mod measurement;
 pub mod nearest;
 pub mod node;

@@ -7,7 +7,7 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use crate::model::report::{Report, SCHEMA};
-use crate::model::restore;
+use crate::model::{impossible, restore};
 use crate::recording;
 use crate::topology;
 
@@ -75,6 +75,9 @@ pub fn parse(text: &[u8]) -> Result<Report, String> {
     }
     let mut report: Report =
         serde_json::from_slice(text).map_err(|error| format!("is not a complete report: {error}"))?;
+    if let Some(why) = impossible::in_report(&report) {
+        return Err(format!("cannot be a report: {why}"));
+    }
     restore::restore(&mut report);
     bounded(report)
 }

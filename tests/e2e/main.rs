@@ -19,6 +19,7 @@ mod generated;
 mod golden;
 mod hardware_faults;
 mod hardware_report;
+mod impossible;
 mod journal;
 mod limits;
 mod no_driver;

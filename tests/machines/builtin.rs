@@ -60,6 +60,16 @@ fn documented() -> BTreeMap<String, Documented> {
     .collect()
 }
 
+/// The machines of which `check` finds nothing at warning and above.
+pub fn healthy() -> Vec<String> {
+    let snapshots = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/e2e/snapshots");
+    let is_clean = |name: &String| {
+        let found = std::fs::read_to_string(format!("{snapshots}/{name}-json.snap")).unwrap();
+        !found.contains("\"severity\": \"warning\"") && !found.contains("\"severity\": \"error\"")
+    };
+    documented().into_iter().filter(|(_, machine)| machine.check == 0).map(|(name, _)| name).filter(is_clean).collect()
+}
+
 fn expected(machine: &str) -> Documented {
     documented().remove(machine).unwrap_or_else(|| panic!("docs/exit-codes.md has no example {machine}"))
 }

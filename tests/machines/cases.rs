@@ -47,6 +47,12 @@ fn labels() -> Vec<Case> {
     toml::from_str::<Labels>(&text).unwrap().case
 }
 
+/// The cases of which nothing must be found, as the machine is.
+pub fn healthy() -> Vec<String> {
+    let healthy = |case: &Case| case.must.is_empty() && case.may.is_empty() && case.exit == 0 && case.visible.is_none();
+    labels().into_iter().filter(healthy).map(|case| case.name).collect()
+}
+
 fn check(case: &Case) -> Ran {
     let file = text_of(&folder().join(format!("{}.toml", case.name)));
     let mut args = vec!["check", "--machine", &file, "--profile", "standard", "--no-journal", "--format", "json"];
@@ -80,16 +86,16 @@ pub fn names(subject: &Value) -> Vec<String> {
 
 /// What was found against what must be, in numbers of findings.
 #[derive(Default, Clone, Copy)]
-struct Score {
-    right: usize,
-    wrong: usize,
-    missing: usize,
+pub struct Score {
+    pub right: usize,
+    pub wrong: usize,
+    pub missing: usize,
 }
 
 /// The scores so far, by rule.
 static SCORES: Mutex<BTreeMap<String, Score>> = Mutex::new(BTreeMap::new());
 
-fn count(rule: &str, add: impl FnOnce(&mut Score)) {
+pub fn count(rule: &str, add: impl FnOnce(&mut Score)) {
     add(SCORES.lock().unwrap().entry(rule.to_owned()).or_default());
 }
 
@@ -182,7 +188,7 @@ pub fn summarise() {
     };
     say(&format!(
         "{:<28} {:>5} {:>5} {:>7} {:>9} {:>7}",
-        "labelled set", "right", "wrong", "missing", "precision", "recall"
+        "labelled set and injected", "right", "wrong", "missing", "precision", "recall"
     ));
     let mut all = Score::default();
     for (rule, score) in scores.iter() {

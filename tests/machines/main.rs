@@ -13,6 +13,7 @@ mod common;
 mod builtin;
 mod cases;
 mod contract;
+mod expectations;
 #[allow(dead_code, reason = "the other test crate's helpers")]
 mod fake;
 mod injected;
@@ -31,7 +32,14 @@ fn trial(name: String, run: impl FnOnce() + Send + 'static) -> Trial {
 
 fn main() {
     let arguments = Arguments::from_args();
-    let rooms = [builtin::trials(), live::trials(), cases::trials(), injected::trials(), reports::trials()];
+    let rooms = [
+        builtin::trials(),
+        live::trials(),
+        cases::trials(),
+        expectations::trials(),
+        injected::trials(),
+        reports::trials(),
+    ];
     let conclusion = libtest_mimic::run(&arguments, rooms.into_iter().flatten().collect());
     cases::summarise();
     conclusion.exit();

@@ -25,6 +25,8 @@ pub enum Reach {
     SamePairsOverPcie,
     /// The very pairs of the cause, if the effect has no others.
     EveryPair,
+    /// Pairs that ACS redirects: both directions pass the same port upwards, and share it.
+    Redirected,
     /// The pairs of the cause and their other directions.
     EitherDirection,
     /// The same, and what is left alone after a copy that hung: a whole GPU, or the whole machine.
@@ -101,6 +103,7 @@ impl Reach {
             }
             Self::SamePairs => named.contains(&pair),
             Self::SamePairsOverPcie => named.contains(&pair) && evidence.over_pcie(pair),
+            Self::Redirected => !acs_redirect::redirecting(evidence, pair).is_empty(),
             Self::EitherDirection => named.contains(&pair) || named.contains(&pair.reversed()),
             Self::LeftAlone => match cause.subject {
                 Subject::Machine => true,

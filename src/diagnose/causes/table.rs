@@ -35,37 +35,41 @@ causes! {
         SameSubject: pcie_errors_rose;
     }
     pcie_link_changed {
-        PcieLink: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric unstable_measurement;
+        PcieLink: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric unstable_measurement
+                  both_ways_low;
         PcieLinkStaged: staged_slow;
         SameSubject: pcie_errors_rose;
     }
     pcie_errors_rose {
-        PcieLink: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric unstable_measurement;
+        PcieLink: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric unstable_measurement
+                  both_ways_low;
         PcieLinkStaged: staged_slow;
     }
     // A link that repeats what it sends explains any rate; one that is down is in the theory already.
     nvlink_errors_rose {
-        NvLinks: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric unstable_measurement;
+        NvLinks: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric unstable_measurement
+                 both_ways_low;
     }
     nvlink_inactive { NvLinks: peer_bandwidth_outlier unstable_measurement; }
     nvlink_fewer_than_siblings { NvLinks: peer_bandwidth_outlier unstable_measurement; }
     gpu_throttled {
         SeveralPartners: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric peer_copy_uneven
-                         unstable_measurement staged_slow;
+                         unstable_measurement staged_slow both_ways_low;
     }
     acs_redirect {
         SamePairs: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric unstable_measurement;
+        Redirected: both_ways_low;
     }
     // The staged copies show what the links up to the host carry, so an uplink is not what limits these.
     direct_slower_than_staged {
         SuspectedSetting: iommu_translating acs_redirect;
-        SamePairs: peer_bandwidth_low peer_bandwidth_outlier pcie_upstream_bottleneck acs_redirect;
+        SamePairs: peer_bandwidth_low peer_bandwidth_outlier pcie_upstream_bottleneck acs_redirect both_ways_low;
     }
     pcie_upstream_bottleneck {
-        SamePairs: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric;
+        SamePairs: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric both_ways_low;
         SamePairsOverPcie: staged_slow;
     }
-    iommu_translating { AllOverPcie: peer_bandwidth_low peer_bandwidth_outlier unstable_measurement; }
+    iommu_translating { AllOverPcie: peer_bandwidth_low peer_bandwidth_outlier unstable_measurement both_ways_low; }
     peer_copy_hung {
         SuspectedSetting: iommu_translating acs_redirect;
         LeftAlone: not_tested nothing_measured acs_redirect;
@@ -86,8 +90,20 @@ causes! {
     peer_access_missing { EitherDirection: not_tested; }
     // What slows direct copies over PCIe slows the staged ones of the same pairs on the same links. Other
     // programs on their GPUs are a suspect and no second fault.
-    peer_bandwidth_low { SamePairsOverPcie: staged_slow; EveryPair: gpu_shared; }
-    peer_bandwidth_outlier { EveryPair: gpu_shared; }
+    // A GPU or pair of which some figures lie below the floor and some just above it is one slow thing.
+    peer_bandwidth_low {
+        SamePairsOverPcie: staged_slow;
+        SameSubject: peer_bandwidth_outlier peer_bandwidth_asymmetric;
+        EitherDirection: peer_bandwidth_outlier peer_bandwidth_asymmetric both_ways_low;
+        EveryPair: gpu_shared;
+    }
+    peer_bandwidth_asymmetric {
+        SameSubject: peer_bandwidth_outlier;
+        EitherDirection: peer_bandwidth_outlier both_ways_low;
+    }
+    peer_bandwidth_outlier { EitherDirection: both_ways_low; EveryPair: gpu_shared; }
+    unstable_measurement { SamePairs: both_ways_low; }
+    both_ways_low { EveryPair: gpu_shared; }
     staged_slow { EveryPair: gpu_shared; }
 }
 

@@ -101,7 +101,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 }
 
 /// The downstream ports with redirection between two GPUs that meet in a switch.
-fn redirecting(evidence: &Evidence<'_>, pair: Pair) -> Vec<PciAddress> {
+pub fn redirecting(evidence: &Evidence<'_>, pair: Pair) -> Vec<PciAddress> {
     let [up, down] = [pair.source, pair.destination].map(|gpu| links::functions_above(evidence, gpu));
     // Root first: the last that both have is where they meet.
     let shared = up.iter().zip(&down).take_while(|(one, other)| one.address == other.address).count();

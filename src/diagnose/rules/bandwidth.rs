@@ -1,15 +1,22 @@
 //! What the rules on slow copies share, so that exactly one of them reports each slow pair: below
 //! the floor, else slower than its other direction, else an outlier among comparable pairs.
 
+use super::bandwidth_impossible;
 use super::prelude::*;
 use crate::diagnose::expected::Expectation;
 
-/// The reference figures of a path, without those whose bytes arrived wrong: a rate of those means
-/// nothing.
+/// The reference figures of a path, without those whose rate means nothing.
 pub fn sound<'a>(evidence: &Evidence<'a>, path: Path) -> BTreeMap<Pair, &'a PeerBandwidth> {
     let mut cells = evidence.reference(path);
-    cells.retain(|_, cell| !cell.verified.is_wrong());
+    cells.retain(|_, cell| is_sound(evidence, cell));
     cells
+}
+
+/// Whether a rate was measured that means something: that of bytes which arrived wrong does not, and one
+/// that no link could carry does not.
+pub fn is_sound(evidence: &Evidence<'_>, cell: &PeerBandwidth) -> bool {
+    let measured = cell.status == Status::Measured && !cell.verified.is_wrong();
+    measured && bandwidth_impossible::beyond(evidence, cell).is_none()
 }
 
 /// A figure below the floor of its class.

@@ -2,6 +2,7 @@
 
 use super::rule::Rule;
 
+mod alike;
 mod bandwidth;
 mod peer_access;
 mod peer_copy;
@@ -68,6 +69,9 @@ rules! {
     process_limit
     gpu_not_listed
     nvlink_missing
+    both_ways_low
+    bandwidth_impossible
+    expectation_beyond_profile
 }
 
 /// The rule with this code.

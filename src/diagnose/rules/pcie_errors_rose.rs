@@ -8,8 +8,8 @@
 //! (sysfs) are read before and after the copies, and the increase is attributed to the link. An
 //! error that was not corrected is an error. Corrected ones and replays are judged together with
 //! the rates that were reached: a few of them are within the bit error rate that PCIe allows, and
-//! congestion alone can raise replays, so where no copy over the link was slow they are reported
-//! from `harmless_count` on only. Slow copies over the link are attributed to it and make it an
+//! congestion alone can raise replays, so they are reported from `harmless_count` on only, unless copies
+//! over the link were slow with every partner. Slow copies over the link are attributed to it and make it an
 //! error. Errors from before the run are not reported.
 //!
 //! # Why it matters
@@ -100,7 +100,10 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<F
     let many = corrected.max(counted.replays) as f64 >= RULE.parameter(evidence, &HARMLESS);
     let some = corrected > 0 || counted.replays > 0;
     let uncorrected = non_fatal > 0 || fatal > 0;
-    let worth_reporting = uncorrected || many || (some && !slow.is_empty());
+    // A link that repeats what it sends slows everything that passes it; one slow pair of several is another's.
+    let twos = |cells: &[&PeerBandwidth]| cells.iter().map(|cell| cell.pair.unordered()).collect::<BTreeSet<_>>();
+    let slows_all = !slow.is_empty() && twos(&over) == twos(&slow);
+    let worth_reporting = uncorrected || many || (some && slows_all);
     if !worth_reporting {
         return None;
     }
@@ -207,6 +210,15 @@ mod tests {
         let found = findings(&machine, Some(&counted(4_000, 0, 0)));
         let finding = only(&found, "pcie-errors-rose", Severity::Warning);
         assert!(finding.suspects.iter().any(|suspect| suspect.cause.contains("congestion")), "{finding:#?}");
+    }
+
+    #[test]
+    fn a_few_errors_accuse_no_link_of_which_one_pair_is_slow() {
+        // GPU 3 counted a few; what is slow is all that GPU 0 sends and receives.
+        let mut measurements = counted(40, 3, 0);
+        set(&mut measurements, 9.0, |cell| touches(cell, 0));
+        let found = only(&findings(&two_sockets(), Some(&measurements)), "peer-bandwidth-low", Severity::Error);
+        assert_eq!(found.subject, Subject::Gpu { index: 0 });
     }
 
     #[test]

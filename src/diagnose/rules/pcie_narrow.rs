@@ -151,6 +151,11 @@ fn fitting_generation(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) 
     if under_load(evidence, link.gpu?).is_some() {
         return None;
     }
+    // Too few readings to believe that it never rose are enough to see that it did.
+    let seen = links::watched(evidence, link.gpu?).and_then(|load| load.generation);
+    if seen.zip(link.at_rest.generation).is_some_and(|([_, most], rest)| most > u8::from(rest)) {
+        return None;
+    }
     let carries = pcie::rate(link.at_rest)?;
     let mut cells =
         links::over(evidence, link, gpus).into_iter().filter(|cell| cell.setup.path == Path::Direct).peekable();

@@ -12,7 +12,8 @@
 //! where the class is not known, and over PCIe in a virtual machine, whose PCI tree hides what is
 //! crossed. The report shows the share with every figure, and the shares may be set with `--config`
 //! (`[expected.nvlink-4]`, `percent` and `margin_percent`). Pairs whose bytes arrived wrong are
-//! left to `peer-data-wrong`. Several slow pairs that share one GPU or one link are one finding.
+//! left to `peer-data-wrong`. Several slow pairs that share one GPU or one link are one finding. Of a GPU that is
+//! slow with every partner (`peer-bandwidth-outlier`), the pairs that just reach the floor belong to it too.
 //!
 //! # Why it matters
 //!
@@ -33,6 +34,7 @@
 //! below 335 of 450 GB/s (74%).
 
 use super::bandwidth::{self, Slow};
+use super::peer_bandwidth_outlier;
 use super::prelude::*;
 use crate::diagnose::cluster::{self, Common};
 
@@ -42,7 +44,14 @@ pub const RULE: Rule = Rule::new("peer-bandwidth-low", Severity::Error, include_
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let cells = bandwidth::sound(evidence, Path::Direct);
     let slow = bandwidth::below_floor(evidence, Path::Direct);
-    let bad: Vec<_> = slow.iter().map(|slow| slow.cell.pair).collect();
+    let mut bad: Vec<_> = slow.iter().map(|slow| slow.cell.pair).collect();
+    // Where a GPU is slow with every partner, one that just reaches the floor is no reason to name the others.
+    for of_gpu in peer_bandwidth_outlier::of_slow_gpus(evidence) {
+        if of_gpu.iter().any(|pair| slow.iter().any(|slow| slow.cell.pair == *pair)) {
+            bad.extend(of_gpu);
+        }
+    }
+    let bad = words::unique(bad);
     let seen: Vec<_> = cells.keys().copied().collect();
     let groups = cluster::groups(&bad, &seen, evidence.topology);
     groups.iter().filter_map(|group| finding(evidence, group, &slow)).collect()

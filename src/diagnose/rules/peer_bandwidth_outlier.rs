@@ -1,14 +1,23 @@
 //! # What it means
 //!
-//! A pair of GPUs is clearly slower than the other pairs of this machine that are connected in the
-//! same way, although it is not slow enough to be called faulty by itself.
+//! A pair of GPUs, or every pair of a GPU, is clearly slower than the other pairs of this machine that
+//! are connected in the same way, although it is not slow enough to be called faulty by itself.
 //!
 //! # How it is detected
 //!
 //! The reference figures (copy engine, issued by the source, one way, side streams, peer access on)
 //! of pairs with the same class, the same theoretical rate and, beyond one host bridge, the same
-//! NUMA nodes on the way are compared. With three such pairs or more, one that lies below their
-//! median by more than the parameter, and by more than its own spread and theirs, is reported.
+//! NUMA nodes on the way are compared, where there are three such pairs or more. Two things are
+//! reported: a pair that lies below their median by more than `below_median_percent`, and by more
+//! than its own spread and theirs; and a GPU whose copies to all partners, or from all partners,
+//! lie below it, in the middle by more than `gpu_below_median_percent` and by more than the
+//! spreads, and each by half of that. The second margin is narrower, because a GPU's row or column
+//! of the matrix is several figures that agree.
+//!
+//! The median is that of the pairs that are not slow themselves: without those of slow GPUs (of four
+//! GPUs of which two are slow, five pairs in six are), and without what lies below the fastest quarter
+//! by more than `below_median_percent`.
+//!
 //! Pairs below the floor of their class are left to `peer-bandwidth-low`, those that are slow in
 //! one direction only to `peer-bandwidth-asymmetric` where they differ enough for it. PCIe pairs of
 //! a virtual machine are not compared, since its PCI tree hides what they cross. Several pairs that
@@ -30,13 +39,11 @@
 //! Measured on 8 x H200: 56 pairs within 1% of each other. Repeats elsewhere spread by 5 to 10%
 //! (cuda-samples issue 449), so less than that is no outlier.
 
+use super::alike::{self, Margins};
 use super::bandwidth::{self, Compared};
 use super::peer_bandwidth_asymmetric;
 use super::prelude::*;
 use crate::model::node::NodeId;
-
-/// Pairs of GPUs (both directions together) from which a median is believed.
-const LEAST_PAIRS: usize = 3;
 
 const OUTLIER: Parameter = Parameter {
     name: "below_median_percent",
@@ -44,11 +51,17 @@ const OUTLIER: Parameter = Parameter {
     about: "how far below the median of comparable pairs a pair may be; 1 was measured on H200, and repeats spread \
         by 5 to 10 elsewhere (cuda-samples issue 449)",
 };
+const GPU: Parameter = Parameter {
+    name: "gpu_below_median_percent",
+    default: 6.0,
+    about: "the same for all pairs of a GPU in one direction, in the middle; each lies below by half of it. Chosen: \
+        six times the 1 that was measured between pairs on H200",
+};
 
 /// The rule.
 pub const RULE: Rule =
     Rule::new("peer-bandwidth-outlier", Severity::Warning, include_str!("peer_bandwidth_outlier.rs"), judge)
-        .with(&[OUTLIER]);
+        .with(&[OUTLIER, GPU]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let outliers = outliers(evidence);
@@ -92,43 +105,28 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, outliers: &[(Compare
 /// Pairs above their floor that lie clearly below the median of comparable pairs, with the number
 /// of these.
 fn outliers(evidence: &Evidence<'_>) -> Vec<(Compared, usize)> {
-    let margin = RULE.parameter(evidence, &OUTLIER);
     let mut reported = bandwidth::low_pairs(evidence);
     reported.extend(peer_bandwidth_asymmetric::asymmetric(evidence).0.iter().map(|compared| compared.pair));
+    alike::below(alike(evidence), &reported, margins(evidence))
+}
+
+/// The pairs of GPUs that are slow with every partner, by GPU and direction, whatever other rules say of them.
+pub fn of_slow_gpus(evidence: &Evidence<'_>) -> Vec<Vec<Pair>> {
+    alike::of_slow_gpus(alike(evidence), margins(evidence))
+}
+
+fn margins(evidence: &Evidence<'_>) -> Margins {
+    Margins { pair: RULE.parameter(evidence, &OUTLIER), gpu: RULE.parameter(evidence, &GPU) }
+}
+
+fn alike<'a>(evidence: &Evidence<'a>) -> BTreeMap<Like, Vec<&'a PeerBandwidth>> {
     let mut alike: BTreeMap<Like, Vec<&PeerBandwidth>> = BTreeMap::new();
     for (pair, cell) in bandwidth::sound(evidence, Path::Direct) {
         if let Some(like) = evidence.topology.route(pair).and_then(|route| Like::of(evidence, route)) {
             alike.entry(like).or_default().push(cell);
         }
     }
-    let mut outliers = Vec::new();
-    for cells in alike.values() {
-        let median_of = |figure: &dyn Fn(&PeerBandwidth) -> Option<f64>| {
-            upper_median(cells.iter().filter_map(|cell| figure(cell)).collect())
-        };
-        let normal = median_of(&|cell| cell.achieved_gbps.map(|rate| rate.0));
-        let spread = median_of(&|cell| cell.spread_percent);
-        let pairs: BTreeSet<_> = cells.iter().map(|cell| cell.pair.unordered()).collect();
-        let (Some(normal), Some(spread)) = (normal, spread) else { continue };
-        if pairs.len() < LEAST_PAIRS {
-            continue;
-        }
-        for cell in cells.iter().filter(|cell| !reported.contains(&cell.pair)) {
-            let (Some(achieved), Some(own)) = (cell.achieved_gbps, cell.spread_percent) else { continue };
-            let normal = GbPerSecond(normal);
-            let compared = Compared { pair: cell.pair, achieved, normal, spread: own + spread };
-            if compared.is_below(margin) {
-                outliers.push((compared, cells.len()));
-            }
-        }
-    }
-    outliers
-}
-
-/// The middle figure, the upper one of two: where one of four GPUs is slow, half of all pairs are.
-fn upper_median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied()
+    alike
 }
 
 /// What makes routes equal: class, rate, and for those that leave a host bridge the memories that

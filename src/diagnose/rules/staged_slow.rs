@@ -1,6 +1,7 @@
 //! # What it means
 //!
-//! Copies through the host's memory are far slower than the PCIe links of the two GPUs allow.
+//! Copies through the host's memory are far slower than the PCIe links of the two GPUs allow, or than
+//! those of other pairs whose way to the host is the same.
 //!
 //! # How it is detected
 //!
@@ -8,7 +9,13 @@
 //! access off) lies below what healthy machines reach by more than the margin of the class `staged`:
 //! a share of the payload rate of the narrowest PCIe link between the GPUs and the host. The share is
 //! known from one kind of machine, so its margin is wide, and both may be set with `--config`
-//! (`[expected.staged]`). Several slow pairs that share one GPU or one link are one finding.
+//! (`[expected.staged]`).
+//!
+//! Beside that, pairs with the same payload rate and the same NUMA nodes of source and destination, and
+//! either all or none of them with a switch in common, are compared, where there are three or more. Reported are a pair, and a GPU with all of its pairs in one
+//! direction, that lie below the median of those that are not slow themselves by more than
+//! `below_median_percent`, and by more than their spread and theirs. Several slow pairs that share one GPU
+//! are one finding.
 //!
 //! # Why it matters
 //!
@@ -17,33 +24,97 @@
 //!
 //! # What to do
 //!
-//! Look at the PCIe findings of the same GPUs first. Then at the host's memory: every channel fitted
-//! with memory, the program on the NUMA node of the GPUs (`numactl`), no other work that takes its
-//! bandwidth. In a virtual machine, ask whether its memory and processors are pinned to the NUMA
-//! nodes of the GPUs.
+//! Look at the PCIe findings of the same GPUs first. If one GPU is slow and its siblings are not: its
+//! slot, riser or cable. If all are: the host's memory, every channel fitted with memory, the program on
+//! the NUMA node of the GPUs (`numactl`), no other work that takes its bandwidth. In a virtual machine,
+//! ask whether its memory and processors are pinned to the NUMA nodes of the GPUs.
 //!
 //! # Sources
 //!
-//! Measured on 8 x H200 (a virtual machine): 35 to 38 of 63 GB/s. A forum user on a x4 slot reached
-//! 6.1 to 8.6 GB/s.
+//! Measured on 8 x H200 (a virtual machine): 35 to 38 of 63 GB/s, all pairs within 5% of each other. A
+//! forum user on a x4 slot reached 6.1 to 8.6 GB/s.
 
-use super::bandwidth::{self, Slow};
+use super::alike::{self, Margins};
+use super::bandwidth::{self, Compared, Slow};
 use super::prelude::*;
+use crate::model::node::NodeId;
+use crate::model::topology::Topology;
+
+const BELOW: Parameter = Parameter {
+    name: "below_median_percent",
+    default: 30.0,
+    about: "how far below the median of comparable staged pairs a pair may be; 5 was measured on H200, and the \
+        host's memory has more part in it than the link: chosen wide",
+};
 
 /// The rule.
-pub const RULE: Rule = Rule::new("staged-slow", Severity::Warning, include_str!("staged_slow.rs"), judge);
+pub const RULE: Rule =
+    Rule::new("staged-slow", Severity::Warning, include_str!("staged_slow.rs"), judge).with(&[BELOW]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let slow = bandwidth::below_floor(evidence, Path::Staged);
-    let bad: Vec<_> = slow.iter().map(|slow| slow.cell.pair).collect();
+    let below = below_siblings(evidence, &slow);
+    let bad: Vec<_> = slow.iter().map(|slow| slow.cell.pair).chain(below.iter().map(|below| below.pair)).collect();
     let seen: Vec<_> = bandwidth::sound(evidence, Path::Staged).into_keys().collect();
     // The routes of the topology are the direct ones: only a GPU can be common here.
-    let without_links = crate::model::topology::Topology::default();
-    let groups = cluster::groups(&bad, &seen, &without_links);
-    groups.iter().filter_map(|group| finding(evidence, group, &slow)).collect()
+    let groups = cluster::groups(&words::unique(bad), &seen, &Topology::default());
+    let finding = |group| too_slow(evidence, group, &slow).or_else(|| slower(evidence, group, &below));
+    groups.iter().filter_map(finding).collect()
 }
 
-fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow<'_>]) -> Option<Finding> {
+/// Whether the way of both GPUs to the host passes the same switch or port: the bytes take it up and down.
+fn share_a_link(evidence: &Evidence<'_>, pair: Pair) -> bool {
+    let way = |gpu| evidence.topology.way_up(NodeId::Gpu(gpu));
+    let down = way(pair.destination);
+    way(pair.source).iter().any(|id| matches!(id, NodeId::Pci(_)) && down.contains(id))
+}
+
+/// Pairs above their floor that lie clearly below those whose way to the host is the same.
+fn below_siblings(evidence: &Evidence<'_>, slow: &[Slow<'_>]) -> Vec<Compared> {
+    let mut alike: BTreeMap<_, Vec<&PeerBandwidth>> = BTreeMap::new();
+    for (pair, cell) in bandwidth::sound(evidence, Path::Staged) {
+        let rate = evidence.topology.route(pair).and_then(|route| route.staged_theoretical_gbps);
+        let node = |gpu| evidence.topology.way_up(NodeId::Gpu(gpu)).last().filter(|id| !id.is_gpu()).copied();
+        if let Some(rate) = rate {
+            let like = (rate.0.to_bits(), node(pair.source), node(pair.destination), share_a_link(evidence, pair));
+            alike.entry(like).or_default().push(cell);
+        }
+    }
+    let reported = slow.iter().map(|slow| slow.cell.pair).collect();
+    let margin = RULE.parameter(evidence, &BELOW);
+    let below = alike::below(alike, &reported, Margins { pair: margin, gpu: margin });
+    below.into_iter().map(|(compared, _)| compared).collect()
+}
+
+fn slower(evidence: &Evidence<'_>, group: &cluster::Group, below: &[Compared]) -> Option<Finding> {
+    let worst = bandwidth::lowest(below, group)?;
+    let mut found = RULE
+        .finding(
+            group.subject(),
+            format!(
+                "Copies {} through the host's memory reach {} GB/s, {:.0}% less than the {} GB/s of other pairs with \
+                 the same way to the host",
+                group.place(evidence.snapshot),
+                worst.achieved,
+                worst.below_percent(),
+                worst.normal,
+            ),
+            "Stop other work on these GPUs and check again. If it stays: look at slot, riser and cable of the GPU \
+             (nvidia-smi -q shows its PCIe replays), and swap it with another to see whether it moves",
+        )
+        .fact("lowest_achieved", worst.achieved)
+        .fact("median", worst.normal)
+        .fact("below_median", Fact::percent(worst.below_percent()))
+        .pairs(&group.pairs);
+    found.suspects = suspects::of_staged_copies(evidence, &group.pairs);
+    found.suspects.push(suspect(
+        "slot, riser or cable of the GPU that these pairs share",
+        "swap the GPU with another: a fault that stays with the slot is the slot's or the riser's",
+    ));
+    Some(found)
+}
+
+fn too_slow(evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow<'_>]) -> Option<Finding> {
     let worst = bandwidth::slowest(slow, group)?;
     let mut found = RULE
         .finding(
@@ -66,20 +137,6 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow<'_>]) -
         .fact("floor", worst.expected.floor_gbps())
         .fact("expected_from", worst.expected.class.source)
         .pairs(&group.pairs);
-    let busy = suspects::busy(evidence, &group.pairs);
-    if !busy.is_empty() {
-        found.suspects.push(suspects::suspect("other work on these GPUs", "stop it and check again"));
-    }
-    found.suspects.push(if evidence.virtual_machine() {
-        suspects::suspect(
-            "the host spreads the virtual machine's memory over NUMA nodes, or shares it",
-            "ask whoever runs the host whether processors and memory are pinned to the nodes of the GPUs",
-        )
-    } else {
-        suspects::suspect(
-            "memory of another NUMA node, or too few memory channels",
-            "run the check under numactl --cpunodebind=N --membind=N for each node and compare",
-        )
-    });
+    found.suspects = suspects::of_staged_copies(evidence, &group.pairs);
     Some(found)
 }

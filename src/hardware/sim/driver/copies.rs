@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use crate::hardware::pattern::pattern;
 use crate::hardware::sim::engine::{Flow, Submission, Work};
-use crate::hardware::sim::spec::CopyFault;
+use crate::hardware::sim::spec::{CopyFault, PairFault};
 use crate::hardware::{Buffer, Device, ErrorKind, HardwareError, Stream};
-use crate::model::placement::Engine;
+use crate::model::placement::{Engine, Path};
 use crate::model::units::MIB;
 
 use super::failed;
@@ -80,10 +80,11 @@ impl State {
                 Mover::CopyEngine => Engine::Copy,
                 Mover::Kernel => Engine::Kernel,
             };
-            let fault = if direct && !local { self.spec.copy_fault(pair.0, pair.1, engine) } else { None };
+            let path = if direct { Path::Direct } else { Path::Staged };
+            let fault = if local { None } else { self.spec.copy_fault(pair.0, pair.1, engine, path) };
             let mut flow = self.flow(mover, stream.device, ends, direct, bytes)?;
             self.delay(&mut flow, pair, fault);
-            match fault {
+            match fault.map(|fault| fault.fault) {
                 Some(CopyFault::Hangs) => (Work::Never, None),
                 Some(CopyFault::Crashes) => std::process::abort(),
                 fault => (Work::Flow(flow), Some(Effect::Moved { destination, source, bytes, fault })),
@@ -110,12 +111,13 @@ impl State {
     }
 
     /// Makes a copy take as much longer as noise and fault have it.
-    fn delay(&mut self, flow: &mut Flow, (source, destination): (u32, u32), fault: Option<CopyFault>) {
+    fn delay(&mut self, flow: &mut Flow, (source, destination): (u32, u32), fault: Option<PairFault>) {
         self.copies += 1;
         let noise = self.spec.noise;
         let mut draws = draws(noise.seed, self.copies, source, destination);
         let mut longer = 1.0 + draws.f64() * noise.percent / 100.0;
-        match fault {
+        match fault.map(|fault| fault.fault) {
+            Some(CopyFault::Slow { share }) if fault.is_some_and(|fault| fault.both_ways) => flow.both_ways *= share,
             Some(CopyFault::Slow { share }) => flow.cap *= share,
             Some(CopyFault::Unstable { percent }) => longer *= 1.0 + draws.f64() * percent / 100.0,
             _ => {}

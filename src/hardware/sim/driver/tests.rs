@@ -1,9 +1,10 @@
+mod faults;
 mod streams;
 
 use super::*;
 use crate::hardware::sim::builtin;
 use crate::hardware::sim::spec::{CopyFault, LinkFault, Noise, PairFault, Pairs, PeerException, PeerRule, UplinkSpec};
-use crate::model::placement::Engine;
+use crate::model::placement::{Engine, Path};
 use crate::model::snapshot::{P2pStatus, PciKind, PcieErrors};
 use crate::model::testing::pcie_link;
 use crate::model::units::{GIB, MIB};
@@ -220,18 +221,8 @@ fn bytes_arrive_or_do_not_as_the_machine_says() {
 /// Two H200 whose copies from the first to the second go wrong.
 fn faulty(fault: CopyFault, engine: Option<Engine>) -> MachineSpec {
     let mut spec = builtin::get("h200x2").unwrap();
-    spec.faults.pairs.push(PairFault { pairs: Pairs::Ordered(0, 1), fault, engine });
+    spec.faults.pairs.push(PairFault { engine, ..PairFault::new(Pairs::Ordered(0, 1), fault) });
     spec
-}
-
-#[test]
-fn a_fault_of_one_engine_leaves_the_other_alone() {
-    let driver = open_spec(faulty(CopyFault::Slow { share: 0.25 }, Some(Engine::Kernel)));
-    enable(&driver, 0, 1);
-    let kernel = Leg { kernel: true, ..leg(0, 1) };
-    near(gbps(&driver, &[leg(0, 1)], 512 * MIB, 8)[0], 396.3, 1.0);
-    near(gbps(&driver, &[kernel], 512 * MIB, 8)[0], 365.0 / 4.0, 1.0);
-    near(gbps(&driver, &[Leg { kernel: true, ..leg(1, 0) }], 512 * MIB, 8)[0], 365.0, 1.0);
 }
 
 #[test]
@@ -239,7 +230,7 @@ fn noise_lengthens_copies_within_its_bound_and_is_the_same_for_the_same_seed() {
     let with = |percent, seed, fault: Option<CopyFault>| -> Vec<f64> {
         let mut spec = builtin::get("h200x2").unwrap();
         spec.noise = Noise { percent, seed };
-        spec.faults.pairs.extend(fault.map(|fault| PairFault { pairs: Pairs::All, fault, engine: None }));
+        spec.faults.pairs.extend(fault.map(|fault| PairFault::new(Pairs::All, fault)));
         let driver = open_spec(spec);
         enable(&driver, 0, 1);
         (0..200).map(|_| run(&driver, &[leg(0, 1)], 64 * MIB, 1)[0]).collect()
@@ -374,9 +365,13 @@ fn without_kernels_copy_engines_still_work() {
 #[test]
 fn copies_that_hang_or_crash_are_declared_for_one_pair() {
     // Running one would hang or crash this process too.
-    assert_eq!(builtin::get("pair-hangs").unwrap().copy_fault(1, 2, Engine::Copy), Some(CopyFault::Hangs));
-    assert_eq!(builtin::get("pair-hangs").unwrap().copy_fault(2, 1, Engine::Copy), None);
-    assert_eq!(builtin::get("crash").unwrap().copy_fault(2, 0, Engine::Kernel), Some(CopyFault::Crashes));
+    let fault = |machine: &str, source, destination, engine| {
+        let fault = builtin::get(machine).unwrap().copy_fault(source, destination, engine, Path::Direct);
+        fault.map(|fault| fault.fault)
+    };
+    assert_eq!(fault("pair-hangs", 1, 2, Engine::Copy), Some(CopyFault::Hangs));
+    assert_eq!(fault("pair-hangs", 2, 1, Engine::Copy), None);
+    assert_eq!(fault("crash", 2, 0, Engine::Kernel), Some(CopyFault::Crashes));
     let driver = open("pair-hangs");
     enable(&driver, 1, 2);
     enable(&driver, 1, 3);

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::defaults::DEEPEST;
 use super::numbers::{HIGHEST_RATE, copy_fault, error_code, memory, number, rate, speeds};
-use super::{Faults, FunctionSpec, GpuSpec, MachineSpec, NvLinkTarget, Pairs};
+use super::{CopyFault, Faults, FunctionSpec, GpuSpec, MachineSpec, NvLinkTarget, Pairs};
 use crate::model::snapshot::PciKind;
 use crate::model::units::PciAddress;
 
@@ -282,6 +282,9 @@ impl MachineSpec {
         for (place, fault) in faults.pairs.iter().enumerate() {
             self.pairs(fault.pairs, &format!("faults.pairs[{place}].pairs"))?;
             copy_fault(&format!("faults.pairs[{place}].fault"), fault.fault)?;
+            let slow = matches!(fault.fault, CopyFault::Slow { .. });
+            let key = format!("faults.pairs[{place}].both_ways");
+            ensure!(slow || !fault.both_ways, key, "only slow copies can depend on the opposite direction");
         }
         for (place, fault) in faults.links.iter().enumerate() {
             let (known, key) = (places.contains_key(&fault.function), format!("faults.links[{place}].function"));

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{NvLinkErrors, Pairs, text};
 use crate::model::background::Moment;
-use crate::model::placement::Engine;
+use crate::model::placement::{Engine, Path};
 use crate::model::snapshot::{ComputeMode, PcieErrors};
 use crate::model::units::{PciAddress, PcieLink};
 
@@ -12,8 +12,7 @@ use crate::model::units::{PciAddress, PcieLink};
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Faults {
-    /// Pairs whose direct copies go wrong; the first that fits a copy holds. Copies through host
-    /// memory are not touched.
+    /// Pairs whose copies go wrong; the first that fits a copy holds.
     pub pairs: Vec<PairFault>,
     /// PCIe links that do something while copies run.
     pub links: Vec<LinkFault>,
@@ -68,7 +67,7 @@ pub struct ContextFault {
     pub compute_mode: ComputeMode,
 }
 
-/// Pairs whose direct copies go wrong, and how.
+/// Pairs whose copies go wrong, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PairFault {
@@ -79,6 +78,28 @@ pub struct PairFault {
     /// Copies of this engine alone; both where it is not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine: Option<Engine>,
+    /// Copies on this path alone: direct ones, or those through host memory.
+    #[serde(default = "direct", skip_serializing_if = "is_direct")]
+    pub path: Path,
+    /// Only while the opposite direction is busy too; of slow copies alone.
+    #[serde(default, skip_serializing_if = "super::is_default")]
+    pub both_ways: bool,
+}
+
+impl PairFault {
+    /// One of direct copies by any engine, whatever the opposite direction does.
+    pub const fn new(pairs: Pairs, fault: CopyFault) -> Self {
+        Self { pairs, fault, engine: None, path: Path::Direct, both_ways: false }
+    }
+}
+
+const fn direct() -> Path {
+    Path::Direct
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's form")]
+fn is_direct(path: &Path) -> bool {
+    *path == Path::Direct
 }
 
 /// How a copy goes wrong.

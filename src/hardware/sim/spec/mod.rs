@@ -12,7 +12,7 @@ mod text;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::placement::Engine;
+use crate::model::placement::{Engine, Path};
 use crate::model::snapshot::{AdapterKind, BoundDriver, P2pStatus, PciKind, PcieErrors};
 use crate::model::units::{Bytes, PciAddress, PcieLink};
 
@@ -326,12 +326,14 @@ impl MachineSpec {
         exception.map_or(self.peers.rule, |exception| exception.rule)
     }
 
-    /// How direct copies of this pair by this engine go wrong, if they do.
-    pub fn copy_fault(&self, source: u32, destination: u32, engine: Engine) -> Option<CopyFault> {
+    /// What is wrong with the copies of this pair by this engine on this path, if something is.
+    pub fn copy_fault(&self, source: u32, destination: u32, engine: Engine, path: Path) -> Option<PairFault> {
         let fits = |fault: &&PairFault| {
-            fault.pairs.contains(source, destination) && fault.engine.is_none_or(|only| only == engine)
+            fault.pairs.contains(source, destination)
+                && fault.engine.is_none_or(|only| only == engine)
+                && fault.path == path
         };
-        self.faults.pairs.iter().find(fits).map(|fault| fault.fault)
+        self.faults.pairs.iter().find(fits).copied()
     }
 
     /// What CUDA shows, by NVML index and in its order. As `CUDA_VISIBLE_DEVICES` has it, an entry

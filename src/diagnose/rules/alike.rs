@@ -1,0 +1,171 @@
+//! What is normal among pairs that are connected alike, and which lie below it: pairs by themselves, and
+//! GPUs whose copies are slow towards every partner, or from every one.
+//!
+//! A slow GPU has a part in many pairs: in 5 of 6 where two of four GPUs are slow. So that they do not make
+//! the normal figure, the rows and columns of the matrix are looked at first.
+
+use super::bandwidth::Compared;
+use super::prelude::*;
+
+/// Pairs of GPUs (both directions together) from which a normal figure is believed.
+const LEAST_PAIRS: usize = 3;
+
+/// How far below normal is still usual, per cent.
+#[derive(Clone, Copy)]
+pub struct Margins {
+    /// Of a pair by itself.
+    pub pair: f64,
+    /// Of all pairs of a GPU in one direction, in the middle. Each of them lies below by half of it.
+    pub gpu: f64,
+}
+
+/// One direction of a GPU: its copies as a source, or as a destination.
+type Side = (u32, bool);
+
+/// Figures that should be equal.
+struct Group<'a> {
+    cells: Vec<&'a PeerBandwidth>,
+    /// The middle of what their samples scatter by, per cent.
+    spread: f64,
+}
+
+/// The figures that lie clearly below those of pairs that are connected alike, each with the number of
+/// these. `left` are pairs that are reported otherwise: they are neither judged nor compared with.
+pub fn below<'a, K: Ord>(
+    alike: BTreeMap<K, Vec<&'a PeerBandwidth>>,
+    left: &BTreeSet<Pair>,
+    margins: Margins,
+) -> Vec<(Compared, usize)> {
+    let groups: Vec<_> = alike.into_values().filter_map(|cells| Group::of(cells, left)).collect();
+    let Normal { rates, slow } = normal(&groups, margins);
+    let mut below = Vec::new();
+    for (group, normal) in groups.iter().zip(rates) {
+        for cell in &group.cells {
+            let Some(compared) = group.compare(cell, normal) else { continue };
+            if sides(cell).iter().any(|side| slow.contains(side)) || compared.is_below(margins.pair) {
+                below.push((compared, group.cells.len()));
+            }
+        }
+    }
+    below
+}
+
+/// The pairs of GPUs that are slow with every partner, or from every one, by GPU and direction.
+pub fn of_slow_gpus<K: Ord>(alike: BTreeMap<K, Vec<&PeerBandwidth>>, margins: Margins) -> Vec<Vec<Pair>> {
+    let none = BTreeSet::new();
+    let groups: Vec<_> = alike.into_values().filter_map(|cells| Group::of(cells, &none)).collect();
+    let cells = || groups.iter().flat_map(|group| &group.cells);
+    let of_side = |side: Side| cells().filter(|cell| sides(cell).contains(&side)).map(|cell| cell.pair).collect();
+    normal(&groups, margins).slow.into_iter().map(of_side).collect()
+}
+
+impl<'a> Group<'a> {
+    /// `None` where there are too few pairs alike, or nothing is known of their spread.
+    fn of(mut cells: Vec<&'a PeerBandwidth>, left: &BTreeSet<Pair>) -> Option<Self> {
+        let pairs: BTreeSet<_> = cells.iter().map(|cell| cell.pair.unordered()).collect();
+        cells.retain(|cell| !left.contains(&cell.pair) && cell.achieved_gbps.is_some());
+        let spread = upper_median(cells.iter().filter_map(|cell| cell.spread_percent).collect())?;
+        (pairs.len() >= LEAST_PAIRS).then_some(Self { cells, spread })
+    }
+
+    fn compare(&self, cell: &PeerBandwidth, normal: f64) -> Option<Compared> {
+        let spread = cell.spread_percent? + self.spread;
+        Some(Compared { pair: cell.pair, achieved: cell.achieved_gbps?, normal: GbPerSecond(normal), spread })
+    }
+
+    fn rates(&self, is_counted: impl Fn(&PeerBandwidth) -> bool) -> Vec<f64> {
+        let counted = self.cells.iter().filter(|cell| is_counted(cell));
+        counted.filter_map(|cell| cell.achieved_gbps.map(|rate| rate.0)).collect()
+    }
+}
+
+/// What is normal in each group, and which sides are slow.
+struct Normal {
+    rates: Vec<f64>,
+    slow: BTreeSet<Side>,
+}
+
+/// Begins with the fastest figure of each group, by which most sides are slow, and takes the normal one from
+/// what is left until nothing changes. Where more than half of the sides stay slow, one figure is too high
+/// rather than all others too low: then it begins with the upper quarter.
+fn normal(groups: &[Group<'_>], margins: Margins) -> Normal {
+    let all: BTreeSet<Side> = groups.iter().flat_map(|group| &group.cells).flat_map(|cell| sides(cell)).collect();
+    let fastest: fn(Vec<f64>) -> Option<f64> = |rates| rates.into_iter().reduce(f64::max);
+    for first in [fastest, upper_quarter] {
+        let mut rates: Vec<_> = groups.iter().map(|group| first(group.rates(|_| true)).unwrap_or_default()).collect();
+        let mut slow = slow_sides(groups, &rates, margins);
+        // Each turn takes a side away, or is the last.
+        for _ in &all {
+            rates =
+                groups.iter().zip(rates).map(|(group, rate)| without(group, &slow, margins).unwrap_or(rate)).collect();
+            let fewer = slow_sides(groups, &rates, margins);
+            if fewer == slow {
+                break;
+            }
+            slow = fewer;
+        }
+        if slow.len() * 2 <= all.len() {
+            return Normal { rates, slow };
+        }
+    }
+    let none = BTreeSet::new();
+    let rates = groups.iter().map(|group| without(group, &none, margins).unwrap_or_default()).collect();
+    Normal { rates, slow: none }
+}
+
+/// The middle figure of the pairs that no slow side has a part in, and that are not slow themselves. None
+/// where there are not two of them.
+fn without(group: &Group<'_>, slow: &BTreeSet<Side>, margins: Margins) -> Option<f64> {
+    let rates = group.rates(|cell| !sides(cell).iter().any(|side| slow.contains(side)));
+    if rates.len() < 2 {
+        return None;
+    }
+    let least = upper_quarter(rates.clone())? * (1.0 - margins.pair / 100.0);
+    upper_median(rates.into_iter().filter(|rate| *rate >= least).collect())
+}
+
+/// The sides all of whose figures lie below normal, and clearly so in the middle.
+fn slow_sides(groups: &[Group<'_>], normal: &[f64], margins: Margins) -> BTreeSet<Side> {
+    let mut below: BTreeMap<Side, Vec<(f64, f64)>> = BTreeMap::new();
+    for (group, normal) in groups.iter().zip(normal) {
+        for cell in &group.cells {
+            let Some(compared) = group.compare(cell, *normal) else { continue };
+            for side in sides(cell) {
+                below.entry(side).or_default().push((compared.below_percent(), compared.spread));
+            }
+        }
+    }
+    let is_slow = |figures: &Vec<(f64, f64)>| {
+        let middle = |of: fn(&(f64, f64)) -> f64| lower_median(figures.iter().map(of).collect());
+        let all_below = figures.iter().all(|(below, _)| *below > margins.gpu / 2.0);
+        let Some((below, spread)) = middle(|figure| figure.0).zip(middle(|figure| figure.1)) else { return false };
+        figures.len() > 1 && all_below && below > margins.gpu.max(spread)
+    };
+    below.into_iter().filter(|(_, figures)| is_slow(figures)).map(|(side, _)| side).collect()
+}
+
+fn sides(cell: &PeerBandwidth) -> [Side; 2] {
+    [(cell.pair.source, false), (cell.pair.destination, true)]
+}
+
+/// The middle figure, the upper one of two: where one of four GPUs is slow, half of all pairs are.
+fn upper_median(values: Vec<f64>) -> Option<f64> {
+    at_share(values, 2)
+}
+
+/// The middle figure, the lower one of two.
+fn lower_median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len().saturating_sub(1) / 2).copied()
+}
+
+/// The figure that a quarter of all reach.
+fn upper_quarter(values: Vec<f64>) -> Option<f64> {
+    at_share(values, 4)
+}
+
+/// The figure with this part of all from it up.
+fn at_share(mut values: Vec<f64>, part: usize) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() - values.len().div_ceil(part).min(values.len())).copied()
+}

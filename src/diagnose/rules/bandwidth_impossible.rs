@@ -1,0 +1,151 @@
+//! # What it means
+//!
+//! A rate lies above what the links between the two GPUs could carry at their best. No copy reaches that: the
+//! figure is wrong, or the facts are.
+//!
+//! # How it is detected
+//!
+//! A figure is more than `above_percent` above the payload rate of the narrowest link of its route, each link
+//! at the most that both its ends can do, however it trained and whatever it shows at rest. In a virtual
+//! machine, whose ports are made up, only what the GPUs themselves can do counts for PCIe. Nothing is reported
+//! where that is not known, where it is not known whether the GPUs have NVLinks, and of staged copies where
+//! another link than PCIe leads to the processor.
+//!
+//! # Why it matters
+//!
+//! Such a figure would hide a fault: "233% of expected" is no sign of health. It is not compared with anything
+//! and makes no hardware faulty; like every gap it makes the exit code 3, since it is not known what the
+//! copies reach.
+//!
+//! # What to do
+//!
+//! Check again. In a saved report, see whether it was edited. If it stays, the driver's timing or the facts of
+//! a link are wrong: compare `peerscope topo --verbose` with the order, and please report it with the JSON
+//! report.
+//!
+//! # Sources
+//!
+//! Payload rates are those of docs/measurement.md: what is left of the raw rate for data, so nothing can be
+//! above them but what measuring adds. Healthy machines reach 62 to 92%.
+
+use super::prelude::*;
+use crate::diagnose::words::count;
+use crate::model::node::NodeId;
+use crate::model::pcie::Shape;
+use crate::model::snapshot::NvLinkRemote;
+use crate::topology::pcie;
+
+const ABOVE: Parameter = Parameter {
+    name: "above_percent",
+    default: 10.0,
+    about: "how far above the best payload rate of its links a figure may be; chosen: fixed costs that are taken \
+            out of a figure leave it uncertain by 1 to 2",
+};
+
+/// The rule.
+pub const RULE: Rule =
+    Rule::new("bandwidth-impossible", Severity::Warning, include_str!("bandwidth_impossible.rs"), judge)
+        .with(&[ABOVE])
+        .for_gaps();
+
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let measured = evidence.peer().iter().filter(|cell| cell.status == Status::Measured);
+    let beyond: Vec<_> =
+        measured.filter_map(|cell| Some((cell, cell.achieved_gbps?, beyond(evidence, cell)?))).collect();
+    let worst = beyond.iter().max_by(|one, other| (one.1.0 / one.2.0).total_cmp(&(other.1.0 / other.2.0)));
+    let Some((cell, achieved, most)) = worst else { return Vec::new() };
+    let pairs = words::unique(beyond.iter().map(|(cell, ..)| cell.pair).collect());
+    let twos: BTreeSet<_> = pairs.iter().map(|pair| pair.unordered()).collect();
+    let subject = if twos.len() == 1 { Subject::Pair(cell.pair) } else { Subject::Machine };
+    let message = format!(
+        "{}: {achieved} GB/s ({}), where the links in between could carry {most} GB/s at most: {} that cannot be, so \
+         it is not known what the copies of {} reach",
+        cell.pair,
+        cell.setup,
+        count(beyond.len(), "figure"),
+        count(pairs.len(), "pair"),
+    );
+    let next_step = "Check again. If this is a saved report, see whether it was edited. If it stays, compare the links \
+        of these GPUs with the order (peerscope topo --verbose), and report it with the JSON report";
+    vec![
+        RULE.finding(subject, message, next_step)
+            .fact("highest_achieved", *achieved)
+            .fact("possible", *most)
+            .fact("figures", beyond.len())
+            .pairs(&pairs),
+    ]
+}
+
+/// What the links of a figure could carry at most, where the figure is beyond that.
+pub fn beyond(evidence: &Evidence<'_>, cell: &PeerBandwidth) -> Option<GbPerSecond> {
+    let achieved = cell.achieved_gbps?;
+    let factor = 1.0 + RULE.parameter(evidence, &ABOVE) / 100.0;
+    let route = evidence.topology.route(cell.pair)?;
+    let now = match cell.setup.path {
+        Path::Direct => route.theoretical_gbps,
+        Path::Staged => route.staged_theoretical_gbps,
+    };
+    // Links can do what they do now; most figures need no longer look.
+    if now.is_some_and(|now| achieved.0 <= now.0 * factor) {
+        return None;
+    }
+    let most = match cell.setup.path {
+        Path::Direct => of_direct(evidence, route),
+        Path::Staged => of_staged(evidence, route.pair),
+    };
+    most.filter(|most| achieved.0 > most * factor).map(GbPerSecond)
+}
+
+fn of_direct(evidence: &Evidence<'_>, route: &PairRoute) -> Option<f64> {
+    if matches!(route.class, LinkClass::NvLink(_)) {
+        return narrowest(evidence, route.hops.iter().map(|hop| [hop.from, hop.to]));
+    }
+    let known = |gpu: &u32| evidence.snapshot.gpu(*gpu).is_some_and(|gpu| gpu.nvlinks.known().is_some());
+    let nvlinks_known = ends(route.pair).iter().all(known);
+    if route.class == LinkClass::Unknown || !nvlinks_known {
+        return None;
+    }
+    over_pcie(evidence, route.pair, route.hops.iter().map(|hop| [hop.from, hop.to]).collect())
+}
+
+fn of_staged(evidence: &Evidence<'_>, pair: Pair) -> Option<f64> {
+    let leads_to_processor = |gpu: &Gpu| {
+        let links = gpu.nvlinks.known().into_iter().flatten();
+        gpu.c2c.get() == Some(true) || links.into_iter().any(|link| link.remote.get() == Some(NvLinkRemote::Npu))
+    };
+    let mut hops = Vec::new();
+    for gpu in ends(pair) {
+        if evidence.snapshot.gpu(gpu).is_none_or(leads_to_processor) {
+            return None;
+        }
+        let way = evidence.topology.way_up(NodeId::Gpu(gpu));
+        hops.extend(way.windows(2).filter_map(|hop| <[NodeId; 2]>::try_from(hop).ok()));
+    }
+    over_pcie(evidence, pair, hops)
+}
+
+fn over_pcie(evidence: &Evidence<'_>, pair: Pair, hops: Vec<[NodeId; 2]>) -> Option<f64> {
+    if !evidence.virtual_machine() {
+        return narrowest(evidence, hops.into_iter());
+    }
+    let own = |gpu: u32| {
+        let gpu = evidence.snapshot.gpu(gpu)?;
+        let generation = gpu.pcie_generation_device_max.get().or(gpu.pcie_generation_max.get());
+        pcie::rate(Shape { generation, width: gpu.pcie_width_max.get() })
+    };
+    ends(pair).into_iter().map(own).collect::<Option<Vec<_>>>()?.into_iter().reduce(f64::min)
+}
+
+const fn ends(pair: Pair) -> [u32; 2] {
+    [pair.source, pair.destination]
+}
+
+/// The least that links between these nodes can do; none where nothing is known of any.
+fn narrowest(evidence: &Evidence<'_>, hops: impl Iterator<Item = [NodeId; 2]>) -> Option<f64> {
+    let most = |[from, to]: [NodeId; 2]| {
+        let joins = |one, other| (one, other) == (from, to) || (one, other) == (to, from);
+        let link = evidence.topology.links.iter().find(|link| joins(link.upper, link.lower))?;
+        link.possible_gbps.into_iter().chain(link.capacity_gbps).map(|rate| rate.0).reduce(f64::max)
+    };
+    hops.filter_map(most).reduce(f64::min)
+}

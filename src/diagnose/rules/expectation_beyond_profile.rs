@@ -1,0 +1,68 @@
+//! # What it means
+//!
+//! The file of `--expect` has floors for staged copies, and this run did not copy through the host's memory
+//! between all of the pairs that they are meant for.
+//!
+//! # How it is detected
+//!
+//! The file was made by `peerscope expect` (it has the key `profile`); in one that somebody wrote everything is
+//! asked for. The pair has peer access and its direct copies were measured or tried, and nothing staged was planned for
+//! it: the profile `quick` measures staged copies only where there is no peer access, and with more than 16
+//! GPUs every profile measures them on some pairs only. A pair whose staged copies were planned and gave no
+//! figure is an `expectation-unchecked`.
+//!
+//! # Why it matters
+//!
+//! Those floors hold for the machine all the same, and say nothing of this run. They make no difference to the
+//! exit code, since nothing was asked for that is missing.
+//!
+//! # What to do
+//!
+//! To compare them, check with the profile `standard`, and with more than 16 GPUs up to 16 at a time (`--gpus`).
+//!
+//! # Sources
+//!
+//! The file itself, and docs/expectations.md.
+
+use super::prelude::*;
+use crate::model::flow::Setup;
+
+/// The rule.
+pub const RULE: Rule =
+    Rule::new("expectation-beyond-profile", Severity::Info, include_str!("expectation_beyond_profile.rs"), judge);
+
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let Some(expected) = evidence.expectations else { return Vec::new() };
+    let of = |path: Path| expected.floor.iter().filter(move |floor| floor.path == path);
+    let routes = evidence.topology.pairs.iter();
+    let beyond = |route: &&PairRoute| {
+        of(Path::Staged).any(|floor| floor.holds_for(route.pair, route.class))
+            && is_beyond(evidence, route.pair, Path::Staged)
+    };
+    let pairs: Vec<_> = routes.filter(beyond).map(|route| route.pair).collect();
+    if pairs.is_empty() {
+        return Vec::new();
+    }
+    let message = format!(
+        "Floors for staged copies of {} were not compared: this run measured direct copies between them only ({})",
+        words::count(pairs.len(), "pair"),
+        words::pairs(&pairs)
+    );
+    let next_step = "To compare them too, check with --profile standard; with more than 16 GPUs, up to 16 of them at a \
+        time (--gpus)";
+    vec![RULE.finding(Subject::Machine, message, next_step).pairs(&pairs)]
+}
+
+/// Whether a figure of this pair is missing because it was never planned: nothing on this path, while the
+/// direct copies of a pair with peer access were.
+pub fn is_beyond(evidence: &Evidence<'_>, pair: Pair, path: Path) -> bool {
+    let made = evidence.expectations.is_some_and(|expected| expected.profile.is_some());
+    let Some(measurements) = evidence.measurements.filter(|_| made && path == Path::Staged) else { return false };
+    let said = measurements.driver.said_of(pair);
+    let granted = said.is_some_and(|said| said.possible == Some(true) && said.failure.is_none());
+    let planned = |path| {
+        let setup = Setup::REFERENCE.with_path(path);
+        measurements.peer.iter().any(|cell| cell.pair == pair && cell.setup.of_any_size() == setup)
+    };
+    granted && planned(Path::Direct) && !planned(Path::Staged)
+}

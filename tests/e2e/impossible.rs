@@ -1,0 +1,72 @@
+//! Reports that no run can have written are refused with the cell, and rates that their links rule out are
+//! never healthy.
+
+use serde_json::{Value, json};
+
+use crate::common::{HARDWARE_REPORT, changed_report, codes, list, place, run, write};
+
+/// The first cell of a table, which goes from GPU 0 to GPU 1.
+fn first<'a>(report: &'a mut Value, table: &str) -> &'a mut Value {
+    &mut report["measurements"][table][0]
+}
+
+#[test]
+fn reports_that_cannot_be_are_refused_with_their_cell() {
+    let changes: [(fn(&mut Value), &str); 7] = [
+        (|report| first(report, "peer")["achieved_gbps"] = json!(-396.0), "achieved_gbps is -396"),
+        (|report| first(report, "peer")["achieved_gbps"] = json!(1e300), "achieved_gbps is 1"),
+        (|report| first(report, "peer")["percent"] = json!(1e9), "percent is 1000000000"),
+        (|report| first(report, "overlap")["overlap_percent"] = json!(140.0), "overlap_percent is 140"),
+        (|report| first(report, "latency")["latency_us"] = json!(-2.3), "latency_us is -2.3"),
+        (|report| repeat(report, "peer"), "is there twice"),
+        (|report| repeat(report, "latency"), "is there twice"),
+    ];
+    for (change, says) in changes {
+        let (_folder, path) = changed_report(change);
+        for args in [vec!["diagnose", &path], vec!["compare", HARDWARE_REPORT, &path], vec!["expect", &path]] {
+            let ran = run(&args);
+            assert_eq!(ran.code, Some(2), "{args:?}: {ran:?}");
+            let lines = ran.stderr.trim_end().lines().count();
+            assert!(ran.stderr.contains(says) && ran.stderr.contains("GPU 0 → GPU 1"), "{args:?}: {ran:?}");
+            assert_eq!((lines, ran.stdout.as_str()), (1, ""), "{ran:?}");
+        }
+    }
+}
+
+fn repeat(report: &mut Value, table: &str) {
+    let cell = first(report, table).clone();
+    report["measurements"][table].as_array_mut().unwrap().push(cell);
+}
+
+#[test]
+fn an_infinity_is_no_number_of_json() {
+    let text = std::fs::read_to_string(HARDWARE_REPORT).unwrap();
+    let at = text.find("\"achieved_gbps\":").unwrap() + "\"achieved_gbps\":".len();
+    let end = at + text[at..].find(',').unwrap();
+    let folder = place("").0;
+    for number in ["1e999", "Infinity", "NaN"] {
+        let path = write(folder.path(), "changed.json", &format!("{}{number}{}", &text[..at], &text[end..]));
+        let ran = run(&["diagnose", &path]);
+        assert_eq!(ran.code, Some(2), "{number}: {ran:?}");
+        assert!(ran.stderr.contains("changed.json is not "), "{number}: {ran:?}");
+    }
+}
+
+#[test]
+fn rates_above_their_links_are_inconclusive() {
+    // 2.33 times what is expected, of one cell or of all.
+    for all in [false, true] {
+        let (_folder, path) = changed_report(|report| {
+            let cells = report["measurements"]["peer"].as_array_mut().unwrap();
+            let direct = cells.iter_mut().filter(|cell| cell["path"] == "direct");
+            for cell in direct.take(if all { usize::MAX } else { 1 }) {
+                cell["achieved_gbps"] = json!(2.33 * 387.0);
+            }
+        });
+        let ran = run(&["diagnose", &path, "--format", "json"]);
+        assert_eq!(ran.code, Some(3), "{ran:?}");
+        let report = ran.json();
+        assert!(codes(&report).contains(&"bandwidth-impossible"), "{}", report["findings"]);
+        assert!(list(&report["findings"]).iter().all(|finding| finding["severity"] != "error"), "{report}");
+    }
+}

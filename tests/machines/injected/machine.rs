@@ -1,0 +1,221 @@
+//! A healthy machine that is being changed, and what can be asked of it.
+
+use std::path::Path;
+
+use peerscope::hardware::sim::Simulated;
+use peerscope::hardware::sim::spec::{
+    CopyFault, CudaPeerRule, FunctionSpec, MachineSpec, Noise, NvLinkTarget, PairFault, Pairs, PeerException, PeerRule,
+};
+use peerscope::model::snapshot::{P2pStatus, PciKind};
+use peerscope::model::units::{Lanes, PciAddress, PcieLink};
+
+use super::FEW_GPUS;
+use crate::common::text_of;
+
+/// A machine that is being changed.
+pub struct Machine {
+    pub spec: MachineSpec,
+    pub random: fastrand::Rng,
+}
+
+impl Machine {
+    /// One with noise of its own.
+    pub fn of(base: &MachineSpec, seed: usize) -> Self {
+        let mut random = fastrand::Rng::with_seed(seed as u64);
+        let mut spec = base.clone();
+        spec.noise = Noise { percent: 1.0 + random.f64(), seed: seed as u64 };
+        Self { spec, random }
+    }
+
+    pub fn gpus(&self) -> u32 {
+        self.spec.gpus.len().try_into().unwrap()
+    }
+
+    /// Two GPUs. Where there are many, one and the next: of them everything is measured.
+    pub fn two(&mut self) -> (u32, u32) {
+        let gpus = self.spec.gpus.len();
+        let one = self.random.usize(..gpus);
+        let step = 1 + self.random.usize(..gpus - 1);
+        let other = (one + if gpus > FEW_GPUS { 1 } else { step }) % gpus;
+        (one as u32, other as u32)
+    }
+
+    pub fn address(&self, gpu: u32) -> PciAddress {
+        self.spec.gpus[gpu as usize].pci
+    }
+
+    pub fn function(&mut self, address: PciAddress) -> &mut FunctionSpec {
+        self.spec.pci.iter_mut().find(|function| function.address == address).unwrap()
+    }
+
+    /// The bridges above a function, the nearest first.
+    pub fn above(&self, address: PciAddress) -> impl Iterator<Item = &FunctionSpec> {
+        let up = |function: &&FunctionSpec| self.spec.function(function.parent?);
+        std::iter::successors(self.spec.function(address), up).skip(1)
+    }
+
+    /// What both ends of a function's link can do; `None` where no file shows it.
+    pub fn link(&self, address: PciAddress) -> Option<PcieLink> {
+        let ends = self.spec.function(address).into_iter().chain(self.above(address).take(1));
+        ends.filter_map(|end| end.max).reduce(PcieLink::least)
+    }
+
+    /// The switches, by their upstream ports, with the GPUs below each.
+    pub fn switches(&self) -> Vec<(PciAddress, Vec<u32>)> {
+        let mut switches: Vec<(PciAddress, Vec<u32>)> = Vec::new();
+        for gpu in 0..self.gpus() {
+            for bridge in self.above(self.address(gpu)).filter(|bridge| bridge.kind == PciKind::SwitchUpstream) {
+                match switches.iter_mut().find(|(known, _)| *known == bridge.address) {
+                    Some((_, gpus)) => gpus.push(gpu),
+                    None => switches.push((bridge.address, vec![gpu])),
+                }
+            }
+        }
+        switches
+    }
+
+    /// The switch above a GPU with the GPUs below it, where they are several.
+    pub fn shared_switch(&self, gpu: u32) -> Option<(PciAddress, Vec<u32>)> {
+        self.switches().into_iter().find(|(_, gpus)| gpus.len() > 1 && gpus.contains(&gpu))
+    }
+
+    /// What a whole GPU is called: with one partner it is the pair.
+    pub fn whole(&self, one: u32) -> String {
+        if self.gpus() == 2 { pair(0, 1) } else { gpu(one) }
+    }
+
+    /// The pair; or the machine, where it is the only pair and no NVLinks join the two.
+    pub fn pair_of_all(&self, one: u32, other: u32) -> String {
+        let links = &self.spec.gpus[one as usize].nvlinks;
+        let joined = links.iter().any(|links| links.remote == NvLinkTarget::Gpu(other));
+        if self.gpus() == 2 && !joined { "machine".into() } else { pair(one, other) }
+    }
+
+    /// What all copies into a GPU are called.
+    pub fn into_whole(&self, one: u32) -> String {
+        if self.gpus() == 2 { ordered(1 - one, one) } else { gpu(one) }
+    }
+
+    pub fn has_nvlinks(&self) -> bool {
+        !self.spec.gpus[0].nvlinks.is_empty()
+    }
+
+    pub fn copies(&mut self, pairs: Pairs, fault: CopyFault) {
+        self.spec.faults.pairs.push(PairFault::new(pairs, fault));
+    }
+
+    /// Copies between a GPU and all others, or from these to it.
+    pub fn copies_of(&mut self, gpu: u32, pairs: fn(u32, u32) -> Pairs, fault: CopyFault) {
+        (0..self.gpus()).filter(|peer| *peer != gpu).for_each(|peer| self.copies(pairs(peer, gpu), fault));
+    }
+
+    pub fn refuse(&mut self, pairs: Pairs) {
+        let rule = PeerRule { nvml: P2pStatus::ChipsetNotSupported, nvml_write: None, cuda: CudaPeerRule::Refused };
+        self.spec.peers.exceptions.push(PeerException { pairs, rule });
+    }
+
+    /// A share that is below every floor, and not so low that staged copies are faster. The floor is lowest
+    /// over PCIe between host bridges.
+    pub fn slow(&mut self) -> CopyFault {
+        self.share(0.45, if self.has_nvlinks() { 0.7 } else { 0.62 })
+    }
+
+    /// A share between these two.
+    pub fn share(&mut self, least: f64, most: f64) -> CopyFault {
+        let share = least + self.random.f64() * (most - least);
+        CopyFault::Slow { share: (share * 1000.0).round() / 1000.0 }
+    }
+
+    /// Whether it is known what copies between GPUs should reach.
+    pub fn has_theory(&self) -> bool {
+        self.has_nvlinks() || (0..self.gpus()).all(|gpu| self.link(self.address(gpu)).is_some())
+    }
+
+    /// Puts a fault into copies of these pairs that is not the usual kind.
+    pub fn fault(&mut self, fault: PairFault) {
+        self.spec.faults.pairs.push(fault);
+    }
+
+    /// Whether copies between two GPUs go directly.
+    pub fn is_direct(&self, one: u32, other: u32) -> bool {
+        [(one, other), (other, one)]
+            .iter()
+            .all(|(from, to)| self.spec.peer_rule(*from, *to).cuda == CudaPeerRule::Granted)
+    }
+
+    /// Whether all copies go directly.
+    pub fn is_all_direct(&self) -> bool {
+        let gpus = self.gpus();
+        (0..gpus).all(|one| (0..one).all(|other| self.is_direct(one, other)))
+    }
+
+    /// Pairs of GPUs (both directions together) whose staged copies take the same kind of way as these two's.
+    pub fn staged_alike(&self, one: u32, other: u32) -> usize {
+        let kind = |one: u32, other: u32| {
+            let mut nodes = [one, other].map(|gpu| self.spec.function(self.address(gpu)).unwrap().numa_node);
+            nodes.sort_unstable();
+            let rates = [one, other].map(|gpu| {
+                let ways = std::iter::once(self.address(gpu)).chain(self.above(self.address(gpu)).map(|it| it.address));
+                ways.filter_map(|address| self.link(address)).reduce(PcieLink::least)
+            });
+            let shared = self.above(self.address(one)).any(|it| self.above(self.address(other)).any(|at| at == it));
+            (nodes, rates, shared)
+        };
+        if kind(one, other).1.contains(&None) {
+            return 0;
+        }
+        let all = (0..self.gpus()).flat_map(|one| (0..one).map(move |other| (one, other)));
+        all.filter(|(a, b)| kind(*a, *b) == kind(one, other) || kind(*b, *a) == kind(one, other)).count()
+    }
+
+    /// Whether every pair of GPUs is connected like every other one by NVLink, or where it is not, there are two
+    /// sockets with two GPUs or more each, whose crossings are alike.
+    pub fn has_siblings(&self) -> bool {
+        let targets = |gpu: usize| {
+            let links = self.spec.gpus[gpu].nvlinks.iter();
+            links.map(|links| (links.remote == NvLinkTarget::Switch, links.count)).collect::<Vec<_>>()
+        };
+        let gpus = self.spec.gpus.len();
+        if self.has_nvlinks() {
+            let alike =
+                (0..gpus).all(|gpu| targets(gpu) == targets(0)) && targets(0).windows(2).all(|two| two[0] == two[1]);
+            return gpus >= 3 && alike && (targets(0)[0].0 || targets(0).len() == gpus - 1);
+        }
+        let on = |node| {
+            (0..self.gpus())
+                .filter(|gpu| self.spec.function(self.address(*gpu)).unwrap().numa_node == Some(node))
+                .count()
+        };
+        !self.spec.host.virtual_machine && on(0) >= 2 && on(1) >= 2 && on(0) + on(1) == gpus
+    }
+}
+
+/// Half the lanes, so many times.
+pub fn fewer(width: Lanes, halvings: u32) -> Lanes {
+    (u32::from(width.number()) >> halvings).try_into().unwrap()
+}
+
+pub fn gpu(index: u32) -> String {
+    format!("gpu{index}")
+}
+
+pub fn pair(one: u32, other: u32) -> String {
+    format!("pair{}-{}", one.min(other), one.max(other))
+}
+
+pub fn ordered(from: u32, to: u32) -> String {
+    format!("{from}->{to}")
+}
+
+/// Healthy machines, built in or of the labelled set, with two GPUs and more: whatever is said to be healthy
+/// must stay so but for the one fault.
+pub fn healthy() -> Vec<(String, MachineSpec)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let cases = crate::cases::healthy().into_iter().map(|name| text_of(&root.join(format!("tests/cases/{name}.toml"))));
+    let names = crate::builtin::healthy().into_iter().chain(cases);
+    let machines = names.map(|name| {
+        let spec = Simulated::find(&name).unwrap().spec;
+        (Path::new(&name).file_stem().unwrap().to_str().unwrap().to_owned(), spec)
+    });
+    machines.filter(|(_, spec)| spec.gpus.len() > 1).collect()
+}

@@ -1,0 +1,99 @@
+//! Generality: healthy machines with one fault at a random place. Whatever the machine, the kind, the
+//! place and the noise, exactly one finding at warning or above must name it.
+//!
+//! The number in a test's name is the seed of everything that is random in it. `scripts/injected-faults` runs a
+//! thousand and more.
+
+mod faults;
+mod machine;
+
+use libtest_mimic::Trial;
+use peerscope::hardware::sim::spec::MachineSpec;
+
+use self::faults::{FAULTS, Fault};
+use self::machine::{Machine, healthy};
+use crate::cases::{Score, count, names};
+use crate::common::{finish, list, peerscope, write};
+use crate::trial;
+
+/// Runs, each of one fault. More with PEERSCOPE_INJECTED.
+const RUNS: usize = 110;
+
+/// Machines with more GPUs take seconds each: they have one fault in so many.
+const FEW_GPUS: usize = 16;
+const SELDOM: usize = 12;
+
+/// The machines that have a place for their fault, in an order that has every machine and fault early.
+pub fn trials() -> Vec<Trial> {
+    let runs = std::env::var("PEERSCOPE_INJECTED").ok().and_then(|runs| runs.parse().ok()).unwrap_or(RUNS);
+    let machines = healthy();
+    (0..)
+        .filter_map(|number| Injected::new(number, &machines))
+        .take(runs)
+        .map(|injected| trial(injected.name(), move || injected.check()))
+        .collect()
+}
+
+/// A machine with one fault, and what must be found.
+struct Injected {
+    number: usize,
+    base: String,
+    fault: &'static Fault,
+    spec: MachineSpec,
+    code: &'static str,
+    subject: String,
+}
+
+impl Injected {
+    /// One fault in one machine; `None` where the machine has no place for it. Both go round at the same time,
+    /// each time one step apart, so that every fault meets every machine.
+    fn new(number: usize, machines: &[(String, MachineSpec)]) -> Option<Self> {
+        let (base, spec) = &machines[number % machines.len()];
+        let fault = &FAULTS[(number + number / machines.len()) % FAULTS.len()];
+        if spec.gpus.len() > FEW_GPUS && number / machines.len() % SELDOM != 0 {
+            return None;
+        }
+        let mut machine = Machine::of(spec, number);
+        let (one, other) = machine.two();
+        let (code, subject) = (fault.inject)(&mut machine, one, other)?;
+        Some(Self { number, base: base.clone(), fault, spec: machine.spec, code, subject })
+    }
+
+    fn name(&self) -> String {
+        format!("injected::{:04}_{}_{}", self.number, self.fault.name, self.base)
+    }
+
+    fn check(&self) {
+        let folder = tempfile::tempdir().unwrap();
+        let description = toml::to_string(&self.spec).unwrap();
+        let file = write(folder.path(), "machine.toml", &description);
+        let profile = self.fault.profile;
+        let mut args = vec!["check", "--machine", &file, "--profile", profile, "--no-journal", "--format", "json"];
+        // Only a copy that never ends runs into it.
+        if self.code == "peer-copy-hung" {
+            args.extend(["--deadline", "2"]);
+        }
+        let report = finish(&mut peerscope(&args)).json();
+        let findings: Vec<_> = list(&report["findings"]).iter().filter(|it| it["severity"] != "info").collect();
+        let right = |it: &serde_json::Value| {
+            self.code.split('|').any(|code| it["code"] == code) && names(&it["subject"]).contains(&self.subject)
+        };
+        for finding in &findings {
+            let of = |score: &mut Score| *(if right(finding) { &mut score.right } else { &mut score.wrong }) += 1;
+            count(finding["code"].as_str().unwrap(), of);
+        }
+        let named = findings.iter().filter(|it| right(it)).count();
+        if named == 0 {
+            count(self.code, |score| score.missing += 1);
+        }
+        if findings.len() != 1 || named != 1 {
+            let found =
+                |it: &&serde_json::Value| format!("{}@{}: {}", it["code"], names(&it["subject"])[0], it["message"]);
+            let kept = std::env::temp_dir().join(format!("peerscope-injected-{}.toml", self.number));
+            std::fs::write(&kept, &description).unwrap();
+            let findings: Vec<_> = findings.iter().map(found).collect();
+            let (kept, code, subject) = (kept.display(), self.code, &self.subject);
+            panic!("{kept}: wanted {code}@{subject} alone, found {findings:#?}");
+        }
+    }
+}
