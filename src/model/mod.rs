@@ -3,6 +3,7 @@
 
 pub mod background;
 pub mod cells;
+pub mod cuda;
 pub mod fact;
 pub mod finding;
 pub mod flow;

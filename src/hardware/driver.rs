@@ -1,0 +1,175 @@
+//! Copies, kernels, streams and events of a machine: what the worker drives.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::HardwareError;
+use crate::model::units::PciAddress;
+
+/// A device by CUDA's ordinal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Device(pub u32);
+
+/// What CUDA says of a device before a context exists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// CUDA's ordinal.
+    pub device: Device,
+    /// UUID as NVML writes it, `GPU-…`, where CUDA tells.
+    pub uuid: Option<String>,
+    /// PCI address, where CUDA tells.
+    pub pci: Option<PciAddress>,
+}
+
+/// Memory of a device in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceMemory {
+    /// Free now.
+    pub free: u64,
+    /// In all.
+    pub total: u64,
+}
+
+/// A stream of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Stream {
+    /// The device.
+    pub device: Device,
+    /// 0 is the legacy default stream, others are numbered by the driver room.
+    pub id: u32,
+}
+
+impl Stream {
+    /// The legacy default stream of a device.
+    pub const fn default_of(device: Device) -> Self {
+        Self { device, id: 0 }
+    }
+}
+
+/// An event of a device, with timing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Event {
+    /// The device.
+    pub device: Device,
+    /// Numbered by the driver room.
+    pub id: u32,
+}
+
+/// A buffer on a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Buffer {
+    /// The device.
+    pub device: Device,
+    /// Numbered by the driver room.
+    pub id: u32,
+    /// Size in bytes.
+    pub bytes: u64,
+}
+
+/// What the check kernel counted over a buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PatternCheck {
+    /// 8-byte words looked at.
+    pub words: u64,
+    /// Words that differ from the pattern.
+    pub wrong: u64,
+    /// Of those, words that still hold the poison: they were never written.
+    pub poisoned: u64,
+    /// Byte offset of the first wrong word.
+    pub first_wrong: Option<u64>,
+}
+
+/// Copies, kernels, streams and events of a machine, at the level of the CUDA driver API. Calls
+/// that enqueue return before the work is done, as the driver's do. An error is the driver's own unless said
+/// otherwise.
+pub trait Driver {
+    /// The devices that CUDA shows, in its order.
+    fn devices(&self) -> &[DeviceInfo];
+
+    /// Creates the primary contexts of these devices, all at once, and loads the GPU kernels.
+    /// One result per device, in the same order; a failure to load kernels is not among them, see
+    /// [`Driver::kernels_failure`].
+    fn open(&self, devices: &[Device]) -> Vec<Result<(), HardwareError>>;
+
+    /// Why the GPU kernels could not be loaded, if so.
+    fn kernels_failure(&self) -> Option<HardwareError>;
+
+    /// Seconds that the library's initialisation and the contexts alone took.
+    fn floor_seconds(&self) -> f64;
+
+    /// Memory of a device.
+    fn memory(&self, device: Device) -> Result<DeviceMemory, HardwareError>;
+
+    /// Takes plain device memory (not from a pool: pool memory needs its own peer access). Where it is
+    /// full, the error is [`ErrorKind::OutOfMemory`].
+    fn allocate(&self, device: Device, bytes: u64) -> Result<Buffer, HardwareError>;
+
+    /// Gives memory back. Waits for the work that uses it, and so may block and fail like
+    /// [`Driver::synchronize`].
+    fn free(&self, buffer: Buffer) -> Result<(), HardwareError>;
+
+    /// Whether `device` may reach the memory of `peer`, as the driver says.
+    fn can_access_peer(&self, device: Device, peer: Device) -> Result<bool, HardwareError>;
+
+    /// Lets `device` reach the memory of `peer`, or no longer. Doing so twice is no error.
+    fn set_peer_access(&self, device: Device, peer: Device, enabled: bool) -> Result<(), HardwareError>;
+
+    /// A new stream that does not synchronise with the legacy default stream.
+    fn create_stream(&self, device: Device) -> Result<Stream, HardwareError>;
+
+    /// A new event with timing.
+    fn create_event(&self, device: Device) -> Result<Event, HardwareError>;
+
+    /// Records an event on a stream of the same device.
+    fn record(&self, event: Event, stream: Stream) -> Result<(), HardwareError>;
+
+    /// Lets a stream, of any device, wait for an event.
+    fn wait(&self, stream: Stream, event: Event) -> Result<(), HardwareError>;
+
+    /// Nanoseconds from one completed event to another of the same device; an error where one of
+    /// them is not completed.
+    fn elapsed_ns(&self, start: Event, end: Event) -> Result<f64, HardwareError>;
+
+    /// Enqueues a copy of the first `bytes` bytes by a copy engine, on a stream of either device.
+    fn copy(&self, stream: Stream, destination: Buffer, source: Buffer, bytes: u64) -> Result<(), HardwareError>;
+
+    /// Enqueues the same copy by a kernel on the stream's device, which needs peer access.
+    fn kernel_copy(&self, stream: Stream, destination: Buffer, source: Buffer, bytes: u64)
+    -> Result<(), HardwareError>;
+
+    /// Enqueues a kernel that keeps the device's multiprocessors busy for about this long.
+    fn spin(&self, stream: Stream, duration: Duration) -> Result<(), HardwareError>;
+
+    /// Closes a stream: what is enqueued on it from now on waits until [`Driver::release`]. Where
+    /// the GPU kernels are loaded, a closed stream opens by itself after some seconds, so that a
+    /// dead host leaves no stuck GPU.
+    fn hold(&self, stream: Stream) -> Result<(), HardwareError>;
+
+    /// Opens every stream that is held.
+    fn release(&self);
+
+    /// Whether a held stream opened by itself since the last call: what was timed meanwhile is void.
+    fn expired(&self) -> bool;
+
+    /// Waits until everything that was enqueued on the stream is done. Errors of the work itself come
+    /// to light here.
+    fn synchronize(&self, stream: Stream) -> Result<(), HardwareError>;
+
+    /// Waits until an event is reached. Errors of the work before it come to light here.
+    fn synchronize_event(&self, event: Event) -> Result<(), HardwareError>;
+
+    /// Fills the first `bytes` bytes with the pattern of `seed` and waits.
+    fn fill(&self, buffer: Buffer, bytes: u64, seed: u64) -> Result<(), HardwareError>;
+
+    /// Fills the first `bytes` bytes with poison and waits. A kernel does it, as it does
+    /// [`Driver::fill`] and [`Driver::check`].
+    fn poison(&self, buffer: Buffer, bytes: u64, value: u64) -> Result<(), HardwareError>;
+
+    /// Compares the first `bytes` bytes with the pattern of `seed`, on the buffer's own device,
+    /// and waits for the result.
+    fn check(&self, buffer: Buffer, bytes: u64, seed: u64, poison: u64) -> Result<PatternCheck, HardwareError>;
+
+    /// The host's clock: real time on a live machine, virtual time on a simulated one.
+    fn now(&self) -> Duration;
+}

@@ -1,0 +1,115 @@
+//! What CUDA says of a machine: its devices, their peer access, and why it could not be asked.
+
+use serde::{Deserialize, Serialize};
+
+use super::placement::Pair;
+use super::snapshot::P2pStatus;
+use super::units::Bytes;
+
+/// What the CUDA driver said when it was opened.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct DriverFacts {
+    /// Why CUDA could not be used at all; null when it could.
+    pub failure: Option<String>,
+    /// The driver's return code, where it gave one for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure_code: Option<u32>,
+    /// What outside the hardware was in the way, where that is why CUDA could not be used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hindrance: Option<Hindrance>,
+    /// How long cuInit and the contexts took, seconds. Null where they did not come to be.
+    #[serde(default)]
+    pub start_seconds: Option<f64>,
+    /// Variables that the worker was started without, as `NAME=value`: they change what the driver does.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub environment_removed: Vec<String>,
+    /// Why the GPU kernels could not be loaded; null when they could.
+    pub kernels_failure: Option<String>,
+    /// The GPUs asked for, as CUDA sees them.
+    pub devices: Vec<CudaDevice>,
+    /// CUDA's word on peer access for each ordered pair.
+    pub peer_access: Vec<CudaPeerAccess>,
+}
+
+impl DriverFacts {
+    /// CUDA's word on peer access for this ordered pair.
+    pub fn said_of(&self, pair: Pair) -> Option<&CudaPeerAccess> {
+        // They stand in order, but for files that somebody else has written.
+        let found = self.peer_access.binary_search_by_key(&pair, |said| said.pair).ok();
+        let found = found.and_then(|place| self.peer_access.get(place));
+        found.or_else(|| self.peer_access.iter().find(|said| said.pair == pair))
+    }
+}
+
+/// What outside the hardware kept a run from using the driver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Hindrance {
+    /// Another peerscope was checking this machine.
+    AnotherCheck,
+    /// A limit of the process, or of its container.
+    ProcessLimit,
+}
+
+/// How CUDA comes not to show a GPU that NVML shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Hidden {
+    /// CUDA_VISIBLE_DEVICES is set and leaves it out.
+    Masked,
+    /// No mask is set.
+    Unexplained,
+}
+
+/// One GPU as CUDA sees it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct CudaDevice {
+    /// NVML's index.
+    pub index: u32,
+    /// CUDA's ordinal, null when CUDA does not show the GPU.
+    pub ordinal: Option<u32>,
+    /// Why the GPU cannot be tested; null when it can.
+    pub failure: Option<String>,
+    /// The driver's return code, where it gave one for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure_code: Option<u32>,
+    /// That CUDA does not show the GPU, where that is why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hidden: Option<Hidden>,
+    /// Memory that the probes may take on it, all buffers together.
+    pub budget_bytes: Option<Bytes>,
+}
+
+/// CUDA's word on one ordered pair: may `source` reach the memory of `destination`?
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct CudaPeerAccess {
+    /// The pair.
+    #[serde(flatten)]
+    pub pair: Pair,
+    /// Whether access can be had; null when CUDA gave an error instead.
+    pub possible: Option<bool>,
+    /// Why access could not be enabled although it was said to be possible, or the error.
+    pub failure: Option<String>,
+    /// The driver's return code, where it gave one for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure_code: Option<u32>,
+}
+
+/// NVML's and CUDA's word on an ordered pair, side by side.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct PeerAccess {
+    /// NVML: may the source read the destination's memory?
+    pub nvml_read: Option<P2pStatus>,
+    /// NVML: may the source write the destination's memory?
+    pub nvml_write: Option<P2pStatus>,
+    /// CUDA: may the source reach the destination's memory? Null when CUDA was not opened.
+    pub cuda: Option<bool>,
+    /// The error that CUDA gave instead of an answer, or on enabling.
+    pub cuda_failure: Option<String>,
+}
