@@ -16,7 +16,8 @@ pub fn select(mut snapshot: Snapshot, wanted: &[String]) -> Result<Snapshot, Str
     }
     let mut kept = Vec::new();
     for name in wanted.iter().map(|name| name.trim()) {
-        let gpu = snapshot.gpus.iter().find(|gpu| is_named(gpu, name)).ok_or_else(|| no_such(&snapshot, name))?;
+        let is_named = |gpu: &&Gpu| is_named(gpu, name) || name.parse().ok() == snapshot.address_of(gpu.index);
+        let gpu = snapshot.gpus.iter().find(is_named).ok_or_else(|| no_such(&snapshot, name))?;
         kept.push(gpu.index);
     }
     snapshot.gpus.retain(|gpu| kept.contains(&gpu.index));
