@@ -17,6 +17,7 @@ pub fn select(mut snapshot: Snapshot, wanted: &[String]) -> Result<Snapshot, Str
     }
     let mut kept = Vec::new();
     for name in wanted.iter().map(|name| name.trim()) {
+<<<<<<< HEAD
         if let Some((first, last)) = range(name)? {
             let is_there = |index: u32| snapshot.gpus.iter().any(|gpu| gpu.index == index);
             // Ends at the first one that is missing, however long the range is.
@@ -27,6 +28,10 @@ pub fn select(mut snapshot: Snapshot, wanted: &[String]) -> Result<Snapshot, Str
             continue;
         }
         let gpu = snapshot.gpus.iter().find(|gpu| is_named(gpu, name)).ok_or_else(|| no_such(&snapshot, name))?;
+=======
+        let is_named = |gpu: &&Gpu| is_named(gpu, name) || name.parse().ok() == snapshot.address_of(gpu.index);
+        let gpu = snapshot.gpus.iter().find(is_named).ok_or_else(|| no_such(&snapshot, name))?;
+>>>>>>> h-hw
         kept.push(gpu.index);
     }
     snapshot.gpus.retain(|gpu| kept.contains(&gpu.index));

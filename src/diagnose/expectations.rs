@@ -140,7 +140,10 @@ impl Expectations {
             links.into_iter().find(|link| link.index == index)
         };
         let generation = |index: u32| under_load(index).and_then(|link| Some(link.generation?[1]));
-        let width = |index: u32| under_load(index).and_then(|link| Some(link.width?[1]));
+        let width = |index: u32| {
+            let believed = report.topology.believed_lanes(index).map(u8::from);
+            believed.or_else(|| Some(under_load(index)?.width?[1]))
+        };
         let to_u8 = |value: Option<u32>| value.and_then(|value| u8::try_from(value).ok());
         let names: Vec<_> = gpus.iter().filter_map(|gpu| gpu.name.known()).collect();
         let model = names.first().filter(|first| names.len() == gpus.len() && names.iter().all(|name| name == *first));

@@ -8,7 +8,7 @@ use super::measurement::PeerAccess;
 use super::node::NodeId;
 use super::pcie::Connection;
 use super::placement::{Pair, Path};
-use super::units::{GbPerSecond, PciAddress, held_as_text};
+use super::units::{GbPerSecond, Lanes, PciAddress, held_as_text};
 
 /// Nodes, links and routes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -64,6 +64,11 @@ impl Topology {
     /// The PCIe link of this GPU.
     pub fn pcie_link_of(&self, gpu: u32) -> Option<&Connection> {
         self.link_above(NodeId::Gpu(gpu))?.pcie.as_ref()
+    }
+
+    /// The lanes of this GPU's link, where a reading of it was refuted: what was read is not what it has.
+    pub fn believed_lanes(&self, gpu: u32) -> Option<Lanes> {
+        self.pcie_link_of(gpu).filter(|link| !link.refuted.is_empty())?.now.width
     }
 
     /// The way of this GPU to its root, the host bridge first; see [`GpuPath::nodes`].

@@ -87,3 +87,42 @@ fn a_binary_that_is_replaced_during_a_run_can_start_another_worker() {
     assert!(cells(&report).all(|cell| cell["status"] == "measured"), "{}", report["measurements"]["problems"]);
     assert_eq!(list(&report["measurements"]["problems"]).len(), 1, "the worker was not killed");
 }
+
+#[test]
+fn readings_that_copies_refute_are_refuted_in_saved_reports_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let (saved, again) = (text_of(&folder.path().join("saved.json")), text_of(&folder.path().join("again.json")));
+    let machine = format!("{}/tests/cases/healthy-uplink-idle-gen1.toml", env!("CARGO_MANIFEST_DIR"));
+    let ran = run(&["check", "--machine", &machine, "--profile", "quick", "--no-journal", "-o", &saved]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let kept = read_json(std::path::Path::new(&saved));
+    let refuted = |report: &Value| {
+        let links = list(&report["topology"]["links"]).iter().filter(|link| link["pcie"]["refuted"].is_array());
+        links.map(|link| (link["lower"].clone(), link["pcie"]["refuted"].clone())).collect::<Vec<_>>()
+    };
+    assert_eq!(refuted(&kept).len(), 1);
+
+    // As an earlier version wrote it, whose theory was that of the reading.
+    let mut earlier = kept.clone();
+    earlier["topology"].as_object_mut().unwrap().remove("gpu_paths");
+    for table in ["/topology/pairs", "/measurements/peer"] {
+        for entry in earlier.pointer_mut(table).unwrap().as_array_mut().unwrap() {
+            if entry["source"].as_u64().unwrap() / 4 != entry["destination"].as_u64().unwrap() / 4 {
+                entry["theoretical_gbps"] = json!(4.0);
+            }
+        }
+    }
+    for report in [&kept, &earlier] {
+        std::fs::write(&saved, report.to_string()).unwrap();
+        let ran = run(&["diagnose", &saved, "-o", &again]);
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let judged = read_json(std::path::Path::new(&again));
+        assert_eq!(refuted(&judged), refuted(&kept));
+        assert_eq!(judged["findings"], kept["findings"]);
+        for (table, key) in [("topology", "pairs"), ("measurements", "peer")] {
+            for (one, other) in list(&judged[table][key]).iter().zip(list(&kept[table][key])) {
+                assert_eq!(one["theoretical_gbps"], other["theoretical_gbps"], "{table} {one}");
+            }
+        }
+    }
+}

@@ -178,3 +178,17 @@ fn a_partial_run_never_reads_as_a_complete_one() {
     // The facts alone, and a run that was killed.
     assert!(run(&["topo", "--machine", "demo", "--gpus", "0"]).stdout.contains("PARTIAL: 7 of 8 GPUs were left out"));
 }
+
+#[test]
+fn a_gpu_that_is_lost_has_its_address_and_what_nvml_does_not_list_was_not_chosen() {
+    let topo = |case: &str, gpus: &str| {
+        let machine = format!("{}/tests/cases/{case}.toml", env!("CARGO_MANIFEST_DIR"));
+        run(&["topo", "--machine", &machine, "--format", "json", "--gpus", gpus])
+    };
+    let case = "two-gpus-lost-and-one-with-nouveau";
+    let lost = topo(case, "0000:04:00.0");
+    assert_eq!(gpus(&lost.json()), [1], "by elimination");
+    assert_eq!(list(&lost.json()["snapshot"]["unlisted_gpus"]).len(), 1);
+    assert_eq!(topo(case, "0,2").code, Some(0), "the faults are of other GPUs");
+    assert_eq!(list(&topo(case, "0,2").json()["findings"]).len(), 0);
+}

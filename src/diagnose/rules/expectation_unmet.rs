@@ -188,10 +188,10 @@ impl Links {
             .any(|route| route.pair.touches(index) && !matches!(route.class, LinkClass::NvLink(_)));
         let could = || gpu.and_then(|gpu| gpu.pcie_generation_max.get()).map(u8::from);
         let generation = load.filter(|_| over_pcie).and_then(|load| Some(load.generation?[1])).or_else(could);
-        // Lanes that copies refute are not what it has.
-        let refuted = evidence.topology.pcie_link_of(index).filter(|link| !link.refuted.is_empty());
-        let width = refuted
-            .and_then(|link| link.now.width.map(u8::from))
+        let width = evidence
+            .topology
+            .believed_lanes(index)
+            .map(u8::from)
             .or_else(|| Some(load?.width?[1]))
             .or_else(|| gpu?.pcie_width.get().map(u8::from));
         Self {

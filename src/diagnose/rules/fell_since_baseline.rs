@@ -58,8 +58,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 
 fn links(evidence: &Evidence<'_>, old: &Gpu, new: &Gpu) -> Vec<Finding> {
     // Lanes that a link shows at rest only are not what it has.
-    let believed = evidence.topology.pcie_link_of(new.index).filter(|link| !link.refuted.is_empty());
-    let lanes = believed.and_then(|link| link.now.width).or(new.pcie_width.get());
+    let lanes = evidence.topology.believed_lanes(new.index).or(new.pcie_width.get());
     let fell = [
         ("PCIe lanes", old.pcie_width.get().map(u32::from), lanes.map(u32::from)),
         // The generation of the moment may be that of an idle link; what GPU and slot can do is not.
