@@ -88,6 +88,15 @@ fn what_cuda_says_under_a_limit_accuses_no_gpu() {
     let limited = run("-n 900");
     assert_no_accusation(&limited, "the limit of open files (ulimit -n) is 900", "304 under a limit");
     assert_eq!(limited.code, Some(3), "{limited:?}");
+    // A library that crashes for want of files, twice in the same round.
+    let crashing = |limit: &str| {
+        let mut command = fake.command(&["check", "--machine", "crash", "--profile", "quick", "--format", "json"]);
+        command.env_remove(fake_machine::FAULTS);
+        finish(&mut under(limit, &command))
+    };
+    let crashed = crashing("-n 900");
+    assert_no_accusation(&crashed, "the limit of open files (ulimit -n) is 900", "a crash under a limit");
+    assert_eq!((crashed.code, crashing("-n 4096").code), (Some(3), Some(1)), "{crashed:?}");
     // The same errors where no limit explains them.
     let unlimited = run("-n 4096");
     assert_eq!(unlimited.code, Some(1), "{unlimited:?}");
