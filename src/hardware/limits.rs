@@ -81,10 +81,10 @@ pub fn of_error(error: &io::Error) -> Option<String> {
     }
 }
 
-/// A sentence about something that failed for this error, with the limit behind it.
+/// A sentence about something that failed for this error, behind the limit that explains it.
 pub fn explained(sentence: String, error: &io::Error) -> HardwareError {
     match of_error(error) {
-        Some(limit) => HardwareError::new(super::ErrorKind::Hindered, format!("{sentence}: {limit}")),
+        Some(limit) => HardwareError::new(super::ErrorKind::Hindered, format!("{limit}: {sentence}")),
         None => HardwareError::new(super::ErrorKind::Other, sentence),
     }
 }
@@ -192,6 +192,7 @@ mod tests {
         let files = io::Error::from_raw_os_error(Errno::MFILE.raw_os_error());
         let error = explained("it failed".into(), &files);
         assert_eq!(error.kind, super::super::ErrorKind::Hindered);
-        assert!(error.message.starts_with("it failed: the limit of open files (ulimit -n) is "), "{error}");
+        assert!(error.message.starts_with("the limit of open files (ulimit -n) is "), "{error}");
+        assert!(error.message.ends_with(": it failed"), "{error}");
     }
 }

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use super::environment;
 use super::process::{End, Mortal};
 use super::protocol::{Reply, Request, SUBCOMMAND};
-use crate::hardware::{ErrorKind, HardwareError, Kills, Machine, limits};
+use crate::hardware::limits::{self, Scarce};
+use crate::hardware::{ErrorKind, HardwareError, Kills, Machine};
 
 /// How long a killed worker may take to die before it is left behind: one that is stuck in the
 /// kernel driver dies when that lets go of it, or never.
@@ -172,7 +173,7 @@ impl Worker {
         // Its pipe closes a moment before the process can be waited for.
         let status = self.process.wait(self.death_limit);
         let signal = status.and_then(|status| status.signal());
-        let (mut how, from_outside) = match (status, signal) {
+        let (mut how, mut from_outside) = match (status, signal) {
             (Some(_), Some(signal)) => match sent_from_outside(signal) {
                 Some(name) => (format!("it was killed by signal {signal} ({name})"), true),
                 None => (format!("it was ended by signal {signal}"), false),
@@ -184,8 +185,13 @@ impl Worker {
                 End::Stuck => ("it could not be ended".to_owned(), false),
             },
         };
-        if let Some(why) = self.kills.why(self.process.id()).filter(|_| from_outside) {
-            how = format!("{how}: {why}");
+        let why = match from_outside {
+            true => self.kills.why(self.process.id()),
+            // Libraries that get no file or no memory are known to crash.
+            false => limits::blame(Scarce::Something),
+        };
+        if let Some(why) = why {
+            (how, from_outside) = (format!("{how}: {why}"), true);
         }
         let words = self.last_words.lock().map(|words| words.trim().replace('\n', " / ")).unwrap_or_default();
         if !words.is_empty() {

@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::common::{Ran, check, codes, finish, is_there, list, peerscope, place, read_json, say, skipped_for_want_of};
-use crate::common::{text_of, with};
+use crate::common::{Ran, check, codes, finish, is_there, list, peerscope, place, read_json, say};
+use crate::common::{skipped, skipped_for_want_of, text_of, with};
 use crate::fake::Fake;
 use crate::two_checks::{as_nobody, is_root};
 
@@ -88,6 +88,15 @@ fn what_cuda_says_under_a_limit_accuses_no_gpu() {
     let limited = run("-n 900");
     assert_no_accusation(&limited, "the limit of open files (ulimit -n) is 900", "304 under a limit");
     assert_eq!(limited.code, Some(3), "{limited:?}");
+    // A library that crashes for want of files, twice in the same round.
+    let crashing = |limit: &str| {
+        let mut command = fake.command(&["check", "--machine", "crash", "--profile", "quick", "--format", "json"]);
+        command.env_remove(fake_machine::FAULTS);
+        finish(&mut under(limit, &command))
+    };
+    let crashed = crashing("-n 900");
+    assert_no_accusation(&crashed, "the limit of open files (ulimit -n) is 900", "a crash under a limit");
+    assert_eq!((crashed.code, crashing("-n 4096").code), (Some(3), Some(1)), "{crashed:?}");
     // The same errors where no limit explains them.
     let unlimited = run("-n 4096");
     assert_eq!(unlimited.code, Some(1), "{unlimited:?}");
@@ -169,6 +178,46 @@ fn without_threads_or_processes_it_ends_with_that_reason() {
     let ran = finish(&mut as_limited_nobody(3, &fake.command(&QUICK), &binary));
     assert_eq!(ran.code, Some(3), "{ran:?}");
     assert_no_accusation(&ran, "container (pids.max) is 32", "container");
+}
+
+/// A control group for processes of this test's own, in which so many may be; gone when this goes.
+struct Group(std::path::PathBuf);
+
+impl Group {
+    fn of(most: u32) -> Option<Self> {
+        let roots = ["/sys/fs/cgroup/pids", "/sys/fs/cgroup"];
+        let group = roots.iter().find_map(|root| {
+            let group = Self(Path::new(root).join(format!("peerscope-test-{}-{most}", std::process::id())));
+            std::fs::create_dir(&group.0).ok()?;
+            Some(group).filter(|group| group.0.join("pids.max").exists())
+        })?;
+        std::fs::write(group.0.join("pids.max"), most.to_string()).ok()?;
+        Some(group)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+/// The kernel's own control group, as a container has it.
+#[test]
+fn a_container_that_is_full_is_named() {
+    let mut seen = Vec::new();
+    for most in [2, 4, 8, 12, 16, 60] {
+        let Some(group) = Group::of(most) else { return skipped("no control group can be made for processes") };
+        let command = simulated("h200x8");
+        let mut inside = Command::new("bash");
+        let join = format!("echo $$ > {}/cgroup.procs && exec \"$0\" \"$@\"", group.0.display());
+        inside.args(["-c", &join]).arg(command.get_program()).args(command.get_args()).env("PEERSCOPE_LOCK", "full");
+        let ran = finish(inside.stdin(Stdio::null()));
+        seen.push((most, ran.code));
+        assert_no_accusation(&ran, &format!("container (pids.max) is {most}"), &format!("{most} processes"));
+    }
+    say(&format!("processes of a container: {seen:?}"));
+    assert!(seen[0].1 == Some(3) && seen.last().unwrap().1 == Some(0), "{seen:?}");
 }
 
 /// As a user of its own, so that nothing else of it counts.

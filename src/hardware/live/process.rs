@@ -55,9 +55,9 @@ fn end() -> ! {
     let mut text = [0_u8; 160];
     let mut rest = &mut text[..];
     let written = match getrlimit(Resource::As).current {
-        Some(limit) => write!(
+        Some(limit) => writeln!(
             rest,
-            "peerscope: out of memory: the limit of address space (ulimit -v) is {} KiB; raise it and check again\n",
+            "peerscope: out of memory: the limit of address space (ulimit -v) is {} KiB; raise it and check again",
             limit >> 10
         ),
         None => writeln!(rest, "peerscope: out of memory"),
