@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use super::{Failure, Judging};
 use super::output::{self, Files};
+use super::{Failure, Judging};
 use crate::cli::{Cli, DiagnoseArgs};
 use crate::report::read::{at_most_one_stdin, load};
 

@@ -16,7 +16,11 @@ pub fn run(cli: &Cli, args: &ExplainArgs) -> Result<u8, String> {
         Some(code) => {
             let page = diagnose::explain(code).ok_or_else(|| {
                 let codes: Vec<&str> = diagnose::RULES.iter().map(|rule| &*rule.id).collect();
-                format!("there is no code '{code}'{}: the codes are {}", did_you_mean(code, codes.iter().copied()), codes.join(", "))
+                format!(
+                    "there is no code '{code}'{}: the codes are {}",
+                    did_you_mean(code, codes.iter().copied()),
+                    codes.join(", ")
+                )
             })?;
             output::print(&format!("{}\n", page.trim_end()))?;
         }

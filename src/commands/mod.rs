@@ -203,7 +203,8 @@ impl Judging {
             Some(path) => {
                 let name = path.display();
                 let text = std::fs::read_to_string(path).map_err(|error| format!("cannot read {name}: {error}"))?;
-                config::parse(&text).map_err(|why| Failure::because(&format!("the configuration {name} is not usable"), &why))?
+                config::parse(&text)
+                    .map_err(|why| Failure::because(&format!("the configuration {name} is not usable"), &why))?
             }
         };
         let config = cli.config.as_ref().map(|path| path.display().to_string());

@@ -51,7 +51,9 @@ fn range(name: &str) -> Result<Option<(u32, u32)>, String> {
     match (is_number(first), is_number(last)) {
         (true, true) => {}
         (true, false) if last.is_empty() => return Err(format!("--gpus: the range '{name}' has no end, as 0-3 has")),
-        (false, true) if first.is_empty() => return Err(format!("--gpus: the range '{name}' has no start, as 0-3 has")),
+        (false, true) if first.is_empty() => {
+            return Err(format!("--gpus: the range '{name}' has no start, as 0-3 has"));
+        }
         _ => return Ok(None),
     }
     match (first.parse(), last.parse()) {

@@ -62,6 +62,7 @@ fn gpus(request: &Request) -> String {
 }
 
 fn probes(request: &Request) -> Vec<String> {
-    let lists = [("--only", &request.only), ("--skip", &request.skip)].into_iter().filter(|(_, names)| !names.is_empty());
+    let lists =
+        [("--only", &request.only), ("--skip", &request.skip)].into_iter().filter(|(_, names)| !names.is_empty());
     lists.map(|(option, names)| format!("{option} {}", names.join(","))).collect()
 }

@@ -230,7 +230,8 @@ fn options_without_effect_are_refused() {
             assert_one_line(&[command, more, &["--verbose"]].concat(), "--verbose: ");
         }
     }
-    let verbose_in_a_file = ["topo", "--machine", "single", "-v", "--format", "line", "-o", &text_of(&folder.path().join("x.html"))];
+    let verbose_in_a_file =
+        ["topo", "--machine", "single", "-v", "--format", "line", "-o", &text_of(&folder.path().join("x.html"))];
     assert_eq!(run(&verbose_in_a_file).code, Some(0));
     for (args, what) in [
         (&["check", "--profile", "quick", "--skip", "latency"][..], "--skip"),

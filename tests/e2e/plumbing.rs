@@ -95,7 +95,10 @@ fn pipes_and_devices_are_written_to() {
         ("peerscope topo --machine single -o >(jq -r .machine >$HERE/o) >/dev/null; sleep 1; cat $HERE/o", "single\n"),
         // What stdout has already been given stays, also where it is a file.
         ("peerscope topo --machine single --format line -o /dev/stdout >$HERE/f; grep -c '^PEER\\|^{' $HERE/f", "2\n"),
-        ("peerscope topo --machine single -o /dev/null -o /dev/null >/dev/null; echo $?; ls -l /dev/null | cut -c1", "0\nc\n"),
+        (
+            "peerscope topo --machine single -o /dev/null -o /dev/null >/dev/null; echo $?; ls -l /dev/null | cut -c1",
+            "0\nc\n",
+        ),
         ("peerscope topo --machine demo -o /dev/full >/dev/null; echo $?", "2\n"),
         // A reader that goes away changes no verdict.
         ("peerscope topo --machine demo -o >(true) >/dev/null; echo $?", "1\n"),
@@ -163,7 +166,10 @@ fn a_toml_error_has_real_line_breaks() {
     for option in ["--config", "--expect"] {
         let ran = run(&with(check("h200x2", "quick"), &[option, &file]));
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "{ran:?}");
-        assert!(ran.stderr.starts_with("peerscope: the ") && ran.stderr.contains("TOML parse error at line"), "{ran:?}");
+        assert!(
+            ran.stderr.starts_with("peerscope: the ") && ran.stderr.contains("TOML parse error at line"),
+            "{ran:?}"
+        );
         assert!(ran.stderr.lines().count() >= 4 && !ran.stderr.contains("\\n"), "{ran:?}");
         assert!(!ran.stderr.contains('\u{1b}'), "{ran:?}");
         assert!(ran.stderr.lines().skip(1).all(|line| line.starts_with("  ")), "{ran:?}");

@@ -109,7 +109,9 @@ fn plugins_say_the_verdict_and_no_remark() {
             assert_line(&ran, code, line);
             assert!(line.starts_with("PEERSCOPE") || !ran.stdout.starts_with("PEERSCOPE OK"), "{ran:?}");
         }
-        let nhc = format!("die() {{ echo \"$*\"; }}; log() {{ die \"$@\"; }}; . {FOLDER}/peerscope.nhc; check_peerscope strict");
+        let nhc = format!(
+            "die() {{ echo \"$*\"; }}; log() {{ die \"$@\"; }}; . {FOLDER}/peerscope.nhc; check_peerscope strict"
+        );
         let ran = finish(Command::new("bash").args(["-c", &nhc]).env("PEERSCOPE", text_of(&program)));
         assert!(!ran.stdout.contains("remark"), "{ran:?}");
     }
@@ -210,7 +212,11 @@ fn slurm_keeps_what_somebody_else_set() {
             assert_eq!(asked.contains("State=DRAIN"), drained, "{state}, {reason}: {ran:?}");
             assert_eq!(ran.code, Some(i32::from(job.is_some())), "{ran:?}");
             // Nothing is copied on a node that is not ours, unless a job is about to start there.
-            assert_eq!(folder.path().join("last.json").exists(), drained || job.is_some(), "{state}, {reason}: {ran:?}");
+            assert_eq!(
+                folder.path().join("last.json").exists(),
+                drained || job.is_some(),
+                "{state}, {reason}: {ran:?}"
+            );
             assert_eq!(ran.stderr.contains("somebody else"), !drained, "{ran:?}");
         }
     }
@@ -247,7 +253,9 @@ fn runs_of_accept_node_do_not_overwrite_each_other() {
     let start = |machine: &str| {
         let mut command = script("accept-node");
         command.env("PATH", format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap()));
-        command.env("PEERSCOPE_ARGS", format!("--machine {machine} --profile quick")).env("PEERSCOPE_REPORTS", &reports);
+        command
+            .env("PEERSCOPE_ARGS", format!("--machine {machine} --profile quick"))
+            .env("PEERSCOPE_REPORTS", &reports);
         command.stderr(std::process::Stdio::null()).spawn().unwrap()
     };
     let machines = ["h200x2", "demo", "single", "none"];

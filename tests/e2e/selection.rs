@@ -143,7 +143,15 @@ fn a_partial_run_never_reads_as_a_complete_one() {
             let again = run(&[&["diagnose", &text_of(&report), "--format", format][..], config].concat());
             let text = flowing(&again.stdout).replace("&#39;", "'").replace("&apos;", "'");
             let text = text.replace("\\_", "_").replace("\\", "");
-            let short = ["partial; --gpus", "partial; --only", "partial; --skip", "silenced; persistence-off", "code=\"persistence-off\",severity=\"off\"", "_left_out\": [", "\"silenced\": [ {"];
+            let short = [
+                "partial; --gpus",
+                "partial; --only",
+                "partial; --skip",
+                "silenced; persistence-off",
+                "code=\"persistence-off\",severity=\"off\"",
+                "_left_out\": [",
+                "\"silenced\": [ {",
+            ];
             let said = text.contains(says) || short.iter().any(|words| text.contains(words));
             assert!(said, "{more:?} in {format}: {}", &text[..text.len().min(900)]);
             assert!(!text.contains("nothing is at fault; all"), "{more:?} in {format}");
