@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn what_is_silenced_is_known() {
-        let silenced = |text| crate::diagnose::silenced(&parse(text).unwrap());
+        let silenced = |text: &str| crate::diagnose::silenced(&parse(text).unwrap());
         let one =
             |code: &'static str, severity| vec![crate::model::request::Silenced { code: RuleId::new(code), severity }];
         for (severity, wanted) in [
