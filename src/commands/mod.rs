@@ -247,7 +247,8 @@ impl Judging {
     /// Fills in the expected figures, applies the rules, and concludes.
     fn judge(&self, report: &mut Report) {
         let began = Instant::now();
-        (report.request.config, report.request.silenced) = (self.config.clone(), self.settings.silenced());
+        (report.request.config, report.request.silenced) =
+            (self.config.clone(), crate::diagnose::silenced(&self.settings));
         if let Some(measurements) = &mut report.measurements {
             expected::fill(measurements, &report.topology, &report.snapshot, &self.settings.shares);
         }

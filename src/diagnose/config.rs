@@ -117,6 +117,25 @@ mod tests {
     }
 
     #[test]
+    fn what_is_silenced_is_known() {
+        let silenced = |text: &str| crate::diagnose::silenced(&parse(text).unwrap());
+        let one =
+            |code: &'static str, severity| vec![crate::model::request::Silenced { code: RuleId::new(code), severity }];
+        for (severity, wanted) in [
+            ("off", one("pcie-narrow", None)),
+            ("info", one("pcie-narrow", Some(Severity::Info))),
+            ("warning", one("pcie-narrow", Some(Severity::Warning))),
+            ("error", Vec::new()),
+        ] {
+            assert_eq!(silenced(&format!("[severity]\npcie-narrow = \"{severity}\"\n")), wanted, "{severity}");
+        }
+        // Raised is not silenced; a warning that stays one may have been an error at times.
+        assert_eq!(silenced("[severity]\nplacement-serialises = \"error\"\n"), []);
+        assert_eq!(silenced("[severity]\nplacement-serialises = \"warning\"\n").len(), 1);
+        assert_eq!(silenced("[parameters.peer-copy-uneven]\nfloor_copy_percent = 60\n"), []);
+    }
+
+    #[test]
     fn what_is_unknown_is_refused_by_name() {
         for (text, named) in [
             ("[severity]\npcie-narow = \"off\"\n", "severity.pcie-narow"),

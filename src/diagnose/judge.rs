@@ -3,10 +3,11 @@
 use std::cmp::Reverse;
 
 use super::evidence::Evidence;
-use super::settings::Level;
+use super::settings::{Level, Settings};
 use super::{causes, rules, words};
-use crate::model::finding::Finding;
+use crate::model::finding::{Finding, Severity};
 use crate::model::measurement::{Measurements, Status};
+use crate::model::request::Silenced;
 
 /// The measurements with no figure where another program disturbed it; none where it disturbed nothing.
 fn without_disturbed(measurements: &Measurements) -> Option<Measurements> {
@@ -54,4 +55,18 @@ pub fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         key(one).cmp(&key(other))
     });
     findings
+}
+
+/// The rules that are switched off, or whose findings are held at less than an error and no more than what is usual
+/// for them: some rules have findings of several severities.
+pub fn silenced(settings: &Settings) -> Vec<Silenced> {
+    let silenced = rules::ALL.iter().filter_map(|rule| {
+        let severity = match settings.level(&rule.id)? {
+            Level::Off => None,
+            Level::At(severity) if severity < Severity::Error && severity <= rule.severity => Some(severity),
+            Level::At(_) => return None,
+        };
+        Some(Silenced { code: rule.id.clone(), severity })
+    });
+    silenced.collect()
 }

@@ -22,7 +22,7 @@ mod words;
 
 pub use coverage::cells;
 pub use evidence::Evidence;
-pub use judge::judge;
+pub use judge::{judge, silenced};
 pub use manual::explain;
 pub use rules::ALL as RULES;
 pub use settings::Settings;

@@ -123,25 +123,27 @@ impl<'a> Digest<'a> {
             .collect();
         let found = match (found.is_empty(), verdict.verdict, verdict.tested) {
             (false, ..) => format!("{}; ", found.join(", ")),
-            (true, Conclusion::Healthy, _) if self.is_less() => "nothing is at fault in what was judged; ".to_owned(),
+            (true, Conclusion::Healthy, _) if !self.less().is_empty() => {
+                "nothing is at fault in what was judged; ".to_owned()
+            }
             (true, Conclusion::Healthy, _) => "nothing is at fault; ".to_owned(),
             (true, Conclusion::Inconclusive, 1..) => "no fault was found, but not everything was tested; ".to_owned(),
             _ => String::new(),
         };
-        let mut headline = found + &self.tested();
-        let options = partial::options(&self.report.request);
-        if !options.is_empty() {
-            headline += &format!("; PARTIAL: {options}");
-        }
-        if self.is(Caveat::Silenced) {
-            headline += &format!("; {} SILENCED", count(self.report.request.silenced.len(), "rule"));
-        }
-        headline
+        found + &self.tested() + &self.less()
     }
 
-    /// Whether somebody chose to look at less, or to hear of less.
-    fn is_less(&self) -> bool {
-        self.is(Caveat::Silenced) || !partial::chosen(self.report).is_empty()
+    /// What was left out or silenced by choice, to follow what was tested; else nothing.
+    pub(super) fn less(&self) -> String {
+        let mut less = String::new();
+        let options = partial::options(&self.report.request);
+        if !options.is_empty() {
+            less += &format!("; PARTIAL: {options}");
+        }
+        if self.is(Caveat::Silenced) {
+            less += &format!("; {} SILENCED", count(self.report.request.silenced.len(), "rule"));
+        }
+        less
     }
 
     /// How many of the requested measurements were made.

@@ -289,7 +289,7 @@ fn a_name_that_is_nearly_right_gets_a_suggestion() {
         (&["check", "--profil", "quick"], "'--profile'"),
         (&["topo", "--exit-contract", "nagois"], "'nagios'"),
     ] {
-        assert_refused(args, &format!("similar {}", if args.len() == 1 { "subcommand" } else { "" }).trim_end());
+        assert_refused(args, if args.len() == 1 { "similar subcommand" } else { "similar" });
         assert_refused(args, meant);
     }
     assert!(!run(&["explain", "zzz"]).stderr.contains("did you mean"));

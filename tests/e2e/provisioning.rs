@@ -264,7 +264,7 @@ fn runs_of_accept_node_do_not_overwrite_each_other() {
     assert_eq!(codes, [Some(0), Some(1), Some(3), Some(3)]);
     let files: Vec<_> = std::fs::read_dir(&reports).unwrap().map(|entry| entry.unwrap().path()).collect();
     let json = files.iter().filter(|file| file.extension().is_some_and(|extension| extension == "json"));
-    let mut seen: Vec<_> = json.map(|file| read_json(file)).collect();
+    let mut seen: Vec<_> = json.map(read_json).collect();
     assert_eq!((files.len(), seen.len()), (8, 4));
     // The caller's profile took the place of the script's.
     assert!(seen.iter().all(|report| report["measurements"]["profile"] == "quick"));

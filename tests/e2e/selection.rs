@@ -132,7 +132,7 @@ fn a_partial_run_never_reads_as_a_complete_one() {
         (&["--gpus", "0-1,5"][..], "5 of 8 GPUs were left out (--gpus 0-1,5)"),
         (&["--only", "peers"], "of the profile's probes, overlap, latency were left out (--only peers)"),
         (&["--skip", "latency"], "of the profile's probes, latency were left out (--skip latency)"),
-        (&["--gpus", "1,0", "--skip", "peers,overlap"], "--gpus 1,0); of the profile's probes"),
+        (&["--gpus", "1,0", "--skip", "peers,overlap"], "6 of 8 GPUs were left out (--gpus 1,0)"),
         (&["--config", &config], "persistence-off is off"),
     ] {
         let args = with(with(check("h200x8", "standard"), more), &["-o", &text_of(&report), "--no-journal"]);
@@ -148,6 +148,7 @@ fn a_partial_run_never_reads_as_a_complete_one() {
                 "partial; --only",
                 "partial; --skip",
                 "silenced; persistence-off",
+                "code=\"persistence-off\",severity=\"off\"",
                 "_left_out\": [",
                 "\"silenced\": [ {",
             ];
