@@ -84,7 +84,7 @@ fn in_overlap(cell: &Overlap) -> Option<String> {
 }
 
 fn in_latency(cell: &Latency) -> Option<String> {
-    let none = cell.latency_us.filter(|time| !(*time > 0.0));
+    let none = cell.latency_us.filter(|time| *time == 0.0);
     let none = none.map(|time| format!("latency_us is {time}, and every copy takes time"));
     none.or_else(|| negative(&[("latency_us", cell.latency_us), ("spread_percent", cell.spread_percent)]))
 }

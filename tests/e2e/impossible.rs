@@ -10,9 +10,12 @@ fn first<'a>(report: &'a mut Value, table: &str) -> &'a mut Value {
     &mut report["measurements"][table][0]
 }
 
+/// A change to the report.
+type Change = fn(&mut Value);
+
 #[test]
 fn reports_that_cannot_be_are_refused_with_their_cell() {
-    let changes: [(fn(&mut Value), &str); 7] = [
+    let changes: [(Change, &str); 7] = [
         (|report| first(report, "peer")["achieved_gbps"] = json!(-396.0), "achieved_gbps is -396"),
         (|report| first(report, "peer")["achieved_gbps"] = json!(1e300), "achieved_gbps is 1"),
         (|report| first(report, "peer")["percent"] = json!(1e9), "percent is 1000000000"),

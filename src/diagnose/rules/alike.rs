@@ -31,8 +31,8 @@ struct Group<'a> {
 
 /// The figures that lie clearly below those of pairs that are connected alike, each with the number of
 /// these. `left` are pairs that are reported otherwise: they are neither judged nor compared with.
-pub fn below<'a, K: Ord>(
-    alike: BTreeMap<K, Vec<&'a PeerBandwidth>>,
+pub fn below<K: Ord>(
+    alike: BTreeMap<K, Vec<&PeerBandwidth>>,
     left: &BTreeSet<Pair>,
     margins: Margins,
 ) -> Vec<(Compared, usize)> {

@@ -68,12 +68,14 @@ impl<'a> Both<'a> {
         let setup = cell.setup.with_direction(Direction::OneWay);
         let one_way = evidence.measurements?.in_setup(setup).get(&cell.pair).copied();
         let one_way = one_way.filter(|one_way| bandwidth::is_sound(evidence, one_way));
-        let Some((one_way, rate)) = one_way.and_then(|one_way| Some((one_way, one_way.achieved_gbps?))) else {
-            let expected = evidence.expected(cell)?;
-            return Some(Self { cell, achieved, one_way: None, normal: expected.gbps, floor: expected.floor_gbps() });
-        };
         let route = evidence.topology.route(cell.pair)?;
         let left = expected::both_ways(expected::class_of(route, cell.setup.path, evidence.snapshot), cell.setup);
+        let Some((one_way, rate)) = one_way.and_then(|one_way| Some((one_way, one_way.achieved_gbps?))) else {
+            let expected = evidence.expected(cell)?;
+            let margin = left.margin_percent.max(expected.share.margin_percent);
+            let floor = GbPerSecond(expected.gbps.0 * (1.0 - margin / 100.0));
+            return Some(Self { cell, achieved, one_way: None, normal: expected.gbps, floor });
+        };
         let of_rate = |percent: f64| GbPerSecond(rate.0 * percent / 100.0);
         let spread = cell.spread_percent.unwrap_or_default() + one_way.spread_percent.unwrap_or_default();
         let floor = left.floor_percent().min(left.percent - spread);
