@@ -17,7 +17,6 @@ pub fn select(mut snapshot: Snapshot, wanted: &[String]) -> Result<Snapshot, Str
     }
     let mut kept = Vec::new();
     for name in wanted.iter().map(|name| name.trim()) {
-<<<<<<< HEAD
         if let Some((first, last)) = range(name)? {
             let is_there = |index: u32| snapshot.gpus.iter().any(|gpu| gpu.index == index);
             // Ends at the first one that is missing, however long the range is.
@@ -27,11 +26,8 @@ pub fn select(mut snapshot: Snapshot, wanted: &[String]) -> Result<Snapshot, Str
             kept.extend(first..=last);
             continue;
         }
-        let gpu = snapshot.gpus.iter().find(|gpu| is_named(gpu, name)).ok_or_else(|| no_such(&snapshot, name))?;
-=======
-        let is_named = |gpu: &&Gpu| is_named(gpu, name) || name.parse().ok() == snapshot.address_of(gpu.index);
-        let gpu = snapshot.gpus.iter().find(is_named).ok_or_else(|| no_such(&snapshot, name))?;
->>>>>>> h-hw
+        let gpu = snapshot.gpus.iter().find(|gpu| is_named(&snapshot, gpu, name));
+        let gpu = gpu.ok_or_else(|| no_such(&snapshot, name))?;
         kept.push(gpu.index);
     }
     snapshot.gpus.retain(|gpu| kept.contains(&gpu.index));
@@ -70,10 +66,10 @@ fn range(name: &str) -> Result<Option<(u32, u32)>, String> {
     }
 }
 
-fn is_named(gpu: &Gpu, name: &str) -> bool {
+fn is_named(snapshot: &Snapshot, gpu: &Gpu, name: &str) -> bool {
     name.parse() == Ok(gpu.index)
         || gpu.uuid.known().is_some_and(|uuid| uuid.eq_ignore_ascii_case(name))
-        || name.parse::<PciAddress>().is_ok_and(|address| gpu.pci.get() == Some(address))
+        || name.parse::<PciAddress>().is_ok_and(|address| snapshot.address_of(gpu.index) == Some(address))
 }
 
 fn no_such(snapshot: &Snapshot, name: &str) -> String {
