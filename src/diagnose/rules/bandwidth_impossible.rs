@@ -32,7 +32,7 @@ use super::prelude::*;
 use crate::diagnose::words::count;
 use crate::model::node::NodeId;
 use crate::model::pcie::Shape;
-use crate::model::snapshot::NvLinkRemote;
+use crate::model::snapshot::{NvLink, NvLinkRemote};
 use crate::topology::pcie;
 
 const ABOVE: Parameter = Parameter {
@@ -100,12 +100,19 @@ fn of_direct(evidence: &Evidence<'_>, route: &PairRoute) -> Option<f64> {
     if matches!(route.class, LinkClass::NvLink(_)) {
         return narrowest(evidence, route.hops.iter().map(|hop| [hop.from, hop.to]));
     }
-    let known = |gpu: &u32| evidence.snapshot.gpu(*gpu).is_some_and(|gpu| gpu.nvlinks.known().is_some());
-    let nvlinks_known = ends(route.pair).iter().all(known);
-    if route.class == LinkClass::Unknown || !nvlinks_known {
+    if route.class == LinkClass::Unknown || ends(route.pair).into_iter().all(|gpu| may_reach_switches(evidence, gpu)) {
         return None;
     }
     over_pcie(evidence, route.pair, route.hops.iter().map(|hop| [hop.from, hop.to]).collect())
+}
+
+/// Whether this GPU has, or may have, a link that NVSwitches lead on, whatever the state of their fabric.
+fn may_reach_switches(evidence: &Evidence<'_>, gpu: u32) -> bool {
+    let leads_on = |link: &NvLink| {
+        link.active.get() != Some(false) && !matches!(link.remote.get(), Some(NvLinkRemote::Gpu | NvLinkRemote::Npu))
+    };
+    let links = evidence.snapshot.gpu(gpu).and_then(|gpu| gpu.nvlinks.known());
+    links.is_none_or(|links| links.iter().any(leads_on))
 }
 
 fn of_staged(evidence: &Evidence<'_>, pair: Pair) -> Option<f64> {

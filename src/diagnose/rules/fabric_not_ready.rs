@@ -95,8 +95,10 @@ fn finding(evidence: &Evidence<'_>, severity: Severity, what: &str, gpus: &[u32]
 pub fn is_tray_by_itself(snapshot: &Snapshot) -> bool {
     // The parts for such trays, as NVML names them.
     let is_part = |name: &String| name.split_whitespace().any(|word| ["GB200", "GB300"].contains(&word));
-    let by_itself = |gpu: &Gpu| gpu.name.known().is_some_and(is_part) && gpu.active_nvlinks() == Some(0);
-    !snapshot.gpus.is_empty() && snapshot.gpus.iter().all(by_itself)
+    let by_itself = |gpu: &&Gpu| gpu.name.known().is_some_and(is_part) && gpu.active_nvlinks() == Some(0);
+    // One that does not answer says neither yes nor no.
+    let mut answering = snapshot.gpus.iter().filter(|gpu| gpu.name.known().is_some()).peekable();
+    answering.peek().is_some() && answering.all(|gpu| by_itself(&gpu))
 }
 
 /// One line for such a tray.
@@ -111,7 +113,8 @@ fn by_itself(gpus: &[u32]) -> Finding {
          the fabric manager of such a rack runs",
     )
     .at(Severity::Info)
-    .gpus(gpus)
+    // How the tray is built and no cause of anything: it has no scope.
+    .fact("gpus", Fact::Gpus(gpus.to_vec()))
 }
 
 /// GPUs that the switches do not connect to each other, although all of them are registered.

@@ -176,7 +176,9 @@ impl Machine {
             return None;
         }
         self.spec.speeds.cross_socket.copy = 0.42;
-        Some(("peer-bandwidth-low", "machine".into()))
+        // A GPU that has a socket of its own has no other pairs.
+        let alone = (0..2).find_map(|node| self.only_gpu_of(node)).filter(|_| self.gpus() > 2);
+        Some(("peer-bandwidth-low", alone.map_or_else(|| "machine".into(), gpu)))
     }
 
     fn dropped_one_way(&mut self, one: u32, other: u32) -> Found {

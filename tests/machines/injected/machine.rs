@@ -96,6 +96,13 @@ impl Machine {
         if self.gpus() == 2 { ordered(1 - one, one) } else { gpu(one) }
     }
 
+    /// The GPU of a NUMA node that has no other.
+    pub fn only_gpu_of(&self, node: u32) -> Option<u32> {
+        let node_of = |gpu: &u32| self.spec.function(self.address(*gpu)).and_then(|function| function.numa_node);
+        let gpus: Vec<u32> = (0..self.gpus()).filter(|gpu| node_of(gpu) == Some(node)).collect();
+        <[u32; 1]>::try_from(gpus).ok().map(|[only]| only)
+    }
+
     pub fn has_nvlinks(&self) -> bool {
         !self.spec.gpus[0].nvlinks.is_empty()
     }
