@@ -1,5 +1,7 @@
 //! Every flag and its help; no work.
 
+mod values;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,6 +9,7 @@ use std::time::Duration;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use self::values::{parse_memory, parse_overlap_bytes, parse_percent, parse_seconds, parse_wait};
 use crate::diagnose::{Contract, Terms};
 use crate::model::finding::Severity;
 use crate::model::units::Bytes;
@@ -340,48 +343,6 @@ impl From<FailOn> for Severity {
             FailOn::Error => Self::Error,
         }
     }
-}
-
-/// The least that [`CheckArgs::memory`] may be.
-const LEAST_MEMORY: &str = "64MiB";
-
-fn parse_memory(text: &str) -> Result<Bytes, String> {
-    let bytes: Bytes = text.parse().map_err(|error| format!("{error}"))?;
-    let least: Bytes = LEAST_MEMORY.parse().map_err(|error| format!("{error}"))?;
-    if bytes < least {
-        return Err(format!("give at least {LEAST_MEMORY}: with less, the figures mean nothing"));
-    }
-    Ok(bytes)
-}
-
-fn parse_overlap_bytes(text: &str) -> Result<Bytes, String> {
-    let bytes: Bytes = text.parse().map_err(|error| format!("{error}"))?;
-    // A shorter copy is no longer than the error in aligning the clocks of two devices.
-    if bytes < Bytes(16 << 20) || bytes > Bytes(16 << 30) || !bytes.0.is_multiple_of(16) {
-        return Err("give a multiple of 16 from 16MiB to 16GiB".into());
-    }
-    Ok(bytes)
-}
-
-fn parse_percent(text: &str) -> Result<f64, String> {
-    let percent: f64 = text.parse().map_err(|_| format!("'{text}' is not a number"))?;
-    if (0.0..100.0).contains(&percent) { Ok(percent) } else { Err("give a percentage from 0 to below 100".into()) }
-}
-
-fn parse_seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| format!("'{text}' is not a number of seconds"))?;
-    if !(0.01..=3600.0).contains(&seconds) {
-        return Err("give a number of seconds from 0.01 to 3600".into());
-    }
-    Ok(Duration::from_secs_f64(seconds))
-}
-
-fn parse_wait(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| format!("'{text}' is not a number of seconds"))?;
-    if !(0.0..=86400.0).contains(&seconds) {
-        return Err("give a number of seconds from 0 to 86400".into());
-    }
-    Ok(Duration::from_secs_f64(seconds))
 }
 
 #[cfg(test)]

@@ -11,14 +11,14 @@ const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/provisioning"
 const SCRIPTS: [&str; 5] =
     ["accept-node", "check_peerscope", "node-problem-detector-plugin", "peerscope.nhc", "slurm-health-check"];
 
-fn script(name: &str) -> Command {
+pub fn script(name: &str) -> Command {
     let mut command = Command::new(Path::new(FOLDER).join(name));
     command.env("PEERSCOPE", env!("CARGO_BIN_EXE_peerscope")).env_remove("PEERSCOPE_ARGS");
     command
 }
 
 /// A program that does this, in a folder.
-fn stand_in(folder: &Path, name: &str, does: &str) -> PathBuf {
+pub fn stand_in(folder: &Path, name: &str, does: &str) -> PathBuf {
     use std::os::unix::fs::PermissionsExt;
     let path = PathBuf::from(write(folder, name, &format!("#!/bin/bash\n{does}\n")));
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();

@@ -10,6 +10,7 @@ use crate::common::{
     Ran, codes, finish, is_there, place, read_json, run, signal, skipped_for_want_of, text_of, wait, wait_with_output,
 };
 use crate::fake::Fake;
+use crate::provisioning::{script, stand_in};
 use crate::worker_faults::{PATIENCE, child_of, until};
 
 const QUICK: [&str; 7] = ["check", "--profile", "quick", "--format", "json", "--deadline", "3"];
@@ -182,4 +183,27 @@ fn a_wait_that_is_no_time_is_refused() {
     for wait in ["-1", "soon", "1e9"] {
         assert_eq!(run(&["check", "--machine", "h200x2", &format!("--wait={wait}")]).code, Some(2), "{wait}");
     }
+}
+
+#[test]
+fn slurm_does_not_drain_a_node_that_somebody_checks() {
+    let fake = Fake::new("h200x2");
+    let mut first = holder(&fake);
+    let (folder, said) = place("scontrol.log");
+    let scontrol = format!("[ \"$1\" = show ] && {{ echo '   State=IDLE '; exit; }}\necho \"$@\" >>{}", said.display());
+    stand_in(folder.path(), "scontrol", &scontrol);
+    stand_in(folder.path(), "logger", &format!("echo \"$@\" >>{}/logged", folder.path().display()));
+    let checked = fake.command(&["--version"]);
+    let mut health_check = script("slurm-health-check");
+    for (name, value) in checked.get_envs().filter_map(|(name, value)| Some((name, value?))) {
+        health_check.env(name, value);
+    }
+    health_check.env("PEERSCOPE", checked.get_program()).env("PEERSCOPE_REPORTS", folder.path());
+    health_check.env("PATH", format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap()));
+    let ran = finish(health_check.env("PEERSCOPE_ARGS", "--wait 0").env_remove("SLURM_JOB_ID"));
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(!said.exists(), "{}", std::fs::read_to_string(&said).unwrap());
+    let logged = std::fs::read_to_string(folder.path().join("logged")).unwrap();
+    assert!(logged.contains("left as it is: nothing-measured"), "{logged}");
+    wait(&mut first);
 }
