@@ -74,7 +74,7 @@ impl Telemetry for LiveTelemetry {
             }
             GpuGroup::State => {
                 if let Reading::Known(processes) = &mut gpu.processes {
-                    processes.retain(|process| !self.is_own(process.pid));
+                    processes.retain(|process| !self.is_own(process.pid) && !self.sysfs.is_ending(process.pid));
                     for process in processes {
                         process.name = self.sysfs.process_name(process.pid);
                     }

@@ -141,6 +141,15 @@ impl Sysfs {
         .into()
     }
 
+    /// Whether a process is ending: its contexts go away, and it moves nothing any more.
+    pub fn is_ending(&self, pid: u32) -> bool {
+        /// `PF_EXITING` of the kernel's include/linux/sched.h.
+        const EXITING: u64 = 4;
+        let Some(fields) = self.process_state(pid) else { return false };
+        let flags = fields.get(6).and_then(|flags| flags.parse::<u64>().ok());
+        flags.is_some_and(|flags| flags & EXITING != 0)
+    }
+
     /// The name of a process's program, 15 characters at most.
     pub fn process_name(&self, pid: u32) -> Option<String> {
         text(&self.proc.join(pid.to_string()).join("comm")).ok().filter(|name| !name.is_empty())
@@ -148,10 +157,15 @@ impl Sysfs {
 
     /// The process that started this one.
     pub fn parent_process(&self, pid: u32) -> Option<u32> {
+        self.process_state(pid)?.get(1)?.parse().ok()
+    }
+
+    /// The fields of a process's `stat` behind its name, its state first.
+    fn process_state(&self, pid: u32) -> Option<Vec<String>> {
         let stat = text(&self.proc.join(pid.to_string()).join("stat")).ok()?;
         // The command's name is in brackets, and may itself have brackets and spaces.
         let (_, rest) = stat.rsplit_once(')')?;
-        rest.split_whitespace().nth(1)?.parse().ok()
+        Some(rest.split_whitespace().map(str::to_owned).collect())
     }
 
     /// The PCI paths of every GPU and network adapter up to the root, and the NUMA nodes.
@@ -318,5 +332,14 @@ mod tests {
         machine.proc("77/stat", "77 (a) b (c) S 12 77 77 0 -1\n");
         assert_eq!(machine.sysfs().parent_process(77), Some(12));
         assert_eq!(machine.sysfs().parent_process(78), None);
+    }
+
+    #[test]
+    fn a_process_that_ends_is_told_from_one_that_runs() {
+        let machine = Fixture::new();
+        machine.proc("77/stat", "77 (python3) R 12 77 77 0 -1 4194304 0\n");
+        machine.proc("78/stat", "78 (a (b)) D 12 77 77 0 -1 4194308 0\n");
+        machine.proc("79/stat", "79 (python3)\n");
+        assert_eq!([77, 78, 79, 80].map(|pid| machine.sysfs().is_ending(pid)), [false, true, false, false]);
     }
 }
