@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::measurement::Measurements;
 use super::snapshot::Snapshot;
 use super::units::GbPerSecond;
 
@@ -74,10 +73,6 @@ impl Background {
 
 /// What other programs did with the GPUs: where they moved data or computed. A process that only has a
 /// context is not among them.
-pub fn of_others<'a>(
-    measurements: &'a Measurements,
-    snapshot: &'a Snapshot,
-) -> impl Iterator<Item = &'a Background> + Clone {
-    let all = measurements.background.iter();
-    all.filter(|seen| seen.uses_nvlink() || seen.uses_pcie() || seen.works(snapshot))
+pub fn of_others<'a>(seen: &'a [Background], snapshot: &'a Snapshot) -> impl Iterator<Item = &'a Background> + Clone {
+    seen.iter().filter(|seen| seen.uses_nvlink() || seen.uses_pcie() || seen.works(snapshot))
 }

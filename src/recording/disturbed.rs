@@ -15,7 +15,7 @@ type Ends = (NodeId, NodeId);
 /// Marks the figures of GPUs that others used, and of copies over PCIe links that their traffic passes.
 /// When a program came is not known, so its traffic at the end marks all of them too.
 pub(super) fn mark(measurements: &mut Measurements, snapshot: &Snapshot, topology: &Topology) {
-    let others: Vec<_> = background::of_others(measurements, snapshot).collect();
+    let others: Vec<_> = background::of_others(&measurements.background, snapshot).collect();
     let gpus: BTreeSet<u32> = others.iter().map(|seen| seen.gpu).collect();
     let moved_over_pcie = others.iter().filter(|seen| seen.uses_pcie());
     let links: BTreeSet<Ends> = moved_over_pcie.flat_map(|seen| links_above(topology, seen.gpu)).collect();

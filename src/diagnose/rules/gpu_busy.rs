@@ -37,7 +37,7 @@ pub const RULE: Rule = Rule::new("gpu-busy", Severity::Warning, include_str!("gp
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(measurements) = evidence.measurements else { return Vec::new() };
-    let others: Vec<_> = background::of_others(measurements, evidence.snapshot).collect();
+    let others: Vec<_> = background::of_others(&measurements.background, evidence.snapshot).collect();
     let gpus = gpus(&others);
     if gpus.is_empty() {
         return Vec::new();
@@ -50,7 +50,12 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         1 => format!("Another program ({})", processes.join(", ")),
         _ => format!("Other programs (one or more of {})", processes.join(", ")),
     };
-    let rest = if all_are_busy(evidence, &gpus) { "" } else { ". The other pairs were judged" };
+    let alone: Vec<u32> =
+        evidence.snapshot.gpus.iter().map(|gpu| gpu.index).filter(|gpu| !gpus.contains(gpu)).collect();
+    let (rest, or_else) = match alone.len() {
+        0 | 1 => ("", String::new()),
+        _ => (". The other pairs were judged", format!("; for the other GPUs alone: --gpus {}", words::option(&alone))),
+    };
     vec![
         RULE.finding(
             Subject::of_gpus(&gpus),
@@ -59,8 +64,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
                 did(&others),
                 if set_aside.len() == 1 { "1 pair".into() } else { format!("{} pairs", set_aside.len()) },
             ),
-            "End the program or wait for its end (nvidia-smi lists them), and check again; to check the other GPUs \
-             alone, name them with --gpus",
+            format!("End the program or wait for its end (nvidia-smi lists them), and check again{or_else}"),
         )
         .fact("processes", processes)
         .fact("highest_over_nvlink", highest(&others, |seen| [seen.nvlink_sent_gbps, seen.nvlink_received_gbps]))
@@ -75,17 +79,14 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 
 /// GPUs that other programs used.
 pub fn used_by_others(evidence: &Evidence<'_>) -> Vec<u32> {
-    let seen = evidence.measurements.map(|measurements| background::of_others(measurements, evidence.snapshot));
+    let seen =
+        evidence.measurements.map(|measurements| background::of_others(&measurements.background, evidence.snapshot));
     gpus(&seen.into_iter().flatten().collect::<Vec<_>>())
 }
 
 fn gpus(others: &[&Background]) -> Vec<u32> {
     let gpus: BTreeSet<u32> = others.iter().map(|seen| seen.gpu).collect();
     gpus.into_iter().collect()
-}
-
-fn all_are_busy(evidence: &Evidence<'_>, busy: &[u32]) -> bool {
-    evidence.snapshot.gpus.iter().filter(|gpu| !busy.contains(&gpu.index)).count() < 2
 }
 
 /// What the programs did, and with which GPUs.

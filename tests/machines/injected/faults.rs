@@ -150,7 +150,7 @@ impl Machine {
         (self.has_theory() && self.is_all_direct()).then_some(())?;
         let slow = self.slow();
         self.copies_of(one, Pairs::Ordered, slow);
-        Some(("peer-bandwidth-low", self.into_whole(one)))
+        Some(("peer-bandwidth-low", self.whole_destination(one)))
     }
 
     fn slow_uplink(&mut self, one: u32, _: u32) -> Found {
@@ -190,7 +190,7 @@ impl Machine {
     fn corrupt_gpu(&mut self, one: u32, _: u32) -> Found {
         self.is_all_direct().then_some(())?;
         self.copies_of(one, Pairs::Ordered, CopyFault::Corrupt { words: 5 });
-        Some(("peer-data-wrong", self.into_whole(one)))
+        Some(("peer-data-wrong", self.whole_destination(one)))
     }
 
     fn too_hot(&mut self, one: u32, other: u32) -> Found {

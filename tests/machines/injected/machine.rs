@@ -92,7 +92,7 @@ impl Machine {
     }
 
     /// What all copies into a GPU are called.
-    pub fn into_whole(&self, one: u32) -> String {
+    pub fn whole_destination(&self, one: u32) -> String {
         if self.gpus() == 2 { ordered(1 - one, one) } else { gpu(one) }
     }
 

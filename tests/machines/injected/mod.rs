@@ -50,7 +50,7 @@ impl Injected {
     fn new(number: usize, machines: &[(String, MachineSpec)]) -> Option<Self> {
         let (base, spec) = &machines[number % machines.len()];
         let fault = &FAULTS[(number + number / machines.len()) % FAULTS.len()];
-        if spec.gpus.len() > FEW_GPUS && number / machines.len() % SELDOM != 0 {
+        if spec.gpus.len() > FEW_GPUS && !(number / machines.len()).is_multiple_of(SELDOM) {
             return None;
         }
         let mut machine = Machine::of(spec, number);
