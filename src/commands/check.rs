@@ -261,7 +261,7 @@ impl Run<'_> {
         Some((worker, launch, facts))
     }
 
-    /// Records what the driver said, and what it was not told.
+    /// Records what the driver said, and what was kept from it.
     fn driver(&mut self, floor_seconds: f64, facts: DriverFacts) -> DriverFacts {
         let facts = DriverFacts { environment_removed: environment::removed(), ..facts };
         self.follower.take(Event::Driver { floor_seconds, facts: facts.clone() });

@@ -28,7 +28,7 @@ pub enum Turn {
 pub fn take(machine: &Machine, wait: Option<Duration>, stop: &AtomicBool) -> Turn {
     let began = Instant::now();
     let limit = wait.unwrap_or_default();
-    let mut told = false;
+    let mut announced = false;
     loop {
         let holder = match machine.lock() {
             Ok(lock) => return Turn::Ours(lock),
@@ -44,9 +44,9 @@ pub fn take(machine: &Machine, wait: Option<Duration>, stop: &AtomicBool) -> Tur
                 Some(wait) => format!("{holder}; it did not end within {} s (--wait)", wait.as_secs_f64()),
             });
         }
-        if !told {
+        if !announced {
             remark(&format!("{holder}; waiting for up to {} s", limit.as_secs_f64()));
-            told = true;
+            announced = true;
         }
         std::thread::sleep(POLL);
     }

@@ -158,6 +158,25 @@ fn a_generation_counts_only_under_load() {
     assert!(found.message.contains("Gen1 x16 under load"), "{}", found.message);
 }
 
+#[test]
+fn a_short_run_of_staged_copies_shows_a_generation_if_others_are_as_fast_as_they_should_be() {
+    // GPU 1's link reads Gen1 at rest, and the run was over before it was read under load.
+    let machine = two_sockets();
+    let mut measurements = measured(&machine, 0.85);
+    deny(&mut measurements, |_| true);
+    let narrow = |measurements: &Measurements| {
+        let found = findings(&machine, Some(measurements));
+        found.into_iter().find(|found| found.code == "pcie-narrow").map(|found| found.subject)
+    };
+    crate::diagnose::testing::set(&mut measurements, 12.0, |_| true);
+    assert_eq!(narrow(&measurements), None, "nothing is slow");
+    crate::diagnose::testing::set(&mut measurements, 2.0, |cell| cell.pair.touches(1));
+    assert_eq!(narrow(&measurements), Some(Subject::Gpu { index: 1 }));
+    // What slows all of them is no link.
+    crate::diagnose::testing::set(&mut measurements, 2.0, |_| true);
+    assert_eq!(narrow(&measurements), None);
+}
+
 pub(super) fn with_links_down(machine: &mut Snapshot, gpus: &[usize], links: std::ops::Range<usize>) {
     for gpu in gpus {
         if let Reading::Known(all) = &mut machine.gpus[*gpu].nvlinks {

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_ran_out_is_told_with_what_the_log_says() {
+    fn a_group_that_ran_out_is_reported_with_what_the_log_says() {
         let events = "sys/fs/cgroup/system.slice/check.service/memory.events";
         let root = machine(&[
             ("proc/self/cgroup", "0::/system.slice/check.service\n"),

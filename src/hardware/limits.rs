@@ -1,5 +1,5 @@
 //! The limits of this process, and which of them kept it from something. A driver that gets no file or no
-//! memory gives errors that look like those of a broken GPU, so they are never told without the limit.
+//! memory gives errors that look like those of a broken GPU, so they are never reported without the limit.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};

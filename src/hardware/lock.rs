@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_that_does_not_listen_or_is_not_seen_is_told_of_as_far_as_it_is_known() {
+    fn a_holder_that_does_not_listen_or_is_not_seen_is_reported_as_far_as_it_is_known() {
         // Bound and not listening: whoever it is, it is not asked for ever.
         let name = own("deaf");
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();

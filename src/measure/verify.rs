@@ -4,7 +4,7 @@
 //! since a mirrored window can return what was sent while no byte reached the peer. The pattern
 //! depends on source, destination, engine, offset and on which verification it is, so that no
 //! earlier copy, of this pair or of this tool's last run, has left what is looked for. The
-//! destination is poisoned before, so that a write that never happened is told from a wrong one; the
+//! destination is poisoned before, so that a write that never happened is distinguished from a wrong one; the
 //! poison differs from the pattern in every bit, so that a single byte that was never written shows.
 
 use std::collections::HashMap;
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn dropped_and_corrupt_are_told_apart() {
+    fn dropped_and_corrupt_are_distinguished() {
         assert_eq!(judge(&check(0, 0)), (Verified::Ok, None));
         assert_eq!(judge(&check(5, 5)).0, Verified::Dropped);
         assert_eq!(judge(&check(5, 4)).0, Verified::Corrupt);

@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_of_functions_are_told_where_they_rose() {
+    fn counters_of_functions_are_reported_where_they_rose() {
         let with = |address: &str, correctable: Reading<u64>, fatal: u64| {
             let mut function = function(address, None, PciKind::RootPort, (4, 16), (4, 16));
             function.aer_correctable = correctable;

@@ -93,7 +93,7 @@ impl Journal {
         }
     }
 
-    /// Why no journal is kept any more; told once.
+    /// Why no journal is kept any more; reported once.
     pub fn failure(&mut self) -> Option<String> {
         self.failure.take()
     }
@@ -115,7 +115,7 @@ impl Journal {
 /// Makes a private file and locks it for as long as this process lives.
 fn create(path: &Path) -> std::io::Result<(File, PathBuf)> {
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    // Where a file system has no locks, a run that goes on is not told from one that was cut off.
+    // Where a file system has no locks, a run that goes on cannot be distinguished from one that was cut off.
     match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
         Ok(()) | Err(_) => Ok((file, path.to_owned())),
     }

@@ -62,7 +62,7 @@ fn a_journal_that_was_removed_is_gone() {
 }
 
 #[test]
-fn a_journal_goes_where_it_can_and_is_told_where_it_cannot() {
+fn a_journal_goes_where_it_can_and_is_reported_where_it_cannot() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     std::fs::write(&file, "").unwrap();
@@ -73,11 +73,11 @@ fn a_journal_goes_where_it_can_and_is_told_where_it_cannot() {
     let why = none.failure().unwrap();
     assert!(why.contains("file/no: "), "{why}");
     none.write(&problem("nobody hears"));
-    assert_eq!((none.failure(), none.path()), (None, None), "it is told once");
+    assert_eq!((none.failure(), none.path()), (None, None), "it is reported once");
 }
 
 #[test]
-fn a_full_disk_ends_the_journal_and_is_told_once() {
+fn a_full_disk_ends_the_journal_and_is_reported_once() {
     let mut journal = Journal::begin_at(Path::new("/dev/full"), &header()).unwrap();
     assert_eq!(journal.failure().unwrap(), "no storage space");
     journal.write(&problem("more"));

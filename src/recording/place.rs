@@ -112,13 +112,13 @@ pub fn prune(mut left_over: Vec<LeftOver>) -> Vec<LeftOver> {
     left_over
 }
 
-/// The newest of these journals if nobody was told of it yet; from now on they all have been. That is
+/// The newest of these journals if it was not announced yet; from now on they all have been. That is
 /// remembered in the file itself, which nothing writes to any more: it is made read-only.
 pub fn tell(left_over: &[LeftOver]) -> Option<&LeftOver> {
     let is_untold = |left: &&LeftOver| std::fs::metadata(&left.path).is_ok_and(|file| !file.permissions().readonly());
     let untold: Vec<_> = left_over.iter().filter(is_untold).collect();
     for left in &untold {
-        // Where it cannot be remembered, it is told again.
+        // Where it cannot be remembered, it is announced again.
         let _ = std::fs::set_permissions(&left.path, std::fs::Permissions::from_mode(0o400));
     }
     untold.into_iter().next()

@@ -79,22 +79,28 @@ fn others(page: &mut Page, measurements: &Measurements) {
     let mut table = Table::of_figures(7);
     table.captions(["", "", "GB/s", "", "% of", "% of", ""]);
     table.captions(["", "min", "median", "max", "theory", "exp.", "pairs"]);
+    // Placements of one way to copy stand below its name: in one label they would leave figures no room.
     let alike = |setup: &Setup| setup.with_placement(Setup::REFERENCE.placement);
-    let mut above = None;
-    for setup in &setups {
-        // Placements of one way to copy stand below its name: in one label they would leave figures no room.
-        let has_others = setups.iter().any(|other| other != setup && alike(other) == alike(setup));
-        if has_others && above.replace(alike(setup)) != Some(alike(setup)) {
-            table.row(
-                [Cell::from(alike(setup).difference())].into_iter().chain(std::iter::repeat_n(Cell::default(), 6)),
-            );
+    let mut groups: Vec<(Setup, Vec<Setup>)> = Vec::new();
+    for setup in setups {
+        match groups.iter_mut().find(|(name, _)| *name == alike(&setup)) {
+            Some((_, members)) => members.push(setup),
+            None => groups.push((alike(&setup), vec![setup])),
         }
-        let label = if has_others { format!("  {}", setup.placement) } else { setup.difference() };
-        let figures = Figures::of(measurements.in_setup(*setup).into_values());
-        let mut cells = vec![Cell::from(label)];
-        cells.extend(rate_cells(figures));
-        cells.push(done_cell(figures.rates, figures.planned));
-        table.row(cells);
+    }
+    for (name, members) in groups {
+        let alone = members.len() == 1;
+        if !alone {
+            table.row([Cell::from(name.difference())].into_iter().chain(std::iter::repeat_n(Cell::default(), 6)));
+        }
+        for setup in members {
+            let label = if alone { setup.difference() } else { format!("  {}", setup.placement) };
+            let figures = Figures::of(measurements.in_setup(setup).into_values());
+            let mut cells = vec![Cell::from(label)];
+            cells.extend(rate_cells(figures));
+            cells.push(done_cell(figures.rates, figures.planned));
+            table.row(cells);
+        }
     }
     page.table(table);
 }

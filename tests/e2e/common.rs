@@ -50,7 +50,7 @@ pub fn peerscope<S: AsRef<str>>(args: &[S]) -> Command {
         command.env_remove(variable);
     }
     command.env("COLUMNS", "100");
-    // Journals of its own: what one run leaves behind would be told by the next.
+    // Journals of its own: the next run would announce what one leaves behind.
     let state = fresh_state();
     command.env("XDG_STATE_HOME", &state);
     // Nor does one test wait for another that checks this machine.

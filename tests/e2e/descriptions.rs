@@ -27,7 +27,7 @@ fn a_short_description_is_a_whole_machine() {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_file_line_and_key() {
+fn what_is_wrong_is_reported_with_file_line_and_key() {
     let (folder, _) = place("");
     let text = DESKTOP.replacen("Gen4 x4", "Gen4 x5", 1);
     let file = write(folder.path(), "broken.toml", &text);

@@ -162,6 +162,10 @@ fn narrow_slot(virtual_machine: bool) -> (Ran, Value) {
         let functions = report["snapshot"]["pci"].as_array_mut().unwrap();
         let function = functions.iter_mut().find(|function| function["address"] == pci).unwrap();
         function["width"] = 8.into();
+        // Faster copies would refute what the link reads.
+        for cell in cells_of(report, |cell| cell["path"] == "staged" && [pair(cell).0, pair(cell).1].contains(&6)) {
+            cell["achieved_gbps"] = 24.0.into();
+        }
     })
 }
 
@@ -203,7 +207,7 @@ fn devices_that_were_masked_and_reordered_are_the_right_ones() {
     let ran = run(&["diagnose", masked, "--format", "json"]);
     assert_eq!(ran.code, Some(3), "{ran:?}");
     let report = ran.json();
-    assert_eq!(codes(&report), ["devices-hidden"], "what is hidden is told once");
+    assert_eq!(codes(&report), ["devices-hidden"], "what is hidden is reported once");
     let finding = &report["findings"][0];
     assert_eq!(finding["evidence"]["cuda_order"], serde_json::json!(["GPU 2", "GPU 0", "GPU 1"]));
     assert_eq!(finding["evidence"]["hidden_gpus"], serde_json::json!([3]));

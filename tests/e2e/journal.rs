@@ -181,7 +181,7 @@ fn a_chosen_journal_is_taken_away_too_and_writes_over_nothing() {
 }
 
 #[test]
-fn a_journal_that_cannot_be_written_is_told_once_and_stops_nothing() {
+fn a_journal_that_cannot_be_written_is_reported_once_and_stops_nothing() {
     for place in ["/dev/full", "/proc/no-such-folder/journal"] {
         let ran = finish(&mut peerscope(&with(check("h200x2", "quick"), &["--journal", place])));
         assert_eq!(ran.code, Some(0), "{place}: {ran:?}");
@@ -224,7 +224,7 @@ fn on_a_small_disk(script: &str) -> Option<std::process::Output> {
 }
 
 #[test]
-fn a_full_disk_is_told_and_the_text_printed() {
+fn a_full_disk_is_reported_and_the_text_printed() {
     // The journal fills the disk first; then there is no room for files either.
     let script = r#""$1" check --machine pcie16 --profile quick -o r.json; echo "code $?"; ls -A"#;
     let Some(output) = on_a_small_disk(script) else { return };

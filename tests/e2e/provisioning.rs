@@ -118,7 +118,7 @@ fn plugins_say_the_verdict_and_no_remark() {
 }
 
 #[test]
-fn an_old_journal_is_told_of_once_and_can_still_be_recovered() {
+fn an_old_journal_is_reported_once_and_can_still_be_recovered() {
     let (_folder, state) = state_with_a_journal();
     let run = |args: &[&str]| finish(peerscope(args).env("XDG_STATE_HOME", &state));
     let told: Vec<_> =

@@ -19,7 +19,7 @@ struct Labels {
     case: Vec<Case>,
 }
 
-/// What one machine must be told of.
+/// What must be reported of one machine.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Case {

@@ -100,19 +100,20 @@ fn of_direct(evidence: &Evidence<'_>, route: &PairRoute) -> Option<f64> {
     if matches!(route.class, LinkClass::NvLink(_)) {
         return narrowest(evidence, route.hops.iter().map(|hop| [hop.from, hop.to]));
     }
-    if route.class == LinkClass::Unknown || ends(route.pair).into_iter().all(|gpu| may_reach_switches(evidence, gpu)) {
+    let [one, other] = ends(route.pair).map(|gpu| evidence.snapshot.gpu(gpu).and_then(|gpu| gpu.nvlinks.known()));
+    let (one, other) = (one?, other?);
+    if route.class == LinkClass::Unknown || (may_reach_switches(one) && may_reach_switches(other)) {
         return None;
     }
     over_pcie(evidence, route.pair, route.hops.iter().map(|hop| [hop.from, hop.to]).collect())
 }
 
-/// Whether this GPU has, or may have, a link that NVSwitches lead on, whatever the state of their fabric.
-fn may_reach_switches(evidence: &Evidence<'_>, gpu: u32) -> bool {
+/// Whether NVSwitches lead on from these links, or may, whatever the state of their fabric.
+fn may_reach_switches(links: &[NvLink]) -> bool {
     let leads_on = |link: &NvLink| {
         link.active.get() != Some(false) && !matches!(link.remote.get(), Some(NvLinkRemote::Gpu | NvLinkRemote::Npu))
     };
-    let links = evidence.snapshot.gpu(gpu).and_then(|gpu| gpu.nvlinks.known());
-    links.is_none_or(|links| links.iter().any(leads_on))
+    links.iter().any(leads_on)
 }
 
 fn of_staged(evidence: &Evidence<'_>, pair: Pair) -> Option<f64> {

@@ -105,7 +105,7 @@ mod tests {
     use crate::model::testing::gpu;
 
     #[test]
-    fn heat_and_power_brake_are_told_and_what_is_usual_is_not() {
+    fn heat_and_power_brake_are_reported_and_what_is_usual_is_not() {
         let machine = h200_vm(4);
         let mut measurements = measured(&machine, 0.88);
         let load = |reasons: &[&str]| LinkUnderLoad {

@@ -146,7 +146,8 @@ fn with_copies(found: Finding, evidence: &Evidence<'_>, gpus: &[u32]) -> Finding
 
 /// The generation at rest, where a run was too short to read the link under load and the copies
 /// show it instead: every direct one over the link is slow, and as fast as that generation makes
-/// it.
+/// it. Where there is no direct one, staged ones; then others must be as fast as they should be, since the
+/// host's memory slows all of them.
 fn fitting_generation(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<Generation> {
     if under_load(evidence, link.gpu?).is_some() {
         return None;
@@ -157,15 +158,21 @@ fn fitting_generation(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) 
         return None;
     }
     let carries = pcie::rate(link.at_rest)?;
-    let mut cells =
-        links::over(evidence, link, gpus).into_iter().filter(|cell| cell.setup.path == Path::Direct).peekable();
-    cells.peek()?;
-    let fits = cells.all(|cell| {
-        let Some((achieved, expected)) = cell.achieved_gbps.zip(evidence.expected(cell)) else { return false };
-        achieved < expected.floor_gbps()
-            && achieved.0 <= carries
-            && achieved.0 >= carries * expected.share.floor_percent() / 100.0
-    });
+    let (direct, staged): (Vec<_>, Vec<_>) =
+        links::over(evidence, link, gpus).into_iter().partition(|cell| cell.setup.path == Path::Direct);
+    let others_are_fine = || {
+        let all = evidence.reference(Path::Staged).into_values();
+        let mut others = all.filter(|cell| !gpus.iter().any(|gpu| cell.pair.touches(*gpu)));
+        others.any(|cell| links::is_slow(evidence, cell) == Some(false))
+    };
+    let cells = if direct.is_empty() && others_are_fine() { staged } else { direct };
+    let fits = !cells.is_empty()
+        && cells.into_iter().all(|cell| {
+            let Some((achieved, expected)) = cell.achieved_gbps.zip(evidence.expected(cell)) else { return false };
+            achieved < expected.floor_gbps()
+                && achieved.0 <= carries
+                && achieved.0 >= carries * expected.share.floor_percent() / 100.0
+        });
     link.at_rest.generation.filter(|_| fits)
 }
 

@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_ends_is_told_from_one_that_runs() {
+    fn a_process_that_ends_is_distinguished_from_one_that_runs() {
         let machine = Fixture::new();
         machine.proc("77/stat", "77 (python3) R 12 77 77 0 -1 4194304 0\n");
         machine.proc("78/stat", "78 (a (b)) D 12 77 77 0 -1 4194308 0\n");

@@ -1,4 +1,4 @@
-//! Whether a description holds together. What is wrong is told with the key that it stands at.
+//! Whether a description holds together. What is wrong is reported with the key at which it stands.
 
 use std::collections::{HashMap, HashSet};
 
