@@ -21,6 +21,19 @@ const ENOUGH_PROCESSES: u64 = 256;
 /// What must be free of a container's processes and threads, likewise.
 const FREE_PIDS: u64 = 8;
 
+/// Whether there is address space enough to run at all. With less, the C library ends a process as it
+/// pleases, and no driver starts.
+///
+/// # Errors
+///
+/// A sentence that names the limit.
+pub fn enough_address_space() -> Result<(), String> {
+    const ENOUGH: u64 = 1 << 30;
+    let short = getrlimit(Resource::As).current.is_some_and(|limit| limit < ENOUGH);
+    let limit = if short { blame(Scarce::Memory) } else { None };
+    limit.map_or(Ok(()), |limit| Err(format!("{limit}, and at least {} are needed: raise it", ENOUGH >> 10)))
+}
+
 /// Whether a limit has kept this process from anything.
 static WAS_IN_THE_WAY: AtomicBool = AtomicBool::new(false);
 

@@ -4,19 +4,22 @@
 //! The lock is an abstract Unix socket that listens. No file has to be writable, nothing is left behind
 //! by a process that dies, every user can take it, and the kernel itself says who holds it: what a file
 //! would say is what somebody wrote into it. It is one per network namespace: a container with a network
-//! of its own has a lock of its own.
+//! of its own has a lock of its own. Containers share the driver's control device, though, where its file is
+//! mounted into them; so that is locked too.
 
 use std::fmt;
+use std::fs::File;
 use std::io::{Error, ErrorKind};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::time::{Duration, SystemTime};
 
+use rustix::fs::{FlockOperation, flock};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, sockopt};
 use time::OffsetDateTime;
 
-use super::Machine;
+use super::{Machine, root};
 
 /// The socket's name, the same for every version.
 const NAME: &[u8] = b"peerscope.check";
@@ -27,6 +30,7 @@ const OTHER: &str = "PEERSCOPE_LOCK";
 #[derive(Debug)]
 pub struct Lock {
     _socket: Option<UnixListener>,
+    _device: Option<File>,
 }
 
 /// Why the lock was not taken.
@@ -47,7 +51,7 @@ impl Machine {
     pub fn lock(&self) -> Result<Lock, NotLocked> {
         match self {
             Self::Live => lock(&name()),
-            Self::Simulated(_) => Ok(Lock { _socket: None }),
+            Self::Simulated(_) => Ok(Lock { _socket: None, _device: None }),
         }
     }
 }
@@ -59,11 +63,21 @@ fn name() -> Vec<u8> {
 
 fn lock(name: &[u8]) -> Result<Lock, NotLocked> {
     match SocketAddr::from_abstract_name(name).and_then(|address| UnixListener::bind_addr(&address)) {
-        Ok(socket) => Ok(Lock { _socket: Some(socket) }),
+        Ok(socket) => Ok(Lock { _socket: Some(socket), _device: lock_device()? }),
         Err(why) if why.kind() == ErrorKind::AddrInUse => Err(NotLocked::Taken(Holder::of(name).unwrap_or_default())),
         Err(why) => Err(NotLocked::Impossible(format!(
             "this machine could not be locked ({why}): another check at the same time would not be noticed"
         ))),
+    }
+}
+
+/// Locks the driver's control device; nothing where there is none that can be locked.
+fn lock_device() -> Result<Option<File>, NotLocked> {
+    let Ok(device) = File::open(root().join("dev/nvidiactl")) else { return Ok(None) };
+    match flock(&device, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(device)),
+        Err(why) if why == rustix::io::Errno::WOULDBLOCK => Err(NotLocked::Taken(Holder::default())),
+        Err(_) => Ok(None),
     }
 }
 

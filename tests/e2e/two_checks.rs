@@ -70,6 +70,24 @@ fn the_second_of_two_says_who_is_there_and_measures_nothing() {
     }
 }
 
+/// Containers have networks of their own and share the driver's control device.
+#[test]
+fn a_check_of_another_container_is_noticed() {
+    let fake = Fake::new("h200x2");
+    let command = fake.command(&QUICK);
+    let root = command.get_envs().find(|(name, _)| *name == "PEERSCOPE_FSROOT").unwrap().1.unwrap();
+    let device = Path::new(root).join("dev/nvidiactl");
+    std::fs::create_dir_all(device.parent().unwrap()).unwrap();
+    let device = std::fs::File::create(device).unwrap();
+    assert_eq!(second(&fake, &[]).code, Some(0), "nobody holds it");
+    rustix::fs::flock(&device, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let ran = second(&fake, &[]);
+    assert_eq!((ran.code, codes(&ran.json())), (Some(3), vec!["nothing-measured"]), "{ran:?}");
+    assert!(ran.stderr.contains("another peerscope checks this machine: a process that cannot be seen"), "{ran:?}");
+    drop(device);
+    assert_eq!(second(&fake, &[]).code, Some(0), "it was given back");
+}
+
 #[test]
 fn a_check_can_wait_for_its_turn() {
     let fake = Fake::new("h200x2");
