@@ -238,7 +238,7 @@ pub struct LinkSample {
 }
 
 /// What a GPU has moved up to a moment, and how busy it is.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Moved {
     /// When it was asked, on a clock of the machine's own.
     pub asked: Duration,
@@ -252,6 +252,8 @@ pub struct Moved {
     pub pcie_rates: Option<[GbPerSecond; 2]>,
     /// Share of the last fraction of a second in which it did something, per cent.
     pub utilization_percent: Option<u8>,
+    /// Why something of this could not be read; none where this GPU or driver does not have it.
+    pub failure: Option<String>,
 }
 
 /// Facts and counters of a machine. Every call may block for minutes on a sick machine: callers

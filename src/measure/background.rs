@@ -63,7 +63,7 @@ impl Quiet {
 
 /// What three looks at a GPU come to.
 fn seen(gpu: u32, moment: Moment, looks: [Moved; 3]) -> Background {
-    let [first, second, last] = looks;
+    let [first, second, last] = &looks;
     // Over the short time the counter of PCIe bytes has not wrapped; over the long one it may have, and
     // what it shows is the least that has moved.
     let [sent, received] = [0, 1].map(|way| {
@@ -71,7 +71,7 @@ fn seen(gpu: u32, moment: Moment, looks: [Moved; 3]) -> Background {
         let rates = looks.iter().filter_map(|look| Some(look.pcie_rates?[way].0));
         counted.into_iter().flatten().chain(rates).reduce(f64::max).map(GbPerSecond)
     });
-    let shares = [first, second, last].map(|look| look.utilization_percent);
+    let shares = looks.iter().map(|look| look.utilization_percent);
     Background {
         gpu,
         moment,
@@ -80,21 +80,22 @@ fn seen(gpu: u32, moment: Moment, looks: [Moved; 3]) -> Background {
         pcie_sent_gbps: sent,
         pcie_received_gbps: received,
         utilization_percent: match moment {
-            Moment::Start => shares.into_iter().min().flatten(),
+            Moment::Start => shares.min().flatten(),
             Moment::End => None,
         },
+        reason: looks.iter().find_map(|look| look.failure.clone()),
     }
 }
 
-fn nvlink(from: Moved, to: Moved, way: usize) -> Option<GbPerSecond> {
+fn nvlink(from: &Moved, to: &Moved, way: usize) -> Option<GbPerSecond> {
     rate(to.nvlink?[way].saturating_sub(from.nvlink?[way]), from, to)
 }
 
-fn pcie(from: Moved, to: Moved, way: usize) -> Option<f64> {
+fn pcie(from: &Moved, to: &Moved, way: usize) -> Option<f64> {
     rate(to.pcie?[way].wrapping_sub(from.pcie?[way]).into(), from, to).map(|rate| rate.0)
 }
 
-fn rate(bytes: u64, from: Moved, to: Moved) -> Option<GbPerSecond> {
+fn rate(bytes: u64, from: &Moved, to: &Moved) -> Option<GbPerSecond> {
     // At least this: a call of NVML takes longer while the driver starts.
     let time = to.answered.saturating_sub(from.asked);
     (!time.is_zero()).then(|| GbPerSecond::of(bytes, time.as_secs_f64() * 1e9))
@@ -114,6 +115,7 @@ mod tests {
             pcie: Some([0, pcie]),
             pcie_rates: None,
             utilization_percent: Some(utilization),
+            failure: None,
         }
     }
 
@@ -126,16 +128,22 @@ mod tests {
             look(30, 12_000_000_000, start.wrapping_add(1_800_000_000), 97),
             look(1000, 400_000_000_000, start.wrapping_add(5_000_000), 98),
         ];
-        let seen = super::seen(3, Moment::Start, looks);
+        let seen = super::seen(3, Moment::Start, looks.clone());
         assert_eq!((seen.gpu, seen.nvlink_sent_gbps), (3, Some(GbPerSecond(400.0))));
         assert_eq!((seen.pcie_sent_gbps, seen.pcie_received_gbps), (Some(GbPerSecond(0.0)), Some(GbPerSecond(60.0))));
         // A run that ended just before left its mark on the first look.
         assert_eq!(seen.utilization_percent, Some(0));
-        assert_eq!(super::seen(3, Moment::End, looks).utilization_percent, None);
+        assert_eq!(super::seen(3, Moment::End, looks.clone()).utilization_percent, None);
 
         let rates = Some([GbPerSecond(0.25), GbPerSecond(12.0)]);
-        let older = Moved { pcie: None, nvlink: None, pcie_rates: rates, utilization_percent: None, ..looks[0] };
-        let seen = super::seen(0, Moment::End, [older; 3]);
+        let older =
+            Moved { pcie: None, nvlink: None, pcie_rates: rates, utilization_percent: None, ..looks[0].clone() };
+        let seen = super::seen(
+            0,
+            Moment::End,
+            [older.clone(), older.clone(), Moved { failure: Some("NVML: unknown error (999)".into()), ..older }],
+        );
+        assert_eq!(seen.reason.as_deref(), Some("NVML: unknown error (999)"));
         assert_eq!((seen.pcie_sent_gbps, seen.pcie_received_gbps), (rates.map(|of| of[0]), rates.map(|of| of[1])));
         assert_eq!((seen.nvlink_sent_gbps, seen.utilization_percent), (None, None));
     }

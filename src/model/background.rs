@@ -43,6 +43,8 @@ pub struct Background {
     /// Share of the time in which it did something. Null at the end, where it shows this program's own
     /// work.
     pub utilization_percent: Option<u8>,
+    /// Why a figure is missing that this GPU and driver have; null where none is.
+    pub reason: Option<String>,
 }
 
 impl Background {

@@ -121,15 +121,17 @@ pub fn nearer_pairs_have_it(evidence: &Evidence<'_>, routes: &[&PairRoute]) -> b
     routes.iter().all(has)
 }
 
-/// Whether the GPUs of a pair are of different models, and no pair of GPUs of one of these models lacks access.
+/// Whether the GPUs of a pair are of different models, and pairs of one of these models have access, or NVML
+/// grants it to them: one of those that lacks it has a reason of its own.
 pub fn models_differ(evidence: &Evidence<'_>, pair: Pair) -> bool {
     let [one, other] = models(evidence, pair);
     if one.is_none() || other.is_none() || one == other {
         return false;
     }
     let of_one_model = |route: &&PairRoute| [[one; 2], [other; 2]].contains(&models(evidence, route.pair));
-    let mut alike = evidence.topology.pairs.iter().filter(of_one_model);
-    alike.all(|route| access(evidence, route) == Some(true))
+    let has = |route: &PairRoute| access(evidence, route) == Some(true) || is_granted(&route.peer_access);
+    let alike: Vec<_> = evidence.topology.pairs.iter().filter(of_one_model).collect();
+    alike.is_empty() || alike.into_iter().any(has)
 }
 
 /// Whether active NVLinks lead from one GPU of a pair to the other, whatever NVML says of using them.
@@ -138,6 +140,11 @@ pub fn connected_by_nvlink(evidence: &Evidence<'_>, pair: Pair) -> bool {
     ends.is_some_and(|(source, destination)| {
         nvlink::direct(source, destination).is_some() && nvlink::direct(destination, source).is_some()
     })
+}
+
+/// Whether NVML grants access both to read and to write.
+fn is_granted(said: &PeerAccess) -> bool {
+    [said.nvml_read, said.nvml_write] == [Some(P2pStatus::Ok); 2]
 }
 
 /// The first answer of NVML, for reading or writing, that is a refusal.

@@ -41,6 +41,7 @@ impl Looks {
             nvlink: has_nvlink.then(|| sum(|others| others.nvlink)),
             pcie: Some(wrapped),
             pcie_rates: None,
+            failure: None,
             utilization_percent: Some(at_work.map(|others| others.utilization).max().unwrap_or(0)),
         }
     }

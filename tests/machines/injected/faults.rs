@@ -91,7 +91,7 @@ impl Machine {
 
     fn uplink_few_lanes(&mut self, one: u32, _: u32) -> Found {
         let (uplink, _) = self.shared_switch(one)?;
-        let link = self.link(uplink)?;
+        let link = self.link(uplink).filter(|_| !self.shows_too_few_lanes())?;
         self.function(uplink).trained = Some(PcieLink { width: fewer(link.width, 1), ..link });
         Some(("pcie-narrow", uplink.to_string()))
     }
@@ -113,6 +113,10 @@ impl Machine {
             self.spec.gpus[one as usize].nvlinks = parts.into_iter().filter(|part| part.count != 0).collect();
             let subject = if down == 1 { format!("link{one}.{first}") } else { gpu(one) };
             return Some(("nvlink-inactive", subject));
+        }
+        // Links that lead nowhere cannot be distinguished from those that are down.
+        if self.spec.gpus.iter().flat_map(|gpu| &gpu.nvlinks).any(|links| !links.active) {
+            return None;
         }
         // All active links between two GPUs of several that are joined so.
         if groups.len() < 3 || groups.iter().all(|links| links.remote != NvLinkTarget::Gpu(other)) {
@@ -157,6 +161,7 @@ impl Machine {
         let (uplink, below) = self.shared_switch(one)?;
         if !self.is_all_direct()
             || self.has_nvlinks()
+            || self.shows_too_few_lanes()
             || below.len() == self.spec.gpus.len()
             || self.switches().len() < 3
         {
@@ -172,12 +177,17 @@ impl Machine {
     }
 
     fn slow_crossing(&mut self, _: u32, _: u32) -> Found {
-        if !self.is_all_direct() || self.has_nvlinks() || self.spec.numa_nodes.len() != 2 {
+        if !self.is_all_direct() || self.has_nvlinks() || self.shows_too_few_lanes() || self.spec.numa_nodes.len() != 2
+        {
+            return None;
+        }
+        let sides = [0, 1].map(|node| self.gpus_of(node));
+        if sides.iter().any(Vec::is_empty) {
             return None;
         }
         self.spec.speeds.cross_socket.copy = 0.42;
         // A GPU that has a socket of its own has no other pairs.
-        let alone = (0..2).find_map(|node| self.only_gpu_of(node)).filter(|_| self.gpus() > 2);
+        let alone = sides.iter().find(|gpus| gpus.len() == 1).map(|gpus| gpus[0]).filter(|_| self.gpus() > 2);
         Some(("peer-bandwidth-low", alone.map_or_else(|| "machine".into(), gpu)))
     }
 
@@ -200,7 +210,7 @@ impl Machine {
     }
 
     fn access_missing(&mut self, one: u32, other: u32) -> Found {
-        self.is_direct(one, other).then_some(())?;
+        (self.is_direct(one, other) && self.others_have_access(one, other)).then_some(())?;
         self.refuse(Pairs::Both(one, other));
         Some(("peer-access-missing", self.pair_of_all(one, other)))
     }

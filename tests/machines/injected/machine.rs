@@ -96,15 +96,33 @@ impl Machine {
         if self.gpus() == 2 { ordered(1 - one, one) } else { gpu(one) }
     }
 
-    /// The GPU of a NUMA node that has no other.
-    pub fn only_gpu_of(&self, node: u32) -> Option<u32> {
+    /// The GPUs of a NUMA node.
+    pub fn gpus_of(&self, node: u32) -> Vec<u32> {
         let node_of = |gpu: &u32| self.spec.function(self.address(*gpu)).and_then(|function| function.numa_node);
-        let gpus: Vec<u32> = (0..self.gpus()).filter(|gpu| node_of(gpu) == Some(node)).collect();
-        <[u32; 1]>::try_from(gpus).ok().map(|[only]| only)
+        (0..self.gpus()).filter(|gpu| node_of(gpu) == Some(node)).collect()
     }
 
+    /// Whether copies go over NVLinks: links that are all down are as good as none.
     pub fn has_nvlinks(&self) -> bool {
-        !self.spec.gpus[0].nvlinks.is_empty()
+        self.spec.gpus[0].nvlinks.iter().any(|links| links.active)
+    }
+
+    /// Whether a port shows fewer lanes than it has. Where copies over it are slow for another reason, nothing
+    /// refutes that, and no facts tell the two apart.
+    pub fn shows_too_few_lanes(&self) -> bool {
+        let fewer = |function: &FunctionSpec| {
+            function.stale && function.idle.zip(function.max).is_some_and(|(is, max)| is.width < max.width)
+        };
+        self.spec.pci.iter().any(fewer)
+    }
+
+    /// Whether another pair than this one has access, or there is none: without any, nothing tells a pair that
+    /// lost it from a machine without it.
+    pub fn others_have_access(&self, one: u32, other: u32) -> bool {
+        let gpus = 0..self.gpus();
+        let pairs = gpus.clone().flat_map(|from| gpus.clone().map(move |to| (from, to))).filter(|(from, to)| from < to);
+        self.gpus() == 2
+            || pairs.filter(|pair| *pair != (one.min(other), one.max(other))).any(|(from, to)| self.is_direct(from, to))
     }
 
     pub fn copies(&mut self, pairs: Pairs, fault: CopyFault) {

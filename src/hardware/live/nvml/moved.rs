@@ -6,6 +6,7 @@ use nvml_wrapper::enum_wrappers::device::PcieUtilCounter;
 use super::raw::{Field, Raw};
 use super::{Opened, error};
 use crate::hardware::Moved;
+use crate::model::reading::Unknown;
 use crate::model::units::GbPerSecond;
 
 /// `NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX` and `…_RX`, KiB, for all links with this scope.
@@ -13,22 +14,45 @@ const NVLINK_DATA: [Field; 2] = [Field { id: 138, scope: u32::MAX }, Field { id:
 /// `NVML_FI_DEV_PCIE_COUNT_TX_BYTES` and `…_RX_BYTES`. Bytes modulo 2^32, on H200.
 const PCIE_BYTES: [Field; 2] = [Field { id: 197, scope: 0 }, Field { id: 198, scope: 0 }];
 
-/// What it has moved up to now; when that was is for the caller to fill in. Takes 2 to 3 ms on H200, and 40 where PCIe bytes are not counted.
+/// What it has moved up to now; when that was is for the caller to fill in. Takes 2 to 3 ms on H200, and 40 where
+/// PCIe bytes are not counted.
 pub(super) fn read(device: &Opened) -> Moved {
-    let counts = device.raw(|raw: Raw| raw.fields(&[NVLINK_DATA, PCIE_BYTES].concat()));
-    let counts: Vec<_> =
-        counts.known().map_or(&[][..], Vec::as_slice).iter().map(|count| count.as_ref().ok()).collect();
-    let both = |at: usize| Some([*counts.get(at).copied()??, *counts.get(at + 1).copied()??]);
-    let pcie = both(2).map(|bytes| bytes.map(wrapped));
+    let counts = ask(device, |device| Raw::new(device).fields(&[NVLINK_DATA, PCIE_BYTES].concat()));
+    let both = |at: usize| match counts.as_ref().map_err(Clone::clone)?.get(at..at + 2) {
+        Some([Ok(sent), Ok(received)]) => Ok([*sent, *received]),
+        Some([Err(why), _] | [_, Err(why)]) => Err(why.clone()),
+        _ => Err(Unknown::Unsupported),
+    };
+    let (nvlink, pcie) = (both(0), both(2));
+    let pcie_rates = match pcie {
+        Err(Unknown::Unsupported) => pcie_rates(device),
+        _ => Err(Unknown::Unsupported),
+    };
+    let share = ask(device, |device| device.utilization_rates().map_err(error::unknown));
+    let mut failure = None;
     Moved {
-        nvlink: both(0).map(|kib| kib.map(|kib| kib.saturating_mul(1024))),
-        pcie,
-        pcie_rates: if pcie.is_some() { None } else { pcie_rates(device) },
-        utilization_percent: device
-            .read(Device::utilization_rates)
-            .known()
-            .and_then(|share| u8::try_from(share.gpu).ok()),
+        nvlink: kept(nvlink, &mut failure).map(|kib| kib.map(|kib| kib.saturating_mul(1024))),
+        pcie: kept(pcie, &mut failure).map(|bytes| bytes.map(wrapped)),
+        pcie_rates: kept(pcie_rates, &mut failure),
+        utilization_percent: kept(share, &mut failure).and_then(|share| u8::try_from(share.gpu).ok()),
+        failure,
         ..Moved::default()
+    }
+}
+
+fn ask<T>(device: &Opened, call: impl FnOnce(&Device<'static>) -> Result<T, Unknown>) -> Result<T, Unknown> {
+    device.0.as_ref().map_err(Clone::clone).and_then(call)
+}
+
+/// What was read. The first failure is kept beside it; what this GPU or driver does not have is none.
+fn kept<T>(reading: Result<T, Unknown>, failure: &mut Option<String>) -> Option<T> {
+    match reading {
+        Ok(value) => Some(value),
+        Err(Unknown::Unsupported) => None,
+        Err(why) => {
+            failure.get_or_insert_with(|| why.to_string());
+            None
+        }
     }
 }
 
@@ -39,10 +63,10 @@ const fn wrapped(bytes: u64) -> u32 {
 }
 
 /// Rates that NVML takes over 20 ms each.
-fn pcie_rates(device: &Opened) -> Option<[GbPerSecond; 2]> {
-    let rate = |counter| {
-        let kb = device.ask(|device| device.pcie_throughput(counter).map_err(error::unknown));
-        kb.get().map(|kb| GbPerSecond(f64::from(kb) / 1e6))
+fn pcie_rates(device: &Opened) -> Result<[GbPerSecond; 2], Unknown> {
+    let rate = |device: &Device<'static>, counter| {
+        let kb = device.pcie_throughput(counter).map_err(error::unknown)?;
+        Ok::<_, Unknown>(GbPerSecond(f64::from(kb) / 1e6))
     };
-    Some([rate(PcieUtilCounter::Send)?, rate(PcieUtilCounter::Receive)?])
+    ask(device, |device| Ok([rate(device, PcieUtilCounter::Send)?, rate(device, PcieUtilCounter::Receive)?]))
 }

@@ -192,14 +192,14 @@ static MOVED: Mutex<Option<HashMap<u32, Moved>>> = Mutex::new(None);
 /// Looks at what a GPU has moved.
 fn look_at_moves(index: u32) -> Result<Moved, u32> {
     let moved = telemetry()?.moved(index);
-    MOVED.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().insert(index, moved);
+    MOVED.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().insert(index, moved.clone());
     Ok(moved)
 }
 
 /// What was seen at the last look.
 pub fn moved(index: u32) -> Moved {
     let seen = MOVED.lock().unwrap_or_else(PoisonError::into_inner);
-    seen.as_ref().and_then(|seen| seen.get(&index).copied()).unwrap_or_default()
+    seen.as_ref().and_then(|seen| seen.get(&index).cloned()).unwrap_or_default()
 }
 
 /// A field value, of a link where `scope` is one.
