@@ -359,7 +359,10 @@ impl Telemetry for SimTelemetry {
     }
 
     fn moved(&self, index: u32) -> Moved {
-        self.answering(index).map(|_| self.looks.moved(&self.spec, index)).unwrap_or_default()
+        match self.answering(index) {
+            Ok(_) => self.looks.moved(&self.spec, index),
+            Err(why) => Moved { failure: Some(why.to_string()), ..Moved::default() },
+        }
     }
 }
 

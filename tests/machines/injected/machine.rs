@@ -107,12 +107,11 @@ impl Machine {
         self.spec.gpus[0].nvlinks.iter().any(|links| links.active)
     }
 
-    /// Whether a port shows fewer lanes than it has. Where copies over it are slow for another reason, nothing
+    /// Whether a port shows fewer lanes at rest than it has; ports are read at rest alone. Where copies over it are slow for another reason, nothing
     /// refutes that, and no facts tell the two apart.
     pub fn shows_too_few_lanes(&self) -> bool {
-        let fewer = |function: &FunctionSpec| {
-            function.stale && function.idle.zip(function.max).is_some_and(|(is, max)| is.width < max.width)
-        };
+        let fewer =
+            |function: &FunctionSpec| function.idle.zip(function.max).is_some_and(|(is, max)| is.width < max.width);
         self.spec.pci.iter().any(fewer)
     }
 
