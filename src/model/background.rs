@@ -44,6 +44,7 @@ pub struct Background {
     /// work.
     pub utilization_percent: Option<u8>,
     /// Why a figure is missing that this GPU and driver have; null where none is.
+    #[serde(default)]
     pub reason: Option<String>,
 }
 
