@@ -13,6 +13,7 @@ use std::io::{Error, ErrorKind};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::{FlockOperation, flock};
@@ -50,7 +51,7 @@ impl Machine {
     /// Somebody else has it, or there can be none.
     pub fn lock(&self) -> Result<Lock, NotLocked> {
         match self {
-            Self::Live => lock(&name()),
+            Self::Live => Ok(Lock { _socket: Some(lock(&name())?), _device: lock_device(&root())? }),
             Self::Simulated(_) => Ok(Lock { _socket: None, _device: None }),
         }
     }
@@ -61,9 +62,9 @@ fn name() -> Vec<u8> {
     [NAME, other.as_bytes()].concat()
 }
 
-fn lock(name: &[u8]) -> Result<Lock, NotLocked> {
+fn lock(name: &[u8]) -> Result<UnixListener, NotLocked> {
     match SocketAddr::from_abstract_name(name).and_then(|address| UnixListener::bind_addr(&address)) {
-        Ok(socket) => Ok(Lock { _socket: Some(socket), _device: lock_device()? }),
+        Ok(socket) => Ok(socket),
         Err(why) if why.kind() == ErrorKind::AddrInUse => Err(NotLocked::Taken(Holder::of(name).unwrap_or_default())),
         Err(why) => Err(NotLocked::Impossible(format!(
             "this machine could not be locked ({why}): another check at the same time would not be noticed"
@@ -72,8 +73,8 @@ fn lock(name: &[u8]) -> Result<Lock, NotLocked> {
 }
 
 /// Locks the driver's control device; nothing where there is none that can be locked.
-fn lock_device() -> Result<Option<File>, NotLocked> {
-    let Ok(device) = File::open(root().join("dev/nvidiactl")) else { return Ok(None) };
+fn lock_device(root: &Path) -> Result<Option<File>, NotLocked> {
+    let Ok(device) = File::open(root.join("dev/nvidiactl")) else { return Ok(None) };
     match flock(&device, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(Some(device)),
         Err(why) if why == rustix::io::Errno::WOULDBLOCK => Err(NotLocked::Taken(Holder::default())),
@@ -213,6 +214,19 @@ mod tests {
     fn where_there_can_be_no_lock_a_sentence_says_so() {
         let Err(NotLocked::Impossible(why)) = lock(&[b'x'; 300]) else { panic!("a name that is too long") };
         assert!(why.starts_with("this machine could not be locked ("), "{why}");
+    }
+
+    #[test]
+    fn the_control_device_is_held_by_one_and_need_not_be_there() {
+        let root = tempfile::tempdir().unwrap();
+        assert!(lock_device(root.path()).unwrap().is_none());
+        std::fs::create_dir(root.path().join("dev")).unwrap();
+        std::fs::write(root.path().join("dev/nvidiactl"), "").unwrap();
+        let held = lock_device(root.path()).unwrap();
+        let Err(NotLocked::Taken(holder)) = lock_device(root.path()) else { panic!("it was taken twice") };
+        assert_eq!((held.is_some(), holder), (true, Holder::default()));
+        drop(held);
+        assert!(lock_device(root.path()).unwrap().is_some(), "it was not given back");
     }
 
     #[test]

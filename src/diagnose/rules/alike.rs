@@ -50,12 +50,13 @@ pub fn below<K: Ord>(
     below
 }
 
-/// The pairs of GPUs that are slow with every partner, or from every one, by GPU and direction.
+/// The pairs of GPUs that are slow with every partner, or from every one, by GPU and direction: also those
+/// that too few others are connected like, so that nothing else is known of them.
 pub fn of_slow_gpus<K: Ord>(alike: BTreeMap<K, Vec<&PeerBandwidth>>, margins: Margins) -> Vec<Vec<Pair>> {
     let none = BTreeSet::new();
+    let cells: Vec<_> = alike.values().flatten().copied().collect();
     let groups: Vec<_> = alike.into_values().filter_map(|cells| Group::of(cells, &none)).collect();
-    let cells = || groups.iter().flat_map(|group| &group.cells);
-    let of_side = |side: Side| cells().filter(|cell| sides(cell).contains(&side)).map(|cell| cell.pair).collect();
+    let of_side = |side: Side| cells.iter().filter(|cell| sides(cell).contains(&side)).map(|cell| cell.pair).collect();
     normal(&groups, margins).slow.into_iter().map(of_side).collect()
 }
 
