@@ -148,6 +148,11 @@ pub struct CheckArgs {
     #[arg(long, value_name = "SIZE", value_parser = parse_overlap_bytes)]
     pub overlap_bytes: Option<Bytes>,
 
+    /// Copy one pair at a time. Without this, pairs that share neither a GPU nor a link are copied at once, and
+    /// compared with pairs alone.
+    #[arg(long)]
+    pub serial: bool,
+
     /// Longest time for one measurement, in seconds; after it, its pair is not tested any further
     /// [default: depends on the size, at least 5].
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]

@@ -278,7 +278,7 @@ impl Run<'_> {
     ) -> Option<Worker> {
         let topology = topology::with_cuda(topology::build(snapshot), &facts);
         let gpus: Vec<u32> = snapshot.gpus.iter().map(|gpu| gpu.index).collect();
-        let rounds = plan::rounds(&plan::Request {
+        let request = plan::Request {
             gpus: &gpus,
             driver: &facts,
             topology: &topology,
@@ -286,9 +286,12 @@ impl Run<'_> {
             groups: &self.groups,
             overlap_bytes: self.args.overlap_bytes,
             deadline: self.args.deadline,
-        });
+            serial: self.args.serial,
+        };
+        let rounds = plan::rounds(&request);
         let left_out = plan::left_out(&gpus, &self.groups).into_iter().collect();
-        self.follower.take(Event::Plan { rounds: rounds.clone(), left_out });
+        let thinned_out = plan::thinned_out(&request).into_iter().collect();
+        self.follower.take(Event::Plan { rounds: rounds.clone(), left_out, thinned_out });
         let mut runnable = Vec::new();
         for round in rounds {
             match plan::obstacle(&round, &facts) {

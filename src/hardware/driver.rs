@@ -159,16 +159,20 @@ pub trait Driver {
     /// Waits until an event is reached. Errors of the work before it come to light here.
     fn synchronize_event(&self, event: Event) -> Result<(), HardwareError>;
 
-    /// Fills the first `bytes` bytes with the pattern of `seed` and waits.
+    /// Enqueues a kernel on the legacy default stream that fills the first `bytes` bytes with the pattern of
+    /// `seed`.
     fn fill(&self, buffer: Buffer, bytes: u64, seed: u64) -> Result<(), HardwareError>;
 
-    /// Fills the first `bytes` bytes with poison and waits. A kernel does it, as it does
-    /// [`Driver::fill`] and [`Driver::check`].
+    /// Enqueues a kernel on the legacy default stream that fills the first `bytes` bytes with poison.
     fn poison(&self, buffer: Buffer, bytes: u64, value: u64) -> Result<(), HardwareError>;
 
-    /// Compares the first `bytes` bytes with the pattern of `seed`, on the buffer's own device,
-    /// and waits for the result.
-    fn check(&self, buffer: Buffer, bytes: u64, seed: u64, poison: u64) -> Result<PatternCheck, HardwareError>;
+    /// Enqueues a kernel on the legacy default stream that compares the first `bytes` bytes with the pattern
+    /// of `seed`, on the buffer's own device. One at a time for each device, until its
+    /// [`Driver::checked`].
+    fn check(&self, buffer: Buffer, bytes: u64, seed: u64, poison: u64) -> Result<(), HardwareError>;
+
+    /// Waits for the last [`Driver::check`] of a buffer, and says what it counted in so many bytes.
+    fn checked(&self, buffer: Buffer, bytes: u64) -> Result<PatternCheck, HardwareError>;
 
     /// The host's clock: real time on a live machine, virtual time on a simulated one.
     fn now(&self) -> Duration;

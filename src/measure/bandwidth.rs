@@ -1,286 +1,208 @@
-//! Bandwidth of a row of copies.
-//!
-//! The gate is shut while a row is enqueued, so that the host's launch speed is never timed. Events
-//! on the copying stream stand between the copies; the first copy, which carries the start-up of
-//! the row, is not counted. Each of the others is one sample. A few small copies follow in the same
-//! row, whose time tells what every copy costs beside its bytes (docs/measurement.md).
+//! Bandwidth of plain rows of copies: as many rows as it takes until they agree, of one pair or of
+//! several at once, with the bytes checked afterwards.
 
-use std::ops::RangeInclusive;
+use std::collections::{HashMap, HashSet};
 
-use super::bench::{Bench, Origin};
-use super::figures::{Rates, count};
-use super::statistics::{median, spread_percent};
-use super::verify::Verifications;
-use super::{Outcome, Row};
-use crate::hardware::{Buffer, ErrorKind, Event, HardwareError, Stream};
+use super::Row;
+use super::bench::Bench;
+use super::contents::Check;
+use super::figures::at_the_same_time;
+use super::lane::{Lane, Shape};
+use super::statistics::{median, settled, spread_percent};
+use crate::hardware::HardwareError;
 use crate::model::flow::Setup;
-use crate::model::measurement::{PeerBandwidth, Status, Verified};
-use crate::model::placement::{Engine, Pair, Path, Side};
-use crate::model::topology::Topology;
-use crate::model::units::{Bytes, GbPerSecond};
-use crate::plan::{FIXED_COST_BYTES, FIXED_COST_COPIES, is_blocking, stream_of};
+use crate::model::placement::{Direction, Engine, Pair, Path, Placement, Side};
+use crate::model::units::Bytes;
+use crate::plan::{FIXED_COST_BYTES, FIXED_COST_COPIES, stream_of};
 
-/// One flow of a row, with everything it needs.
-struct Lane {
-    from: Buffer,
-    to: Buffer,
-    /// The stream that copies, of the issuing device.
-    issuing: Stream,
-    /// The other device's current stream, which framework ordering ties to the copy.
-    partner: Stream,
-    /// The device index that issues.
-    issuer_index: u32,
-    partner_index: u32,
-    /// Between the copies, one more than there are copies.
-    marks: Vec<Event>,
-    /// Work of the partner before the copy, and the copy's end.
-    ready: Event,
-    done: Event,
+/// Rows that differ by less, in per cent, agree: more of them would change nothing. Rows of 1 GB on H200
+/// scatter by 0.1 to 0.2% (docs/measurement.md).
+const AGREE_PERCENT: f64 = 0.3;
+/// The rows that are added at most where they do not agree.
+const MORE_ROWS: u32 = 4;
+/// Copies of a marked row, by which directions that do not run at the same time are told apart. The first
+/// is not counted.
+const MARKED_COPIES: u32 = 4;
+/// Pairs that are copied at once are compared with one of them alone in every so many of the rounds of a
+/// kind.
+const COMPARED_EVERY: u32 = 4;
+/// A row of several pairs at once may differ by this much, in per cent, from that of one of them alone:
+/// NVSwitch shows no difference (facts.md, section 7).
+pub(super) const APART_PERCENT: f64 = 0.3;
+
+/// Rounds that are alike: engine, issuer, path, and bytes, which follow the rate of the route.
+type Kind = (Engine, Side, Path, Bytes);
+
+/// What is known of pairs that are copied at once.
+#[derive(Debug, Default)]
+pub(super) struct AtOnce {
+    /// Rounds of each kind so far.
+    rounds: HashMap<Kind, u32>,
+    /// Kinds that were slower than alone: they are measured one at a time.
+    apart: HashSet<Kind>,
 }
 
 impl Bench<'_> {
-    /// Times a row of copies of each pair, all at once.
-    pub(super) fn bandwidth(&self, pairs: &[Pair], setup: Setup, samples: u32) -> Result<Outcome, HardwareError> {
-        let mut lanes = Vec::new();
-        for &pair in pairs {
-            self.set_path(pair, setup.path)?;
-            lanes.push(self.lane(pair, setup, samples)?);
-        }
-        let large = samples as usize + 1;
-        let mut host_ns = vec![0.0; lanes.len()];
-        let mut gated = false;
-        let began = self.driver.now();
-        self.gated(|| {
-            // The staged path is not gated: its calls hold the host until staging buffers are
-            // free, which a closed gate would never let happen.
-            if setup.path == Path::Direct {
-                gated = self.shut(&lanes)?;
-            }
-            // In passes, since the framework's ordering ties a copy to the other device's current
-            // stream: one flow after the other, the second would wait for the first. The host's
-            // time is that of a flow's own calls for the large copies.
-            for (lane, ns) in lanes.iter().zip(&mut host_ns) {
-                *ns += self.timed(|| {
-                    self.driver.record(lane.ready, lane.partner)?;
-                    self.driver.wait(lane.issuing, lane.ready)
-                })?;
-            }
-            for (lane, ns) in lanes.iter().zip(&mut host_ns) {
-                *ns += self.timed(|| self.enqueue_copies(lane, setup.engine, 0..=large, setup.bytes.0))?;
-            }
-            for lane in &lanes {
-                self.enqueue_copies(lane, setup.engine, large + 1..=lane.marks.len() - 1, FIXED_COST_BYTES)?;
-            }
-            for (lane, ns) in lanes.iter().zip(&mut host_ns) {
-                *ns += self.timed(|| {
-                    self.driver.record(lane.done, lane.issuing)?;
-                    self.driver.wait(lane.partner, lane.done)
-                })?;
-            }
-            Ok(())
-        })?;
-        if is_blocking(setup.placement) {
-            for (lane, ns) in lanes.iter().zip(&mut host_ns) {
-                *ns += self.timed(|| self.driver.synchronize_event(lane.marks[large]))?;
-            }
-        }
-        for lane in &lanes {
-            self.driver.synchronize(lane.issuing)?;
-            self.driver.synchronize(lane.partner)?;
-        }
-        self.gates_held()?;
-        let row = |(lane, host_ns): (&Lane, f64)| {
-            let origin = match gated {
-                true => self.opening(self.seat(lane.issuer_index)?.opened),
-                false => Origin { event: lane.marks[0], at: began },
-            };
-            Ok(Row {
-                gpu: lane.issuer_index,
-                stream: stream_of(setup.placement, setup.issuer),
-                copies: self.spans(origin, &lane.marks[..=large])?,
-                small: self.spans(origin, &lane.marks[large..])?,
-                host_ns: vec![host_ns / f64::from(samples + 1)],
-            })
-        };
-        let rows = lanes.iter().zip(host_ns).map(row).collect::<Result<Vec<_>, HardwareError>>()?;
-        if let ([pair], [row]) = (pairs, rows.as_slice())
-            && (setup.path, setup.engine) == (Path::Direct, Engine::Copy)
-            && let Some(pace) = median(&row.copy_ns())
-        {
-            #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
-            self.pace.borrow_mut().insert(*pair, pace / setup.bytes.0 as f64);
-        }
-        Ok(Outcome::Rows { rows })
-    }
-
-    fn lane(&self, pair: Pair, setup: Setup, samples: u32) -> Result<Lane, HardwareError> {
-        let (source, destination) = (self.seat(pair.source)?, self.seat(pair.destination)?);
-        let (partner_side, issuer_index, partner_index) = match setup.issuer {
-            Side::Source => (Side::Destination, pair.source, pair.destination),
-            Side::Destination => (Side::Source, pair.destination, pair.source),
-        };
-        let issuing = self.current_stream(pair, setup.placement, setup.issuer)?;
-        let partner = self.current_stream(pair, setup.placement, partner_side)?;
-        // Small copies on the staged path say something of its staging and nothing of a fixed cost.
-        let small = if setup.path == Path::Direct { FIXED_COST_COPIES } else { 0 };
-        // One mark at each end of every copy, and the end of the row for the partner.
-        let count = samples as usize + 2 + small;
-        let mut marks = self.events(issuing.device, count + 1)?;
-        let done = marks.pop().ok_or_else(no_events)?;
-        let ready = *self.events(partner.device, count + 2)?.last().ok_or_else(no_events)?;
-        Ok(Lane {
-            from: source.send,
-            to: destination.receive,
-            issuing,
-            partner,
-            issuer_index,
-            partner_index,
-            marks,
-            ready,
-            done,
-        })
-    }
-
-    /// Closes the gates of the issuing devices, and lets every stream of theirs wait; whether it could.
-    ///
-    /// Where streams cannot be held, one flow by itself is measured all the same: its first copy takes
-    /// longer than enqueueing the others, and is not counted. Several could not be compared.
-    fn shut(&self, lanes: &[Lane]) -> Result<bool, HardwareError> {
-        for gated in lanes {
-            let opened = match self.close_gate(gated.issuer_index) {
-                Err(error) if error.kind == ErrorKind::Unsupported && lanes.len() == 1 => return Ok(false),
-                opened => opened?,
-            };
-            for lane in lanes {
-                if lane.issuer_index == gated.issuer_index {
-                    self.driver.wait(lane.issuing, opened)?;
-                }
-                if lane.partner_index == gated.issuer_index {
-                    self.driver.wait(lane.partner, opened)?;
-                }
-            }
-        }
-        Ok(true)
-    }
-
-    /// Enqueues the copies that end at these marks, each with its mark; mark 0 ends none.
-    fn enqueue_copies(
+    /// Times rows of copies of each pair, all at once.
+    pub(super) fn bandwidth(
         &self,
-        lane: &Lane,
-        engine: Engine,
-        marks: RangeInclusive<usize>,
-        bytes: u64,
-    ) -> Result<(), HardwareError> {
-        for index in marks {
-            match engine {
-                _ if index == 0 => {}
-                Engine::Copy => self.driver.copy(lane.issuing, lane.to, lane.from, bytes)?,
-                Engine::Kernel => self.driver.kernel_copy(lane.issuing, lane.to, lane.from, bytes)?,
+        pairs: &[Pair],
+        setup: Setup,
+        rows: u32,
+        copies: u32,
+    ) -> Result<Vec<Row>, HardwareError> {
+        pairs.iter().try_for_each(|pair| self.set_path(*pair, setup.path))?;
+        let shape = Shape::of(setup, copies.max(1));
+        let marks = shape.copies.max(MARKED_COPIES).max(FIXED_COST_COPIES);
+        let lanes = pairs.iter().map(|pair| self.lane(*pair, setup, marks)).collect::<Result<Vec<_>, _>>()?;
+        let checked = self.facts().kernels_failure.is_none();
+        if checked {
+            if !self.is_filled(pairs) {
+                self.fill(pairs, setup)?;
             }
-            self.driver.record(lane.marks[index], lane.issuing)?;
+            self.poison(pairs)?;
+        }
+        let mut found: Vec<_> = lanes.iter().map(|lane| empty(lane, setup, &shape, pairs.len())).collect();
+        let mut left = rows + MORE_ROWS;
+        while left > 0 && !pairs.iter().zip(&found).all(|(pair, row)| self.is_enough(*pair, setup, row, rows)) {
+            self.one_more(&lanes, shape, &mut found)?;
+            left -= 1;
+        }
+        self.small_rows(&lanes, setup, &mut found)?;
+        self.marked_row(&lanes, shape, &mut found)?;
+        if checked {
+            for (row, counted) in found.iter_mut().zip(self.compare(pairs, setup.bytes.0)?) {
+                row.check = Some(Check::of(&counted));
+            }
+        }
+        self.learn_pace(pairs, setup, &found);
+        Ok(found)
+    }
+
+    /// The same of pairs that share nothing, each a round of its own: at once, unless that was found to make
+    /// a difference.
+    pub(super) fn bandwidth_at_once(
+        &self,
+        pairs: &[Pair],
+        setup: Setup,
+        rows: u32,
+        copies: u32,
+    ) -> Result<Vec<Row>, HardwareError> {
+        let kind = (setup.engine, setup.issuer, setup.path, setup.bytes);
+        let alone = |pair: &Pair| self.bandwidth(&[*pair], setup, rows, copies).map(|mut rows| rows.remove(0));
+        if self.at_once.borrow().apart.contains(&kind) {
+            return pairs.iter().map(alone).collect();
+        }
+        let mut found = self.bandwidth(pairs, setup, rows, copies)?;
+        if setup.placement != Placement::REFERENCE {
+            return Ok(found);
+        }
+        let round = {
+            let mut at_once = self.at_once.borrow_mut();
+            let rounds = at_once.rounds.entry(kind).or_default();
+            *rounds += 1;
+            *rounds - 1
+        };
+        if round % COMPARED_EVERY == 0 {
+            let which = (round / COMPARED_EVERY) as usize % pairs.len();
+            found[which].alone = self.rows_alone(pairs[which], setup, rows, copies)?;
+            if found[which].differs_alone() {
+                self.at_once.borrow_mut().apart.insert(kind);
+                let compared = found[which].clone();
+                found = pairs.iter().map(alone).collect::<Result<Vec<_>, _>>()?;
+                found[which].alone = compared.alone;
+                found[which].together = compared.rows;
+            }
+        }
+        Ok(found)
+    }
+
+    /// Rows of one of several pairs by itself, to compare.
+    fn rows_alone(&self, pair: Pair, setup: Setup, rows: u32, copies: u32) -> Result<Vec<super::Span>, HardwareError> {
+        let shape = Shape::of(setup, copies.max(1));
+        let lanes = [self.lane(pair, setup, shape.copies)?];
+        (0..rows).map(|_| Ok(self.row(&lanes, shape)?.remove(0).spans.remove(0))).collect()
+    }
+
+    fn one_more(&self, lanes: &[Lane], shape: Shape, found: &mut [Row]) -> Result<(), HardwareError> {
+        for (row, timed) in found.iter_mut().zip(self.row(lanes, shape)?) {
+            row.rows.extend(timed.spans);
+            row.host_ns.push(timed.host_ns);
         }
         Ok(())
     }
 
-    /// Host nanoseconds that something took.
-    #[allow(clippy::cast_precision_loss, reason = "host times need no more than 53 bits")]
-    pub(super) fn timed(&self, run: impl FnOnce() -> Result<(), HardwareError>) -> Result<f64, HardwareError> {
-        let began = self.driver.now();
-        run()?;
-        Ok(self.driver.now().saturating_sub(began).as_nanos() as f64)
+    /// Whether there are enough rows: as many as wanted that agree with each other, or a single one
+    /// that agrees with what the pair has shown before.
+    fn is_enough(&self, pair: Pair, setup: Setup, row: &Row, wanted: u32) -> bool {
+        let copy_ns = row.copy_ns();
+        let counted = settled(&copy_ns);
+        let agree = match counted {
+            [] => false,
+            [only] => {
+                self.pace_seen(pair, setup).is_none_or(|pace| spread_percent(&[pace, *only]) <= Some(AGREE_PERCENT))
+            }
+            several => spread_percent(several) <= Some(AGREE_PERCENT),
+        };
+        counted.len() >= wanted as usize && agree
     }
-}
 
-/// The cell of one flow.
-pub(super) fn cell(
-    pair: Pair,
-    setup: Setup,
-    rates: Result<Rates, (Status, Option<String>)>,
-    verified: &Verifications,
-    topology: &Topology,
-) -> PeerBandwidth {
-    let guard = verified.of(pair.into(), setup);
-    let theoretical = topology.route(pair).and_then(|route| route.theoretical(setup.path));
-    let (mut status, mut reason) = (Status::Measured, None);
-    let (mut gbps, mut host_ns, mut fixed) = (Vec::new(), Vec::new(), None);
-    match rates {
-        Ok(rates) => {
-            fixed = fixed_cost_ns(setup.bytes, &rates.copy_ns, &rates.small_ns);
-            let rate = |ns: &f64| GbPerSecond::of(setup.bytes.0, ns - fixed.unwrap_or(0.0)).0;
-            gbps = rates.copy_ns.iter().map(rate).collect();
-            host_ns = rates.host_ns;
+    /// Rows of small copies, whose time tells what a copy costs beside its bytes. On the staged path they would
+    /// say something of its staging.
+    fn small_rows(&self, lanes: &[Lane], setup: Setup, found: &mut [Row]) -> Result<(), HardwareError> {
+        let one_way = (setup.path, setup.direction) == (Path::Direct, Direction::OneWay);
+        if !one_way || setup.placement != Placement::REFERENCE || setup.bytes.0 <= FIXED_COST_BYTES {
+            return Ok(());
         }
-        Err(why) => {
-            (status, reason) = why;
-            if let (Status::Skipped, Some((lost, why))) = (status, verified.lost(pair.into(), setup)) {
-                (status, reason) = (*lost, Some(why.clone()));
+        let shape = Shape::of(setup.with_bytes(Bytes(FIXED_COST_BYTES)), FIXED_COST_COPIES);
+        for (row, timed) in found.iter_mut().zip(self.row(lanes, shape)?) {
+            row.small = timed.spans;
+        }
+        Ok(())
+    }
+
+    /// Where the two directions of a round did not run at the same time, a row more in which each copy has its
+    /// own time.
+    fn marked_row(&self, lanes: &[Lane], shape: Shape, found: &mut [Row]) -> Result<(), HardwareError> {
+        let [one, other] = &*found else { return Ok(()) };
+        if one.at_once > 1 || at_the_same_time(one, other) {
+            return Ok(());
+        }
+        let shape = Shape { marked: true, copies: MARKED_COPIES, ..shape };
+        for (row, timed) in found.iter_mut().zip(self.row(lanes, shape)?) {
+            row.marked = timed.spans;
+        }
+        Ok(())
+    }
+
+    /// Remembers how long a byte takes.
+    #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
+    fn learn_pace(&self, pairs: &[Pair], setup: Setup, found: &[Row]) {
+        if setup.placement != Placement::REFERENCE {
+            return;
+        }
+        for (pair, row) in pairs.iter().zip(found) {
+            if let Some(ns) = median(settled(&row.copy_ns())) {
+                self.pace.borrow_mut().insert((*pair, setup.of_any_size()), ns / setup.bytes.0 as f64);
             }
         }
     }
-    let achieved = median(&gbps).map(GbPerSecond);
-    if status == Status::Measured && achieved.is_none() {
-        (status, reason) = (Status::Failed, Some("the worker gave no samples".into()));
-    }
-    PeerBandwidth {
-        pair,
-        setup,
-        achieved_gbps: achieved,
-        theoretical_gbps: theoretical,
-        percent: achieved.zip(theoretical).map(|(achieved, theoretical)| achieved.percent_of(theoretical)),
-        expected_gbps: None,
-        expected_percent: None,
-        samples: count(&gbps),
-        spread_percent: spread_percent(&gbps),
-        fixed_cost_us: fixed.map(|ns| ns / 1e3),
-        host_blocked_us: median(&host_ns).map(|ns| ns / 1e3),
-        verified: guard.map_or(Verified::Skipped, |guard| guard.verified),
-        verification_detail: guard.and_then(|guard| guard.detail.clone()),
-        status,
-        reason,
-        disturbed: false,
+
+    /// Nanoseconds that such a copy takes in the reference placement, where that was measured before.
+    #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
+    fn pace_seen(&self, pair: Pair, setup: Setup) -> Option<f64> {
+        let reference = setup.of_any_size().with_placement(Placement::REFERENCE);
+        self.pace.borrow().get(&(pair, reference)).map(|pace| pace * setup.bytes.0 as f64)
     }
 }
 
-/// What every copy of a row costs beside its bytes, nanoseconds: two sizes give a line, whose value
-/// at no bytes it is. The fastest small copy counts: what varies from copy to copy is not fixed, and
-/// taking it out would give figures that no copy has reached. None where there are no small copies,
-/// or where the line makes no sense.
-#[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
-fn fixed_cost_ns(bytes: Bytes, copy_ns: &[f64], small_ns: &[f64]) -> Option<f64> {
-    let (large, small) = (median(copy_ns)?, small_ns.iter().copied().reduce(f64::min)?);
-    if bytes.0 <= FIXED_COST_BYTES || small >= large {
-        return None;
-    }
-    let per_byte = (large - small) / (bytes.0 - FIXED_COST_BYTES) as f64;
-    let fixed = small - per_byte * FIXED_COST_BYTES as f64;
-    (0.0..large).contains(&fixed).then_some(fixed)
-}
-
-fn no_events() -> HardwareError {
-    HardwareError::new(ErrorKind::Other, "no events")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::model::units::MIB;
-
-    #[test]
-    fn the_fixed_cost_is_found_and_taken_out() {
-        // 400 GB/s and 6 µs for every copy.
-        let time = |bytes: u64| bytes as f64 / 400.0 + 6000.0;
-        let bytes = Bytes(64 * MIB);
-        let fixed = fixed_cost_ns(bytes, &[time(bytes.0); 3], &[time(MIB); 3]).unwrap();
-        assert!((fixed - 6000.0).abs() < 1e-6, "{fixed}");
-        assert!((GbPerSecond::of(bytes.0, time(bytes.0) - fixed).0 - 400.0).abs() < 1e-9);
-    }
-
-    #[test]
-    fn a_line_that_makes_no_sense_takes_nothing_out() {
-        let bytes = Bytes(64 * MIB);
-        assert_eq!(fixed_cost_ns(bytes, &[100.0], &[]), None);
-        assert_eq!(fixed_cost_ns(bytes, &[100.0], &[200.0]), None);
-        assert_eq!(fixed_cost_ns(bytes, &[6400.0], &[50.0]), None);
-        assert_eq!(fixed_cost_ns(Bytes(MIB), &[100.0], &[90.0]), None);
+fn empty(lane: &Lane, setup: Setup, shape: &Shape, pairs: usize) -> Row {
+    Row {
+        gpu: lane.issuer_index,
+        stream: stream_of(setup.placement, setup.issuer),
+        copies: shape.copies,
+        // Of a pair both ways there are two lanes.
+        at_once: if setup.direction == Direction::BothWays { 1 } else { u32::try_from(pairs).unwrap_or(u32::MAX) },
+        ..Row::default()
     }
 }

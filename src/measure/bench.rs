@@ -7,8 +7,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::Span;
+use super::bandwidth::AtOnce;
 use super::seeds::Seeds;
 use crate::hardware::{Buffer, Device, DeviceInfo, Driver, ErrorKind, Event, HardwareError, Stream};
+use crate::model::flow::Setup;
 use crate::model::measurement::{CudaDevice, CudaPeerAccess, DriverFacts, Hidden};
 use crate::model::placement::{Pair, Path, Placement, Side, StreamKind};
 use crate::model::units::{Bytes, MIB, PciAddress};
@@ -64,9 +66,12 @@ pub struct Bench<'a> {
     events: RefCell<HashMap<Device, Vec<Event>>>,
     /// When the gates opened last, on the clock of [`Driver::now`].
     released: Cell<Duration>,
-    /// Nanoseconds per byte of a direct copy, as last seen.
-    pub(super) pace: RefCell<HashMap<Pair, f64>>,
-    pub(super) verification: Seeds,
+    /// Nanoseconds per byte in the reference placement, as last seen, by setup of any size.
+    pub(super) pace: RefCell<HashMap<(Pair, Setup), f64>>,
+    pub(super) seeds: Seeds,
+    /// With what each GPU's send buffer was filled.
+    pub(super) contents: RefCell<HashMap<u32, u64>>,
+    pub(super) at_once: RefCell<AtOnce>,
 }
 
 impl<'a> Bench<'a> {
@@ -106,7 +111,9 @@ impl<'a> Bench<'a> {
             events: RefCell::default(),
             released: Cell::default(),
             pace: RefCell::default(),
-            verification: Seeds::new(),
+            seeds: Seeds::new(),
+            contents: RefCell::default(),
+            at_once: RefCell::default(),
         };
         for (wanted, info) in selections.iter().zip(found) {
             opening(wanted.index);

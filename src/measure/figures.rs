@@ -1,6 +1,7 @@
 //! What outcomes of every probe have in common: times of one flow, or why there are none.
 
-use super::statistics::median;
+use super::contents::Check;
+use super::statistics::{median, settled};
 use super::{Outcome, Row, Span};
 use crate::hardware::ErrorKind;
 use crate::model::measurement::Status;
@@ -21,10 +22,13 @@ pub(super) fn without_figures(outcome: &Outcome) -> (Status, Option<String>) {
 }
 
 /// Times of one flow's copies.
+#[derive(Default)]
 pub(super) struct Rates {
     pub(super) copy_ns: Vec<f64>,
     pub(super) small_ns: Vec<f64>,
     pub(super) host_ns: Vec<f64>,
+    pub(super) at_once: u32,
+    pub(super) check: Option<Check>,
 }
 
 /// The times of the flow at this place of a round, or why there are none.
@@ -32,20 +36,37 @@ pub(super) fn rates(outcome: &Outcome, at: usize) -> Result<Rates, (Status, Opti
     let Outcome::Rows { rows } = outcome else { return Err(without_figures(outcome)) };
     let Some(row) = rows.get(at) else { return Err((Status::Failed, Some("the worker gave no samples".into()))) };
     let reverse = rows.iter().enumerate().find(|(other, _)| *other != at).map(|(_, row)| row);
-    let copy_ns = reverse.map_or_else(|| row.copy_ns(), |reverse| both_ways(row, reverse));
-    Ok(Rates { copy_ns, small_ns: row.small_ns(), host_ns: row.host_ns.clone() })
+    let copy_ns = match reverse {
+        Some(reverse) if !at_the_same_time(row, reverse) => both_ways(&row.marked, &reverse.marked),
+        _ => settled(&row.copy_ns()).to_vec(),
+    };
+    let (small_ns, host_ns) = (row.small_ns(), row.host_ns.clone());
+    Ok(Rates { copy_ns, small_ns, host_ns, at_once: row.at_once, check: row.check.clone() })
 }
 
-/// Nanoseconds per copy of a direction while the other one was busy.
-fn both_ways(row: &Row, reverse: &Row) -> Vec<f64> {
-    if let Some(ns) = slowed(&row.copies, &reverse.copies) {
+/// How far the rows of two directions may lie apart at either end, as a share of their length: what one
+/// does alone for so long changes its rate by hundredths of a per cent.
+const APART_SHARE: f64 = 0.03;
+
+/// Whether the two directions of a round were busy at the same time, in every row.
+pub(super) fn at_the_same_time(one: &Row, other: &Row) -> bool {
+    let together = |(one, other): (&Span, &Span)| {
+        let slack = APART_SHARE * one.length_ns().min(other.length_ns());
+        (one.start_ns - other.start_ns).abs() <= slack && (one.end_ns - other.end_ns).abs() <= slack
+    };
+    one.rows.len() == other.rows.len() && one.rows.iter().zip(&other.rows).all(together)
+}
+
+/// Nanoseconds per copy of a direction while the other one was busy, from the copies of one row of each.
+fn both_ways(row: &[Span], reverse: &[Span]) -> Vec<f64> {
+    if let Some(ns) = slowed(row, reverse) {
         return vec![ns];
     }
+    let counted = |row: &[Span]| row.get(1..).unwrap_or_default().to_vec();
     // The other direction was busy as long as this one ran, and longer.
-    if slowed(&reverse.copies, &row.copies).is_some() {
-        return row.copy_ns();
+    if slowed(reverse, row).is_some() {
+        return counted(row).iter().map(|span| span.length_ns()).collect();
     }
-    let counted = |row: &Row| row.copies.get(1..).unwrap_or_default().to_vec();
     while_both(&counted(row), &counted(reverse))
 }
 

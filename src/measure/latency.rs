@@ -11,13 +11,12 @@ use crate::model::placement::{Pair, Path, Side};
 use crate::plan::{LATENCY_COPIES, stream_of};
 
 impl Bench<'_> {
-    /// Each span of the row that comes of it is one sample of [`LATENCY_COPIES`].
     pub(super) fn latency(&self, pair: Pair, setup: Setup, samples: u32) -> Result<Outcome, HardwareError> {
         self.set_path(pair, setup.path)?;
         let (source, destination) = (self.seat(pair.source)?, self.seat(pair.destination)?);
         let stream = self.current_stream(pair, setup.placement, Side::Source)?;
         let events = self.events(source.device, 2)?;
-        let (mut copies, mut host_ns) = (Vec::new(), Vec::new());
+        let (mut rows, mut host_ns) = (Vec::new(), Vec::new());
         // The first row warms up and is not counted.
         for _ in 0..=samples {
             let began = self.driver.now();
@@ -38,11 +37,12 @@ impl Bench<'_> {
                 Path::Direct => self.opening(source.opened),
                 Path::Staged => Origin { event: events[0], at: began },
             };
-            copies.push(self.span(origin, events[0], events[1])?);
+            rows.push(self.span(origin, events[0], events[1])?);
         }
-        host_ns.remove(0);
+        (rows.remove(0), host_ns.remove(0));
         let stream = stream_of(setup.placement, Side::Source);
-        Ok(Outcome::Rows { rows: vec![Row { gpu: pair.source, stream, copies, small: Vec::new(), host_ns }] })
+        let row = Row { gpu: pair.source, stream, copies: LATENCY_COPIES, rows, host_ns, at_once: 1, ..Row::default() };
+        Ok(Outcome::Rows { rows: vec![row] })
     }
 }
 
@@ -61,10 +61,9 @@ pub(super) fn cell(pair: Pair, setup: Setup, outcome: &Outcome) -> Latency {
     };
     match rates(outcome, 0) {
         Ok(rates) => {
-            let copy_ns: Vec<_> = rates.copy_ns.iter().map(|ns| ns / f64::from(LATENCY_COPIES)).collect();
-            cell.latency_us = median(&copy_ns).map(|ns| ns / 1e3);
-            cell.samples = count(&copy_ns);
-            cell.spread_percent = spread_percent(&copy_ns);
+            cell.latency_us = median(&rates.copy_ns).map(|ns| ns / 1e3);
+            cell.samples = count(&rates.copy_ns);
+            cell.spread_percent = spread_percent(&rates.copy_ns);
         }
         Err(why) => (cell.status, cell.reason) = why,
     }

@@ -4,11 +4,15 @@
 pub mod background;
 mod bandwidth;
 mod bench;
+mod contents;
 mod figures;
+mod lane;
 mod latency;
 mod overlap;
+mod peer;
 mod seeds;
 pub mod statistics;
+mod together;
 mod verify;
 pub mod watch;
 
@@ -17,12 +21,14 @@ use std::collections::HashMap;
 use serde::{Deserialize, Serialize};
 
 pub use self::bench::{Bench, Selection};
+pub use self::contents::Check;
 use self::verify::Verifications;
-use crate::hardware::HardwareError;
-use crate::model::measurement::{Measurements, Status, Verified};
+use crate::hardware::{ErrorKind, HardwareError};
+use crate::model::measurement::{Measurements, Status};
+use crate::model::placement::Pair;
 use crate::model::placement::StreamKind;
 use crate::model::topology::Topology;
-use crate::plan::{Action, Round};
+use crate::plan::{Action, FIXED_COST_COPIES, Round};
 
 /// How a round ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -30,10 +36,8 @@ use crate::plan::{Action, Round};
 pub enum Outcome {
     /// The bytes were checked.
     Verified {
-        /// What was found.
-        verified: Verified,
-        /// What was wrong, in words.
-        detail: Option<String>,
+        /// What was found, for each flow of the round.
+        flows: Vec<Check>,
     },
     /// Copies were timed.
     Rows {
@@ -82,58 +86,122 @@ impl Span {
     }
 }
 
-/// The copies of one flow, in the order in which they ran on one stream.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// The plain rows of one flow, each behind a gate of its own: from before its first copy to after its last.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// The GPU whose stream it is, by NVML's index.
     pub gpu: u32,
     /// The stream.
     pub stream: StreamKind,
-    /// Copies of the round's size. The first carries the start-up of the row and is not counted.
-    pub copies: Vec<Span>,
-    /// Copies of [`crate::plan::FIXED_COST_BYTES`] after them, whose first is not counted either; empty
-    /// where the fixed cost is not measured.
+    /// Copies in each row.
+    pub copies: u32,
+    /// The rows, in the order in which they ran.
+    pub rows: Vec<Span>,
+    /// One row of [`FIXED_COST_COPIES`] copies of [`crate::plan::FIXED_COST_BYTES`]; empty where the fixed cost
+    /// is not measured.
     pub small: Vec<Span>,
-    /// Nanoseconds of host time per copy, one for each time that the row was enqueued.
+    /// The copies of one more row, each by itself, where the directions of a round did not run at the same
+    /// time. The first carries the start-up of the row and is not counted.
+    pub marked: Vec<Span>,
+    /// Nanoseconds of host time for one copy with its ordering, one for each row.
     pub host_ns: Vec<f64>,
+    /// Pairs that were copied at the same time, this one included.
+    pub at_once: u32,
+    /// Rows of this flow alone, where it was compared with the rows of several at once.
+    pub alone: Vec<Span>,
+    /// The rows of several at once that they were compared with, where these are not `rows`: they differed.
+    pub together: Vec<Span>,
+    /// Whether the bytes were right after the last row; none where that cannot be checked.
+    pub check: Option<Check>,
 }
 
 impl Row {
-    /// Nanoseconds of each counted copy.
+    /// Nanoseconds of one copy of each row.
     pub fn copy_ns(&self) -> Vec<f64> {
-        self.copies.iter().skip(1).map(|span| span.length_ns()).collect()
+        each(&self.rows, self.copies)
     }
 
-    /// Nanoseconds of each counted small copy.
+    /// Nanoseconds of one small copy of each row of them.
     pub fn small_ns(&self) -> Vec<f64> {
-        self.small.iter().skip(1).map(|span| span.length_ns()).collect()
+        each(&self.small, FIXED_COST_COPIES)
     }
 }
 
-/// One sample of an overlap measurement.
+/// Nanoseconds of one copy of rows of so many.
+fn each(rows: &[Span], copies: u32) -> Vec<f64> {
+    rows.iter().map(|row| row.length_ns() / f64::from(copies.max(1))).collect()
+}
+
+/// One sample of an overlap measurement: a copy, and a kernel on the default stream of each GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct OverlapSample {
     /// The copy.
     pub copy: Span,
-    /// The kernel.
-    pub kernel: Span,
-    /// Nanoseconds that the host was in the copy call, waiting included.
+    /// The kernel on the source.
+    pub on_source: Span,
+    /// The kernel on the destination.
+    pub on_destination: Span,
+    /// Nanoseconds that the host was in the call that copies.
     pub host_ns: f64,
+    /// The same with the wait for the end of the copy, as a blocking call has it.
+    pub blocking_ns: f64,
 }
 
 impl Bench<'_> {
+    /// Runs rounds that share nothing at once where they allow it, else one after the other, and gives each
+    /// outcome as soon as it is there.
+    pub fn run(&self, rounds: &[Round], done: &mut dyn FnMut(u32, Outcome)) {
+        if rounds.len() > 1
+            && let Some(outcomes) = self.at_once(rounds)
+        {
+            return rounds.iter().zip(outcomes).for_each(|(round, outcome)| done(round.id, outcome));
+        }
+        rounds.iter().for_each(|round| done(round.id, self.run_one(round)));
+    }
+
     /// Runs one round.
-    pub fn run(&self, round: &Round) -> Outcome {
+    pub fn run_one(&self, round: &Round) -> Outcome {
         let result = self.pairs(round).and_then(|pairs| {
             let (pair, setup) = (pairs[0], round.task.setup);
             match round.task.action {
-                Action::Verify => self.verify(pair, setup),
-                Action::Bandwidth { samples } => self.bandwidth(&pairs, setup, samples),
-                Action::Overlap { compute_on, samples } => self.overlap(pair, setup, compute_on, samples),
+                Action::Verify => self.verify(&pairs, setup).map(|flows| Outcome::Verified { flows }),
+                Action::Bandwidth { rows, copies } => {
+                    self.bandwidth(&pairs, setup, rows, copies).map(|rows| Outcome::Rows { rows })
+                }
+                Action::Overlap { samples } => self.overlap(pair, setup, samples),
                 Action::Latency { samples } => self.latency(pair, setup, samples),
             }
         });
         result.unwrap_or_else(|error| Outcome::Failed { error })
+    }
+
+    /// Outcomes of rounds of the same task, one pair each, run at the same time. None where they are not of that
+    /// kind, or where one of them went wrong: each by itself shows which.
+    fn at_once(&self, rounds: &[Round]) -> Option<Vec<Outcome>> {
+        let task = rounds[0].task;
+        let pairs: Option<Vec<Pair>> = rounds
+            .iter()
+            .map(|round| match round.flows.as_slice() {
+                [flow] if round.task == task => flow.pair(),
+                _ => None,
+            })
+            .collect();
+        let pairs = pairs?;
+        let outcomes: Result<Vec<_>, _> = match task.action {
+            Action::Verify => self
+                .verify(&pairs, task.setup)
+                .map(|checks| checks.into_iter().map(|check| Outcome::Verified { flows: vec![check] }).collect()),
+            Action::Bandwidth { rows, copies } => self
+                .bandwidth_at_once(&pairs, task.setup, rows, copies)
+                .map(|rows| rows.into_iter().map(|row| Outcome::Rows { rows: vec![row] }).collect()),
+            _ => return None,
+        };
+        match outcomes {
+            Ok(outcomes) => Some(outcomes),
+            // Nothing more can be run here, and which of them it was does not show.
+            Err(error) if error.kind == ErrorKind::Sticky => Some(vec![Outcome::Failed { error }; rounds.len()]),
+            Err(_) => None,
+        }
     }
 }
 
@@ -147,14 +215,13 @@ pub fn assemble(rounds: &[Round], outcomes: &HashMap<u32, Outcome>, topology: &T
         let (setup, outcome) = (round.task.setup, outcomes.get(&round.id).unwrap_or(&not_reached));
         for (at, (&flow, pair)) in round.flows.iter().filter_map(|flow| Some((flow, flow.pair()?))).enumerate() {
             match round.task.action {
-                Action::Verify => verified.take(flow, setup, outcome),
+                Action::Verify => verified.take(flow, at, setup, outcome),
                 Action::Bandwidth { .. } => {
                     let rates = figures::rates(outcome, at);
-                    tables.peer.push(bandwidth::cell(pair, setup, rates, &verified, topology));
+                    tables.peer.push(peer::cell(pair, setup, rates, &verified, topology));
+                    tables.at_once.extend(together::compared(pair, setup, outcome));
                 }
-                Action::Overlap { compute_on, .. } => {
-                    tables.overlap.push(overlap::cell(pair, setup, compute_on, outcome));
-                }
+                Action::Overlap { .. } => tables.overlap.extend(overlap::cells(pair, setup, outcome)),
                 Action::Latency { .. } => tables.latency.push(latency::cell(pair, setup, outcome)),
             }
         }

@@ -20,6 +20,18 @@ pub fn spread_percent(samples: &[f64]) -> Option<f64> {
     (finite().count() > 1 && median > 0.0).then(|| 100.0 * (high - low) / median)
 }
 
+/// Two samples that follow each other and differ by more than this share of the smaller one are of a link
+/// that still wakes up, or of one that is not steady.
+const AWAKE_SHARE: f64 = 0.01;
+
+/// The samples from the first one on that agrees with the next: what comes before was taken while a link
+/// woke up. All of them, where no two agree.
+pub fn settled(samples: &[f64]) -> &[f64] {
+    let agree = |two: &[f64]| (two[0] - two[1]).abs() <= AWAKE_SHARE * two[0].min(two[1]);
+    let first = samples.windows(2).position(agree).unwrap_or(0);
+    &samples[first..]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -30,6 +42,15 @@ mod tests {
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
         assert_eq!(median(&[]), None);
         assert_eq!(median(&[f64::NAN, 7.0]), Some(7.0));
+    }
+
+    #[test]
+    fn samples_count_from_the_first_two_that_agree() {
+        assert_eq!(settled(&[150.0, 110.0, 100.0, 100.5, 90.0]), [100.0, 100.5, 90.0]);
+        assert_eq!(settled(&[100.0, 100.0]), [100.0, 100.0]);
+        assert_eq!(settled(&[100.0, 120.0, 90.0]), [100.0, 120.0, 90.0], "never steady");
+        assert_eq!(settled(&[7.0]), [7.0]);
+        assert!(settled(&[]).is_empty());
     }
 
     #[test]

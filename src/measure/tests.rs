@@ -3,7 +3,8 @@ use std::time::Duration;
 use super::*;
 use crate::hardware::{Driver, ErrorKind, Machine, sim};
 use crate::model::flow::{Flow, Setup};
-use crate::model::placement::{Direction, Engine, Pair, Path, Placement, Side, StreamKind};
+use crate::model::measurement::Verified;
+use crate::model::placement::{Direction, Engine, HostMode, Pair, Path, Placement, Side, StreamKind};
 use crate::model::units::{Bytes, MIB};
 use crate::plan::{Action, Round, Task};
 
@@ -24,20 +25,22 @@ fn run_on(driver: Box<dyn Driver>, tasks: &[Task]) -> Vec<Outcome> {
     let round = |task: &Task| {
         let mut flows = vec![Flow::from(PAIR)];
         flows.extend(task.is_both_ways().then(|| flows[0].reversed()));
-        Round { id: 0, flows, task: *task, deadline: Duration::from_secs(5) }
+        Round { id: 0, slot: 0, flows, task: *task, deadline: Duration::from_secs(5) }
     };
-    tasks.iter().map(|task| bench.run(&round(task))).collect()
+    tasks.iter().map(|task| bench.run_one(&round(task))).collect()
 }
 
 fn row(placement: Placement, direction: Direction, path: Path) -> Task {
     let setup = Setup { placement, direction, path, bytes: Bytes(300 * MIB), ..Setup::REFERENCE };
-    Task { setup, action: Action::Bandwidth { samples: 3 } }
+    Task { setup, action: Action::Bandwidth { rows: 3, copies: 2 } }
 }
 
-/// Median rate of a row, GB/s, with the fixed cost still in it.
+/// Median rate of the rows, GB/s.
 fn rate(outcome: &Outcome) -> f64 {
-    let copy_ns = figures::rates(outcome, 0).unwrap_or_else(|_| panic!("{outcome:?}")).copy_ns;
-    assert_eq!(copy_ns.len(), 3);
+    let rates = figures::rates(outcome, 0).unwrap_or_else(|_| panic!("{outcome:?}"));
+    assert_eq!(rates.check, Some(Check::OK).filter(|_| rates.check.is_some()), "what was timed arrived");
+    let copy_ns = rates.copy_ns;
+    assert!(copy_ns.len() >= 3);
     #[allow(clippy::cast_precision_loss)]
     let bytes = (300 * MIB) as f64;
     bytes / statistics::median(&copy_ns).unwrap()
@@ -75,26 +78,31 @@ fn both_ways_on_default_streams_take_turns_and_on_side_streams_do_not() {
     assert!((190.0..200.0).contains(&rates[1]), "half each: {rates:?}");
 }
 
+/// The overlap of these bytes in each placement.
+fn overlaps(bytes: u64) -> Vec<crate::model::measurement::Overlap> {
+    let streams = Placement::all().filter(|placement| placement.host == HostMode::NonBlocking);
+    let setup = |placement| Setup::REFERENCE.with_placement(placement).with_bytes(Bytes(bytes * MIB));
+    let task = |placement| Task { setup: setup(placement), action: Action::Overlap { samples: 2 } };
+    let tasks: Vec<_> = streams.map(task).collect();
+    let outcomes = run("h200x2", &tasks);
+    tasks.iter().zip(&outcomes).flat_map(|(task, outcome)| overlap::cells(PAIR, task.setup, outcome)).collect()
+}
+
 #[test]
 fn every_cell_of_the_overlap_table_is_as_measured_with_pytorch() {
     for bytes in [64, 1024] {
-        let cells: Vec<_> = Placement::all()
-            .flat_map(|placement| [Side::Source, Side::Destination].map(|compute_on| (placement, compute_on)))
-            .collect();
-        let tasks: Vec<_> = cells
-            .iter()
-            .map(|&(placement, compute_on)| Task {
-                setup: Setup::REFERENCE.with_placement(placement).with_bytes(Bytes(bytes * MIB)),
-                action: Action::Overlap { compute_on, samples: 2 },
-            })
-            .collect();
-        for (&(placement, compute_on), outcome) in cells.iter().zip(run("h200x2", &tasks)) {
-            let Outcome::Overlap { samples } = outcome else { panic!("{placement}: {outcome:?}") };
-            assert_eq!(samples.len(), 2);
-            for sample in samples {
-                let percent = 100.0 * sample.copy.together_ns(sample.kernel) / sample.kernel.length_ns();
+        let cells = overlaps(bytes);
+        assert_eq!(cells.len(), 16);
+        for placement in Placement::all() {
+            for compute_on in [Side::Source, Side::Destination] {
+                let of = |cell: &&crate::model::measurement::Overlap| {
+                    (cell.placement, cell.compute_on) == (placement, compute_on)
+                };
+                let cell = cells.iter().find(of).unwrap();
+                let (percent, samples) = (cell.overlap_percent.unwrap(), cell.samples);
                 let expected = if placement.should_overlap(compute_on) { 95.0..=100.0 } else { 0.0..=3.0 };
                 assert!(expected.contains(&percent), "{bytes} MiB, {placement}, kernel on {compute_on}: {percent}");
+                assert_eq!(samples, 2);
             }
         }
     }
@@ -102,17 +110,13 @@ fn every_cell_of_the_overlap_table_is_as_measured_with_pytorch() {
 
 #[test]
 fn the_host_waits_in_blocking_placements_only() {
-    let host = |outcome: &Outcome| match outcome {
-        Outcome::Overlap { samples } => samples[0].host_ns,
-        outcome => panic!("{outcome:?}"),
-    };
-    let task = |placement| Task {
-        setup: Setup::REFERENCE.with_placement(placement).with_bytes(Bytes(256 * MIB)),
-        action: Action::Overlap { compute_on: Side::Source, samples: 1 },
-    };
-    let blocking = Placement { host: crate::model::placement::HostMode::Blocking, ..Placement::REFERENCE };
-    let outcomes = run("h200x2", &[task(Placement::REFERENCE), task(blocking)]);
-    assert!(host(&outcomes[0]) < 50e3 && host(&outcomes[1]) > 500e3, "{outcomes:?}");
+    for cell in overlaps(256) {
+        let host_us = cell.host_blocked_us.unwrap();
+        match cell.placement.host {
+            HostMode::NonBlocking => assert!(host_us < 50.0, "{cell:?}"),
+            HostMode::Blocking => assert!(host_us > 500.0, "{cell:?}"),
+        }
+    }
 }
 
 #[test]
@@ -127,7 +131,7 @@ fn verification_tells_what_became_of_the_bytes() {
         run(machine, &tasks)
             .into_iter()
             .map(|outcome| match outcome {
-                Outcome::Verified { verified, .. } => verified,
+                Outcome::Verified { flows } => flows[0].verified,
                 outcome => panic!("{outcome:?}"),
             })
             .collect()
@@ -135,6 +139,59 @@ fn verification_tells_what_became_of_the_bytes() {
     assert_eq!(verdicts("h200x2"), [Verified::Ok; 3]);
     assert_eq!(verdicts("writes-dropped"), [Verified::Dropped, Verified::Dropped, Verified::Ok]);
     assert_eq!(verdicts("no-kernels"), [Verified::Inconclusive; 3]);
+}
+
+#[test]
+fn what_was_timed_is_checked_although_nothing_was_verified_before() {
+    let task = row(Placement::REFERENCE, Direction::OneWay, Path::Direct);
+    let check = |machine, task| figures::rates(&run(machine, &[task])[0], 0).ok().unwrap().check;
+    assert_eq!(check("h200x2", task), Some(Check::OK));
+    assert_eq!(check("writes-dropped", task).map(|check| check.verified), Some(Verified::Dropped));
+    assert_eq!(check("no-kernels", task), None, "there is no kernel that could check");
+    let both_ways = row(Placement::REFERENCE, Direction::BothWays, Path::Direct);
+    let outcome = &run("h200x2", &[both_ways])[0];
+    let Outcome::Rows { rows } = outcome else { panic!("{outcome:?}") };
+    assert!(rows.len() == 2 && rows.iter().all(|row| row.check == Some(Check::OK)), "{rows:?}");
+}
+
+/// The rates of two pairs of four H200 that are copied at once, and what became of the comparison.
+fn two_pairs(spec: sim::spec::MachineSpec, rounds: u32) -> Vec<Vec<Row>> {
+    let driver = sim::driver(spec).unwrap();
+    let selections: Vec<_> = driver
+        .devices()
+        .iter()
+        .zip(0..)
+        .map(|(info, index)| Selection { index, uuid: info.uuid.clone(), pci: info.pci })
+        .collect();
+    let bench = Bench::open(driver.as_ref(), &selections, Bytes(1024 * MIB));
+    let task = row(Placement::REFERENCE, Direction::OneWay, Path::Direct);
+    let round = |id, (source, destination)| {
+        let flows = vec![Pair { source, destination }.into()];
+        Round { id, slot: 0, flows, task, deadline: Duration::from_secs(5) }
+    };
+    let at_once = [round(0, (0, 1)), round(1, (2, 3))];
+    let run = |_| {
+        let mut found = Vec::new();
+        bench.run(&at_once, &mut |_, outcome| match outcome {
+            Outcome::Rows { rows } => found.extend(rows),
+            outcome => panic!("{outcome:?}"),
+        });
+        found
+    };
+    (0..rounds).map(run).collect()
+}
+
+#[test]
+fn disjoint_pairs_are_copied_at_once_and_compared_with_one_alone_now_and_then() {
+    let mut spec = sim::builtin::get("h200x8").unwrap();
+    spec.gpus.truncate(4);
+    let found = two_pairs(spec, 6);
+    assert!(found.iter().flatten().all(|row| row.at_once == 2 && row.check == Some(Check::OK)), "{found:?}");
+    let compared: Vec<_> = found.iter().map(|rows| [0, 1].map(|at: usize| !rows[at].alone.is_empty())).collect();
+    assert_eq!(compared[0], [true, false]);
+    assert_eq!(compared[4], [false, true], "another one");
+    assert!([1, 2, 3, 5].iter().all(|at: &usize| compared[*at] == [false; 2]));
+    assert!(found.iter().flatten().all(|row| !row.differs_alone()));
 }
 
 #[test]
@@ -168,24 +225,25 @@ fn where_streams_cannot_be_held_copies_are_measured_and_the_rest_is_not_supporte
 }
 
 #[test]
-fn a_verification_that_crashed_is_a_failed_path_even_where_nothing_of_its_kind_is_timed() {
+fn a_verification_that_crashed_is_a_failed_path() {
     let flows = vec![Flow::from(PAIR)];
     let setup = Setup::REFERENCE.with_engine(Engine::Kernel);
-    let pull = Task { setup: setup.with_issuer(Side::Destination), action: Action::Verify };
-    let push = Task { setup, action: Action::Verify };
-    let timed = Task { setup, action: Action::Bandwidth { samples: 3 } };
-    let tasks = [push, pull, timed];
+    let task = |issuer, action| Task { setup: setup.with_issuer(issuer), action };
+    let timed = Action::Bandwidth { rows: 3, copies: 2 };
+    let tasks = [Side::Source, Side::Destination].map(|issuer| [task(issuer, Action::Verify), task(issuer, timed)]);
     let rounds: Vec<_> = (0..)
-        .zip(tasks)
-        .map(|(id, task)| Round { id, flows: flows.clone(), task, deadline: Duration::from_secs(5) })
+        .zip(tasks.concat())
+        .map(|(id, task)| Round { id, slot: id, flows: flows.clone(), task, deadline: Duration::from_secs(5) })
         .collect();
     let lost = |status, reason: &str| Outcome::Lost { status, reason: reason.into() };
     let outcomes = [
-        (0, Outcome::Verified { verified: Verified::Ok, detail: None }),
-        (1, lost(Status::Failed, "ended by signal 9")),
-        (2, lost(Status::Skipped, "not run")),
+        (0, Outcome::Verified { flows: vec![Check::OK] }),
+        (1, lost(Status::Skipped, "not run")),
+        (2, lost(Status::Failed, "ended by signal 9")),
+        (3, lost(Status::Skipped, "not run")),
     ];
     let tables = assemble(&rounds, &outcomes.into(), &Topology::default());
-    let [cell] = tables.peer.as_slice() else { panic!("{tables:?}") };
-    assert_eq!((cell.status, cell.reason.as_deref()), (Status::Failed, Some("ended by signal 9")));
+    let [push, pull] = tables.peer.as_slice() else { panic!("{tables:?}") };
+    assert_eq!((push.status, push.reason.as_deref()), (Status::Skipped, Some("not run")));
+    assert_eq!((pull.status, pull.reason.as_deref()), (Status::Failed, Some("ended by signal 9")));
 }

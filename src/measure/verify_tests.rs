@@ -11,6 +11,7 @@ use super::*;
 use crate::hardware::sim::spec::{CopyFault, MachineSpec, Noise, PairFault, Pairs};
 use crate::hardware::{Driver, sim};
 use crate::model::flow::Setup;
+use crate::model::measurement::Verified;
 use crate::model::placement::{Engine, Pair, Path, Side};
 use crate::model::units::{Bytes, MIB};
 use crate::plan::{Action, Round, Task};
@@ -42,10 +43,10 @@ fn verify(bench: &Bench, pair: (u32, u32), engine: Engine, issuer: Side, path: P
     let setup = Setup { engine, issuer, path, bytes: Bytes(BUFFER), ..Setup::REFERENCE };
     let task = Task { setup, action: Action::Verify };
     let flows = vec![Pair { source: pair.0, destination: pair.1 }.into()];
-    match bench.run(&Round { id: 0, flows, task, deadline: Duration::from_secs(5) }) {
-        Outcome::Verified { verified, detail } => {
-            assert_eq!(verified == Verified::Ok, detail.is_none());
-            verified
+    match bench.run_one(&Round { id: 0, slot: 0, flows, task, deadline: Duration::from_secs(5) }) {
+        Outcome::Verified { flows } if flows.len() == 1 => {
+            assert_eq!(flows[0].verified == Verified::Ok, flows[0].detail.is_none());
+            flows[0].verified
         }
         outcome => panic!("{outcome:?}"),
     }

@@ -21,6 +21,9 @@ pub struct Measurements {
     pub driver: DriverFacts,
     /// Bandwidth between GPUs.
     pub peer: Vec<PeerBandwidth>,
+    /// Pairs that were copied at once, compared with one of them alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub at_once: Vec<AtOnce>,
     /// Overlap of copies with kernels.
     pub overlap: Vec<Overlap>,
     /// Small-copy latency.
@@ -48,6 +51,10 @@ pub struct Measurements {
     /// measured on every pair.
     #[serde(default)]
     pub left_out: Vec<String>,
+    /// What of the profile is measured on some pairs only because more of them would show nothing new, a sentence
+    /// each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub thinned_out: Vec<String>,
     /// Whether the run was interrupted.
     pub interrupted: bool,
     /// Whether the run was cut off (killed, say) and this was recovered from its journal:
@@ -168,7 +175,8 @@ pub struct PeerBandwidth {
     /// How the bytes were copied.
     #[serde(flatten)]
     pub setup: Setup,
-    /// Median over the samples, of this one direction, without the fixed cost of a copy.
+    /// Bytes over time of a plain row of copies, of this one direction, median over the rows: nothing is taken
+    /// out.
     pub achieved_gbps: Option<GbPerSecond>,
     /// Payload rate of the narrowest hop of the route.
     pub theoretical_gbps: Option<GbPerSecond>,
@@ -180,17 +188,25 @@ pub struct PeerBandwidth {
     /// Achieved as per cent of expected.
     #[serde(default)]
     pub expected_percent: Option<f64>,
-    /// Number of samples.
+    /// Number of rows.
     pub samples: u32,
-    /// (Largest - smallest) / median, per cent.
+    /// (Largest - smallest) / median of the rows, per cent.
     pub spread_percent: Option<f64>,
-    /// What a copy costs beside its bytes, microseconds, taken out of `achieved_gbps`. Null where it
-    /// was not measured and nothing was taken out.
+    /// What a copy of a row costs beside its bytes, microseconds, from rows of small copies. Null where that
+    /// was not measured. Reports of peerscope before 2026-12 took it out of `achieved_gbps`.
     #[serde(default)]
     pub fixed_cost_us: Option<f64>,
-    /// Time that the host spent in the calls that enqueued one copy, waiting included, microseconds.
+    /// What a copy without end would reach: the bytes alone, without the fixed cost. Null where that was not
+    /// measured.
+    #[serde(default)]
+    pub asymptotic_gbps: Option<GbPerSecond>,
+    /// Time that the host spent in the calls that enqueued one copy with its ordering, waiting included,
+    /// microseconds.
     pub host_blocked_us: Option<f64>,
-    /// Whether the bytes arrived.
+    /// Pairs that were copied at the same time, this one included; 1 is this pair alone.
+    #[serde(default = "alone")]
+    pub at_once: u32,
+    /// Whether the bytes arrived, when they were verified and after the timed copies.
     pub verified: Verified,
     /// What was wrong with the bytes, in words; null when nothing was.
     pub verification_detail: Option<String>,
@@ -202,6 +218,30 @@ pub struct PeerBandwidth {
     /// shown, and nothing is judged by it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub disturbed: bool,
+}
+
+const fn alone() -> u32 {
+    1
+}
+
+/// One of several pairs that were copied at once, and the same alone.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct AtOnce {
+    /// The pair.
+    #[serde(flatten)]
+    pub pair: Pair,
+    /// How the bytes were copied.
+    #[serde(flatten)]
+    pub setup: Setup,
+    /// The rate while others were copied, median of the rows.
+    pub at_once_gbps: GbPerSecond,
+    /// The rate alone, median of the rows.
+    pub alone_gbps: GbPerSecond,
+    /// How far the first lies above the second, per cent.
+    pub difference_percent: f64,
+    /// Whether they differ so much that pairs of this kind were copied one at a time from then on.
+    pub apart: bool,
 }
 
 /// Overlap of a copy with a kernel, in one placement.

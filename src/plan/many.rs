@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::Group;
+use super::peers::{Staged, also_staged, is_thinned_out};
+use super::{Group, Request, budget, is_direct};
 use crate::model::placement::Pair;
 
 /// With more GPUs than this, most pairs are measured in the reference placement alone: the number of
@@ -38,4 +39,29 @@ pub fn left_out(gpus: &[u32], groups: &BTreeSet<Group>) -> Option<String> {
          {rest}; --gpus with up to {MOST_GPUS_IN_FULL} GPUs measures it on all of their pairs",
         gpus.len()
     ))
+}
+
+/// What is measured on some pairs only, since more of them would show nothing new: nobody stages what goes
+/// directly in a fraction of the time.
+pub fn thinned_out(request: &Request<'_>) -> Option<String> {
+    let measured = [Group::Peers, Group::Latency].iter().any(|group| request.groups.contains(group));
+    let direct: Vec<Pair> = direct_pairs(request);
+    if !measured || request.profile.peers.staged != Staged::All || !is_thinned_out(request, &direct) {
+        return None;
+    }
+    let some = also_staged(request, &direct).into_iter().filter(|pair| is_in_full(request.gpus, *pair)).count();
+    Some(format!(
+        "the path through host memory is measured for {some} of {} direct pairs, a ring of all GPUs and one pair of each \
+         class: direct copies should be at least three times as fast",
+        direct.len()
+    ))
+}
+
+fn direct_pairs(request: &Request<'_>) -> Vec<Pair> {
+    let usable = |pair: &Pair| budget(request.driver, *pair).is_some() && is_direct(request.driver, *pair);
+    Pair::ordered(request.gpus).into_iter().filter(usable).collect()
+}
+
+fn is_in_full(gpus: &[u32], pair: Pair) -> bool {
+    in_full(gpus).is_none_or(|some| some.contains(&pair))
 }

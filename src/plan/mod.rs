@@ -1,6 +1,7 @@
 //! Which copies, in which rounds, with how many bytes. Pure: from what is known of the machine to
 //! a list of rounds that a worker can run one by one.
 
+mod heats;
 mod latency;
 mod many;
 mod overlap;
@@ -14,8 +15,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use self::latency::LATENCY_COPIES;
-pub use self::many::left_out;
-use self::peers::Staged;
+pub use self::many::{left_out, thinned_out};
 pub use self::peers::{FIXED_COST_BYTES, FIXED_COST_COPIES};
 use crate::model::flow::{Endpoint, Flow, Place, Setup};
 use crate::model::measurement::DriverFacts;
@@ -50,6 +50,9 @@ impl Group {
 pub struct Round {
     /// Number within the plan.
     pub id: u32,
+    /// Rounds of the same slot follow each other, are of the same task, and share neither a GPU nor a link:
+    /// they can be run at once. What goes wrong at once is run again one by one.
+    pub slot: u32,
     /// What is copied at the same time, from where to where.
     pub flows: Vec<Flow>,
     /// What to do.
@@ -98,15 +101,15 @@ pub struct Task {
 pub enum Action {
     /// Copy a pattern and check it on the destination.
     Verify,
-    /// Time a row of copies.
+    /// Time plain rows of copies.
     Bandwidth {
-        /// Timed copies, after one that is not.
-        samples: u32,
+        /// Rows that must agree with each other; where they do not, some more are taken.
+        rows: u32,
+        /// Copies in each of them.
+        copies: u32,
     },
-    /// Time a copy and a kernel against each other.
+    /// Time a copy against a kernel on each of both GPUs.
     Overlap {
-        /// Where the kernel runs.
-        compute_on: Side,
         /// How often.
         samples: u32,
     },
@@ -122,8 +125,8 @@ impl Task {
     fn total_bytes(&self) -> u64 {
         let copies = match self.action {
             Action::Verify => 1,
-            Action::Bandwidth { samples } => samples + 1,
-            Action::Overlap { samples, .. } => samples,
+            Action::Bandwidth { rows, copies } => rows * (copies + 1),
+            Action::Overlap { samples } => samples + 1,
             Action::Latency { .. } => 0,
         };
         self.setup.bytes.0 * u64::from(copies)
@@ -140,8 +143,16 @@ impl fmt::Display for Task {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Setup { placement, issuer, engine, direction, path, .. } = self.setup;
         match self.action {
-            Action::Verify => write!(f, "verification of the {path} path ({engine})"),
-            Action::Overlap { compute_on, .. } => write!(f, "overlap {placement}, kernel on {compute_on}"),
+            Action::Verify => {
+                write!(f, "verification of the {path} path ({engine}")?;
+                let parts = [
+                    (issuer == Side::Destination, "issued by destination"),
+                    (direction == Direction::BothWays, "both ways"),
+                ];
+                parts.into_iter().filter(|(is, _)| *is).try_for_each(|(_, part)| write!(f, ", {part}"))?;
+                write!(f, ")")
+            }
+            Action::Overlap { .. } => write!(f, "overlap {}/{}", placement.source, placement.destination),
             Action::Latency { .. } => write!(f, "latency, {path}"),
             Action::Bandwidth { .. } => {
                 write!(f, "{placement}")?;
@@ -175,7 +186,7 @@ impl Profile {
     /// Whether this profile has anything for a probe group.
     pub const fn has(&self, group: Group) -> bool {
         match group {
-            Group::Peers => self.peers.samples > 0,
+            Group::Peers => self.peers.rows > 0,
             Group::Overlap => self.overlap.samples > 0,
             Group::Latency => self.latency.samples > 0,
         }
@@ -199,63 +210,146 @@ pub struct Request<'a> {
     pub overlap_bytes: Option<Bytes>,
     /// The longest time a round may take, if not chosen by its size.
     pub deadline: Option<Duration>,
+    /// Whether one pair is copied at a time, whatever it shares with others.
+    pub serial: bool,
 }
 
-/// The rounds for a request: pair by pair in rows, staged before direct so that peer access is
-/// switched twice per pair and not at every round. Copies both ways come after everything else, once
-/// for the two directions: a direction that hangs is found by itself then, and is not blamed on the
-/// pair it is joined with.
+/// The rounds for a request. Staged copies come first, so that peer access is switched twice per pair and
+/// not at every round; then direct copies, in heats of pairs that share nothing; then what is measured
+/// of one pair at a time. Copies both ways come last, once for the two directions: a direction that hangs
+/// is found by itself then, and is not blamed on the pair it is joined with.
 ///
 /// With more than [`MOST_GPUS_IN_FULL`] GPUs this is done for some pairs only; all others are
 /// verified and measured in the reference placement, on the path that they have.
 pub fn rounds(request: &Request<'_>) -> Vec<Round> {
-    let mut planned: Vec<(Vec<Flow>, Task)> = Vec::new();
-    let mut both_ways = BTreeSet::new();
-    let in_full = many::in_full(request.gpus);
-    for pair in Pair::ordered(request.gpus) {
-        let Some(budget) = budget(request.driver, pair) else { continue };
-        let direct = is_direct(request.driver, pair);
-        let own = if direct { Path::Direct } else { Path::Staged };
-        let tasks = match &in_full {
-            Some(some) if !some.contains(&pair) => peers::reference(request, pair, budget, own),
-            _ if direct && request.profile.peers.staged == Staged::All => {
-                let staged = of_path(request, pair, budget, Path::Staged);
-                staged.into_iter().chain(of_path(request, pair, budget, Path::Direct)).collect()
-            }
-            _ => of_path(request, pair, budget, own),
-        };
-        for task in tasks {
+    let wanted = Wanted::of(request);
+    let mut planned: Vec<Slot> = Vec::new();
+    for &pair in &wanted.pairs {
+        planned.extend(wanted.staged(pair).into_iter().map(|task| Slot { task, of: vec![vec![pair.into()]] }));
+    }
+    for heat in wanted.heats() {
+        planned.extend(wanted.direct(&heat));
+    }
+    let (mut both_ways, mut seen) = (Vec::new(), BTreeSet::new());
+    for &pair in &wanted.pairs {
+        for task in wanted.one_at_a_time(pair) {
             let mut flows = vec![Flow::from(pair)];
             // Without access the other way the round has an obstacle, and its one flow the reason.
             if task.is_both_ways() && is_direct(request.driver, pair.reversed()) {
                 flows.push(flows[0].reversed());
             }
-            let key = |flows: &[Flow]| (flows.iter().copied().collect::<BTreeSet<_>>(), task.setup.of_any_size());
-            if !task.is_both_ways() || both_ways.insert(key(&flows)) {
-                planned.push((flows, task));
+            let key = (
+                flows.iter().copied().collect::<BTreeSet<_>>(),
+                task.setup.of_any_size(),
+                task.action == Action::Verify,
+            );
+            match task.is_both_ways() {
+                false => planned.push(Slot { task, of: vec![flows] }),
+                true if seen.insert(key) => both_ways.push(Slot { task, of: vec![flows] }),
+                true => {}
             }
         }
     }
-    let (both_ways, first): (Vec<_>, Vec<_>) = planned.into_iter().partition(|(_, task)| task.is_both_ways());
-    first
-        .into_iter()
-        .chain(both_ways)
-        .zip(0..)
-        .map(|((flows, task), id)| {
-            let deadline = request.deadline.unwrap_or_else(|| deadline(&task));
-            Round { id, flows, task, deadline }
-        })
-        .collect()
+    planned.extend(both_ways);
+    numbered(planned, request)
 }
 
-/// All that is measured of a pair on one path.
-fn of_path(request: &Request<'_>, pair: Pair, buffer: u64, path: Path) -> Vec<Task> {
-    let mut tasks = peers::tasks(request, pair, buffer, path);
-    if path == Path::Direct {
-        tasks.extend(overlap::tasks(request));
+/// Rounds of one task that can be run at once, with the flows of each.
+struct Slot {
+    task: Task,
+    of: Vec<Vec<Flow>>,
+}
+
+fn numbered(planned: Vec<Slot>, request: &Request<'_>) -> Vec<Round> {
+    let mut rounds = Vec::new();
+    for (slot, Slot { task, of }) in (0..).zip(planned) {
+        let deadline = request.deadline.unwrap_or_else(|| deadline(&task));
+        let id = u32::try_from(rounds.len()).unwrap_or(u32::MAX);
+        rounds.extend((id..).zip(of).map(|(id, flows)| Round { id, slot, flows, task, deadline }));
     }
-    tasks.extend(latency::tasks(request, path));
-    tasks
+    rounds
+}
+
+/// What is wanted of each pair.
+struct Wanted<'a> {
+    request: &'a Request<'a>,
+    /// The pairs that can be tested, in order.
+    pairs: Vec<Pair>,
+    /// The pairs on which everything is measured; none where all are.
+    in_full: Option<BTreeSet<Pair>>,
+    /// The direct pairs whose staged path is measured too.
+    also_staged: BTreeSet<Pair>,
+}
+
+impl<'a> Wanted<'a> {
+    fn of(request: &'a Request<'a>) -> Self {
+        let can = |pair: &Pair| budget(request.driver, *pair).is_some();
+        let pairs: Vec<_> = Pair::ordered(request.gpus).into_iter().filter(can).collect();
+        let in_full = many::in_full(request.gpus);
+        let also_staged = peers::also_staged(request, &pairs);
+        Self { request, pairs, in_full, also_staged }
+    }
+
+    fn is_in_full(&self, pair: Pair) -> bool {
+        self.in_full.as_ref().is_none_or(|some| some.contains(&pair))
+    }
+
+    /// What is copied through the host.
+    fn staged(&self, pair: Pair) -> Vec<Task> {
+        let Some(buffer) = budget(self.request.driver, pair) else { return Vec::new() };
+        let direct = is_direct(self.request.driver, pair);
+        if !self.is_in_full(pair) {
+            return if direct { Vec::new() } else { peers::reference(self.request, pair, buffer, Path::Staged) };
+        }
+        if direct && !self.also_staged.contains(&pair) {
+            return Vec::new();
+        }
+        let mut tasks = peers::staged(self.request, pair, buffer);
+        tasks.extend(latency::tasks(self.request, Path::Staged));
+        tasks
+    }
+
+    /// The direct pairs in heats.
+    fn heats(&self) -> Vec<Vec<Pair>> {
+        let direct = |pair: &Pair| is_direct(self.request.driver, *pair);
+        if self.request.serial {
+            return self.pairs.iter().copied().filter(direct).map(|pair| vec![pair]).collect();
+        }
+        let can: BTreeSet<_> = self.pairs.iter().copied().filter(direct).collect();
+        let heats = heats::heats(self.request.gpus, self.request.topology).into_iter();
+        heats.map(|heat| heat.into_iter().filter(|pair| can.contains(pair)).collect()).collect()
+    }
+
+    /// The rows of direct copies of one heat, task by task, each for all pairs that have it.
+    fn direct(&self, heat: &[Pair]) -> Vec<Slot> {
+        let mut slots: Vec<Slot> = Vec::new();
+        for &pair in heat {
+            let Some(buffer) = budget(self.request.driver, pair) else { continue };
+            let tasks = match self.is_in_full(pair) {
+                true => peers::direct(self.request, pair, buffer),
+                false => peers::reference(self.request, pair, buffer, Path::Direct),
+            };
+            for task in tasks.into_iter().filter(|task| !task.is_both_ways()) {
+                match slots.iter_mut().find(|slot| slot.task == task) {
+                    Some(slot) => slot.of.push(vec![pair.into()]),
+                    None => slots.push(Slot { task, of: vec![vec![pair.into()]] }),
+                }
+            }
+        }
+        slots
+    }
+
+    /// What is measured of a pair while no other is copied.
+    fn one_at_a_time(&self, pair: Pair) -> Vec<Task> {
+        if !is_direct(self.request.driver, pair) || !self.is_in_full(pair) {
+            return Vec::new();
+        }
+        let Some(buffer) = budget(self.request.driver, pair) else { return Vec::new() };
+        let mut tasks = overlap::tasks(self.request);
+        tasks.extend(latency::tasks(self.request, Path::Direct));
+        tasks.extend(peers::direct(self.request, pair, buffer).into_iter().filter(Task::is_both_ways));
+        tasks
+    }
 }
 
 /// Why a round cannot be run with this driver, if so.

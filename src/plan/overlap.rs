@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::{Action, Group, Request, Task};
 use crate::model::flow::Setup;
-use crate::model::placement::{Placement, Side};
+use crate::model::placement::{HostMode, Placement};
 use crate::model::units::{Bytes, MIB};
 
 /// Overlap of copies with kernels.
@@ -21,7 +21,7 @@ pub struct Overlap {
 }
 
 const fn overlap_bytes() -> Bytes {
-    Bytes(256 * MIB)
+    Bytes(64 * MIB)
 }
 
 fn bytes<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Bytes, D::Error> {
@@ -34,10 +34,8 @@ pub(super) fn tasks(request: &Request<'_>) -> Vec<Task> {
         return Vec::new();
     }
     let setup = Setup::REFERENCE.with_bytes(request.overlap_bytes.unwrap_or(profile.bytes));
-    let task = |placement, compute_on| Task {
-        setup: setup.with_placement(placement),
-        action: Action::Overlap { compute_on, samples: profile.samples },
-    };
-    let sides = [Side::Source, Side::Destination];
-    Placement::all().flat_map(|placement| sides.map(|compute_on| task(placement, compute_on))).collect()
+    // The blocking twin does the same on the devices: one run has both, and a kernel on either GPU.
+    let streams = Placement::all().filter(|placement| placement.host == HostMode::NonBlocking);
+    let action = Action::Overlap { samples: profile.samples };
+    streams.map(|placement| Task { setup: setup.with_placement(placement), action }).collect()
 }

@@ -52,7 +52,7 @@ mod tests {
     fn every_built_in_profile_is_readable() {
         for name in [Name::Quick, Name::Standard, Name::Full] {
             let profile = Profile::load(name).unwrap();
-            assert!(profile.peers.samples > 0, "{}", name.as_str());
+            assert!(profile.peers.rows > 0, "{}", name.as_str());
         }
     }
 
@@ -69,7 +69,7 @@ mod tests {
             match Profile::parse(&String::from_utf8_lossy(&text)) {
                 Ok(profile) => {
                     let groups = super::super::Group::ALL.map(|group| profile.has(group));
-                    if groups[0] == (profile.peers.samples > 0) { Ok(()) } else { Err(format!("{profile:?}")) }
+                    if groups[0] == (profile.peers.rows > 0) { Ok(()) } else { Err(format!("{profile:?}")) }
                 }
                 Err(error) => crate::fuzz::assert_is_sentence(&error.to_string()),
             }

@@ -2,8 +2,11 @@ use super::many::in_full;
 use super::peers::{DIRECT_COPY_MS, SMALLEST_COPY_MIB, copy_bytes};
 use super::profile::Name;
 use super::*;
+use std::collections::BTreeMap;
+
 use crate::model::measurement::{CudaDevice, CudaPeerAccess, PeerAccess};
-use crate::model::topology::{LinkClass, PairRoute};
+use crate::model::node::NodeId;
+use crate::model::topology::{Hop, LinkClass, PairRoute};
 use crate::model::units::{GbPerSecond, MIB};
 
 const GPUS: [u32; 3] = [0, 1, 2];
@@ -27,8 +30,8 @@ fn driver() -> DriverFacts {
     }
 }
 
-fn topology() -> Topology {
-    let route = |pair| PairRoute {
+fn route(pair: Pair) -> PairRoute {
+    PairRoute {
         pair,
         class: LinkClass::NvLink(18),
         hops: Vec::new(),
@@ -37,7 +40,10 @@ fn topology() -> Topology {
         bottleneck: None,
         staged_theoretical_gbps: Some(GbPerSecond(63.0)),
         peer_access: PeerAccess::default(),
-    };
+    }
+}
+
+fn topology() -> Topology {
     Topology { pairs: Pair::ordered(&GPUS).into_iter().map(route).collect(), ..Topology::default() }
 }
 
@@ -50,6 +56,7 @@ fn plan(name: Name, driver: &DriverFacts, groups: &[Group]) -> Vec<Round> {
         groups: &groups.iter().copied().collect(),
         overlap_bytes: None,
         deadline: None,
+        serial: false,
     })
 }
 
@@ -103,7 +110,7 @@ fn full_is_the_whole_product_and_verifies_pushing_and_pulling_kernels() {
 fn standard_measures_each_axis_by_itself() {
     let tasks = of(&plan(Name::Standard, &driver(), &[Group::Peers]), 0, 1);
     let direct = tasks.iter().filter(|task| is_bandwidth(task, Path::Direct)).count();
-    assert_eq!(direct, 8 + 3, "issued by destination, kernel, both ways");
+    assert_eq!(direct, 8 + 4, "issued by destination, kernels that write and that read, both ways");
     let staged = tasks.iter().filter(|task| is_bandwidth(task, Path::Staged)).count();
     assert_eq!(staged, 1);
     let first_direct = tasks.iter().position(|task| is_bandwidth(task, Path::Direct));
@@ -112,10 +119,134 @@ fn standard_measures_each_axis_by_itself() {
 }
 
 #[test]
+fn whatever_is_timed_is_verified_before_in_its_own_right() {
+    for name in [Name::Quick, Name::Standard, Name::Full] {
+        let rounds = plan(name, &driver(), &Group::ALL);
+        for (at, round) in rounds.iter().enumerate().filter(|(_, round)| is_bandwidth_of_any(round)) {
+            let setup = round.task.setup.of_any_size().with_placement(Placement::REFERENCE);
+            let vouches = |before: &Round| is_verification(&before.task, setup) && before.includes(&round.flows);
+            assert!(rounds[..at].iter().any(vouches), "{}: {round:?}", name.as_str());
+        }
+        for round in rounds.iter().filter(|round| round.task.action == Action::Verify) {
+            let timed = |other: &Round| {
+                is_bandwidth_of_any(other)
+                    && other.includes(&round.flows)
+                    && other.task.setup.of_any_size() == round.task.setup.of_any_size()
+            };
+            assert!(rounds.iter().any(timed), "{}: nothing is timed for {round:?}", name.as_str());
+        }
+    }
+}
+
+fn is_bandwidth_of_any(round: &Round) -> bool {
+    matches!(round.task.action, Action::Bandwidth { .. })
+}
+
+/// Six GPUs of one switch plane, or in two groups whose members share a link.
+fn six(shared: bool) -> (Vec<u32>, DriverFacts, Topology) {
+    let gpus: Vec<u32> = (0..6).collect();
+    let device = |&index: &u32| CudaDevice { index, budget_bytes: Some(Bytes(1020 * MIB)), ..CudaDevice::default() };
+    let access = |pair| CudaPeerAccess { pair, possible: Some(true), failure: None, failure_code: None };
+    let driver = DriverFacts {
+        devices: gpus.iter().map(device).collect(),
+        peer_access: Pair::ordered(&gpus).into_iter().map(access).collect(),
+        ..DriverFacts::default()
+    };
+    let hop = |from: NodeId, to: NodeId| Hop { from, to, label: String::new(), capacity_gbps: None };
+    let uplink = |gpu: u32| match shared {
+        true => NodeId::Numa(Some(gpu / 3)),
+        false => NodeId::Gpu(gpu),
+    };
+    let hops =
+        |pair: Pair| vec![hop(uplink(pair.source), NodeId::NvSwitch), hop(NodeId::NvSwitch, uplink(pair.destination))];
+    let route = |pair| PairRoute { hops: hops(pair), ..route(pair) };
+    let pairs = Pair::ordered(&gpus).into_iter().map(route).collect();
+    (gpus, driver, Topology { pairs, ..Topology::default() })
+}
+
+/// The slots of direct copies of six GPUs, each with its pairs.
+fn slots(shared: bool, serial: bool) -> BTreeMap<u32, Vec<Pair>> {
+    let (gpus, driver, topology) = six(shared);
+    let request = Request {
+        gpus: &gpus,
+        driver: &driver,
+        topology: &topology,
+        profile: &Profile::load(Name::Quick).unwrap(),
+        groups: &Group::ALL.into(),
+        overlap_bytes: None,
+        deadline: None,
+        serial,
+    };
+    let mut slots: BTreeMap<u32, Vec<Pair>> = BTreeMap::new();
+    let mut last = None;
+    for round in rounds(&request) {
+        let pairs = slots.entry(round.slot).or_default();
+        assert!(pairs.is_empty() || last == Some((round.slot, round.task)), "rounds of a slot are of one task");
+        last = Some((round.slot, round.task));
+        pairs.push(round.flows[0].pair().unwrap());
+    }
+    slots
+}
+
+#[test]
+fn pairs_that_share_neither_gpu_nor_link_are_copied_at_once() {
+    let at_once = slots(false, false);
+    // A verification and eight placements of each of 2 x 5 heats.
+    assert_eq!(at_once.len(), 9 * 10);
+    assert!(at_once.values().all(|pairs| pairs.len() == 3));
+    for (pairs, why) in [(slots(false, true), "as asked"), (slots(true, false), "all pairs of two groups share a link")]
+    {
+        for pairs in pairs.values() {
+            let across = |pair: &Pair| pair.source / 3 != pair.destination / 3;
+            assert!(pairs.len() == 1 || pairs.iter().filter(|pair| across(pair)).count() <= 1, "{why}: {pairs:?}");
+        }
+    }
+    assert!(slots(false, true).values().all(|pairs| pairs.len() == 1));
+}
+
+#[test]
+fn where_nobody_stages_the_host_path_is_measured_for_a_ring_and_each_class() {
+    let (gpus, driver, mut topology) = six(false);
+    let odd = topology.pairs.iter_mut().find(|route| route.pair == Pair { source: 4, destination: 1 }).unwrap();
+    odd.class = LinkClass::NvLink(6);
+    let profile = Profile::load(Name::Standard).unwrap();
+    let groups = Group::ALL.into();
+    let staged = |topology: &Topology| -> (Vec<Pair>, Option<String>) {
+        let request = Request {
+            gpus: &gpus,
+            driver: &driver,
+            topology,
+            profile: &profile,
+            groups: &groups,
+            overlap_bytes: None,
+            deadline: None,
+            serial: false,
+        };
+        let of_staged = |round: &Round| is_bandwidth(&round.task, Path::Staged);
+        let pairs = rounds(&request)
+            .iter()
+            .filter(|round| of_staged(round))
+            .filter_map(|round| round.flows[0].pair())
+            .collect();
+        (pairs, thinned_out(&request))
+    };
+    let (pairs, said) = staged(&topology);
+    let wanted = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 1), (4, 5), (5, 0)];
+    assert_eq!(pairs, wanted.map(|(source, destination)| Pair { source, destination }));
+    assert!(said.as_ref().is_some_and(|said| said.contains("for 7 of 30 direct pairs")), "{said:?}");
+    // Where the direct path is not that much faster, somebody may want to know.
+    for route in &mut topology.pairs {
+        route.staged_theoretical_gbps = Some(GbPerSecond(300.0));
+    }
+    let (pairs, said) = staged(&topology);
+    assert_eq!((pairs.len(), said), (30, None));
+}
+
+#[test]
 fn groups_choose_probes() {
     let overlap = plan(Name::Standard, &driver(), &[Group::Overlap]);
     assert!(overlap.iter().all(|round| matches!(round.task.action, Action::Overlap { .. })));
-    assert_eq!(of(&overlap, 0, 1).len(), 16);
+    assert_eq!(of(&overlap, 0, 1).len(), 4, "a run has both kernels and the blocking twin");
     assert!(of(&overlap, 0, 2).is_empty(), "no direct path, no overlap to speak of");
     let latency = plan(Name::Standard, &driver(), &[Group::Latency]);
     assert!(latency.iter().all(|round| matches!(round.task.action, Action::Latency { .. })));
@@ -154,7 +285,8 @@ fn access_granted_one_way_only_is_used_one_way_only() {
 #[test]
 fn both_ways_is_measured_once_for_two_directions() {
     let rounds = plan(Name::Full, &driver(), &[Group::Peers]);
-    let both_ways: Vec<_> = rounds.iter().filter(|round| round.task.is_both_ways()).collect();
+    let timed = |round: &&Round| round.task.is_both_ways() && is_bandwidth_of_any(round);
+    let both_ways: Vec<_> = rounds.iter().filter(timed).collect();
     // Placements, engines and issuers of the two unordered pairs that have access.
     assert_eq!(both_ways.len(), 2 * 8 * 2 * 2);
     assert!(both_ways.iter().all(|round| round.flows[1] == round.flows[0].reversed()));
@@ -182,7 +314,11 @@ fn copies_fit_the_smaller_budget_and_the_rate() {
         let tasks = of(rounds, 0, 1);
         tasks.iter().find(|task| is_reference_set(task, Path::Direct)).map(|task| task.setup.bytes.0 / MIB)
     };
-    assert_eq!(size(&plan(Name::Quick, &driver(), &Group::ALL)), Some(301), "0.7 ms at 450 GB/s");
+    assert_eq!(
+        size(&plan(Name::Quick, &driver(), &Group::ALL)),
+        Some(510),
+        "the whole buffer, less than 1.2 ms at 450 GB/s"
+    );
     let mut small = driver();
     small.devices[1].budget_bytes = Some(Bytes(64 * MIB));
     assert_eq!(size(&plan(Name::Quick, &small, &Group::ALL)), Some(32));
@@ -225,6 +361,7 @@ fn with_many_gpus_every_pair_is_measured_once_and_some_in_full() {
         groups: &groups,
         overlap_bytes: None,
         deadline: None,
+        serial: false,
     };
     let rounds = rounds(&request);
     let in_full = in_full(&gpus).unwrap();
@@ -245,8 +382,9 @@ fn with_many_gpus_every_pair_is_measured_once_and_some_in_full() {
             assert!(is_verification(&tasks[0], Setup::REFERENCE.with_path(wanted)), "{pair}");
         }
     }
-    let told = left_out(&gpus, &groups).unwrap();
-    assert!(told.starts_with("20 GPUs are 380 pairs: all are verified") && told.contains("40 of them"), "{told}");
+    let said = left_out(&gpus, &groups).unwrap();
+    assert!(said.starts_with("20 GPUs are 380 pairs: all are verified") && said.contains("40 of them"), "{said}");
     assert!(!left_out(&gpus, &[Group::Overlap].into()).unwrap().contains("verified"));
     assert_eq!(left_out(&gpus[..16], &groups), None);
+    assert_eq!(thinned_out(&request), None, "no rates are known");
 }

@@ -13,7 +13,7 @@ use crate::model::snapshot::Snapshot;
 use crate::plan::Round;
 
 /// The name and version of the journal's format.
-pub const SCHEMA: &str = "peerscope.journal/2";
+pub const SCHEMA: &str = "peerscope.journal/3";
 
 /// Which run it is: the first line of its journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -77,6 +77,8 @@ pub enum Event {
         rounds: Vec<Round>,
         /// What of the profile was left out on purpose, a sentence each.
         left_out: Vec<String>,
+        /// What of it is measured on some pairs only, a sentence each.
+        thinned_out: Vec<String>,
     },
     /// The links of these GPUs are watched from now on.
     Watching {

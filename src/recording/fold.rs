@@ -26,6 +26,7 @@ pub struct Recording {
     driver: Option<DriverFacts>,
     rounds: Vec<Round>,
     left_out: Vec<String>,
+    thinned_out: Vec<String>,
     outcomes: HashMap<u32, Outcome>,
     problems: Vec<String>,
     background: Vec<Background>,
@@ -86,8 +87,8 @@ impl Recording {
                 (self.times.driver, self.times.driver_floor) = (at, floor_seconds);
             }
             Event::Background { seen } => self.background.extend(seen),
-            Event::Plan { rounds, left_out } => {
-                (self.rounds, self.left_out) = (rounds, left_out);
+            Event::Plan { rounds, left_out, thinned_out } => {
+                (self.rounds, self.left_out, self.thinned_out) = (rounds, left_out, thinned_out);
                 self.times.plan = at;
             }
             Event::Watching { gpus } => self.links.extend(gpus.into_iter().map(|gpu| (gpu, Vec::new()))),
@@ -162,6 +163,7 @@ impl Recording {
             problems: self.problems,
             limited: self.limited,
             left_out: self.left_out,
+            thinned_out: self.thinned_out,
             interrupted: self.interrupted,
             cut_off: cut_off.is_some(),
             ..assemble(&self.rounds, &self.outcomes, &topology)

@@ -35,7 +35,7 @@ fn what_is_written_is_read_back() {
     assert_eq!((mode(&folders[0]), mode(&path)), (0o700, 0o600));
     journal.write(&problem("one\ntwo"));
     let span = Span { start_ns: 0.1, end_ns: 3e9 };
-    let row = Row { gpu: 3, stream: StreamKind::Side, copies: vec![span], small: vec![], host_ns: vec![1.0 / 3.0] };
+    let row = Row { gpu: 3, stream: StreamKind::Side, rows: vec![span], host_ns: vec![1.0 / 3.0], ..Row::default() };
     let outcome = Outcome::Rows { rows: vec![row] };
     journal.write(&Entry { at: 1.5, event: Event::Outcome { id: 7, outcome: outcome.clone() } });
 
@@ -120,7 +120,7 @@ fn what_is_no_journal_is_refused_with_a_reason() {
         (line("[]"), "not a journal"),
         (line(&"[".repeat(10_000)), "not a journal"),
         (line(r#"{"schema":"peerscope.journal/9"}"#), "use the version of peerscope that wrote it"),
-        (line(r#"{"schema":"peerscope.journal/2"}"#), "not complete"),
+        (line(r#"{"schema":"peerscope.journal/3"}"#), "not complete"),
     ] {
         let refused = read(&bytes).unwrap_err();
         assert!(refused.contains(why), "{refused}");

@@ -35,6 +35,7 @@ pub static RUN: LazyLock<(Vec<u8>, Recorded)> = LazyLock::new(|| {
         groups: &Group::ALL.into_iter().collect::<BTreeSet<_>>(),
         overlap_bytes: None,
         deadline: None,
+        serial: true,
     });
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("journal");
@@ -50,11 +51,11 @@ pub static RUN: LazyLock<(Vec<u8>, Recorded)> = LazyLock::new(|| {
     let mut recorder = Recorder::new(Journal::begin_at(&path, &header).unwrap(), "quick", Instant::now());
     recorder.take(Event::Facts { snapshot: snapshot.clone() });
     recorder.take(Event::Driver { floor_seconds: 0.1, facts });
-    recorder.take(Event::Plan { rounds: rounds.clone(), left_out: vec!["nothing".into()] });
+    recorder.take(Event::Plan { rounds: rounds.clone(), left_out: vec!["nothing".into()], thinned_out: Vec::new() });
     let watch = Watch::start(&telemetry, &[0, 1]);
     recorder.take(Event::Watching { gpus: vec![0, 1] });
     for round in rounds {
-        recorder.take(Event::Outcome { id: round.id, outcome: bench.run(&round) });
+        recorder.take(Event::Outcome { id: round.id, outcome: bench.run_one(&round) });
     }
     recorder.take(Event::Problem { problem: "something".into() });
     recorder.take(Event::Measured { interrupted: false });

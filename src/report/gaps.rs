@@ -27,7 +27,8 @@ pub(super) fn list(report: &Report, all: bool) -> Vec<(String, String)> {
     }
     lines.extend(report.snapshot.problems.iter().map(|problem| ("facts".into(), problem.clone())));
     lines.extend(measurements.problems.iter().map(|problem| ("run".into(), problem.clone())));
-    lines.extend(measurements.left_out.iter().map(|what| ("plan".into(), what.clone())));
+    let planned = measurements.left_out.iter().chain(&measurements.thinned_out);
+    lines.extend(planned.map(|what| ("plan".into(), what.clone())));
     let missing = missing(measurements);
     let shown = if all { missing.len() } else { SHOWN_REASONS };
     lines.extend(missing.iter().take(shown).cloned());

@@ -61,7 +61,7 @@ impl<'a> Matrices<'a> {
         Some(format!("healthy machines reach {} GB/s on these routes{reached}", texts.join(", ")))
     }
 
-    /// The size of a copy, and what was taken out of the rates.
+    /// The size of a copy, what it costs beside its bytes, and how many pairs were copied at once.
     fn method(&self, setup: Setup) -> Option<String> {
         let sizes: BTreeSet<_> = self.of_setup(setup).map(|peer| peer.setup.bytes).collect();
         let size = match (sizes.first(), sizes.last()) {
@@ -69,10 +69,29 @@ impl<'a> Matrices<'a> {
             (first, _) => first.map(|size| format!("copies of {size}")),
         };
         let fixed = Spread::of(self.of_setup(setup).filter_map(|peer| peer.fixed_cost_us));
-        let fixed =
-            fixed.map(|fixed| format!("rates without the fixed cost of a copy (median {} us)", rate(fixed.median)));
-        let parts: Vec<_> = [size, fixed].into_iter().flatten().collect();
+        let without = Spread::of(self.of_setup(setup).filter_map(|peer| Some(peer.asymptotic_gbps?.0)));
+        let fixed = fixed.zip(without).map(|(fixed, without)| {
+            let (fixed, without) = (rate(fixed.median), rate(without.median));
+            format!("a copy costs {fixed} us beside its bytes, without which the rate is {without} GB/s (medians)")
+        });
+        let parts: Vec<_> = [size, fixed, self.at_once(setup)].into_iter().flatten().collect();
         (!parts.is_empty()).then(|| parts.join("; "))
+    }
+
+    /// How many pairs were copied at the same time, and what difference that made.
+    fn at_once(&self, setup: Setup) -> Option<String> {
+        let compared: Vec<_> =
+            self.measurements.at_once.iter().filter(|one| one.setup.of_any_size() == setup).collect();
+        let most = compared.iter().map(|one| one.difference_percent.abs()).max_by(f64::total_cmp)?;
+        let most = short(most);
+        if compared.iter().any(|one| one.apart) {
+            return Some(format!(
+                "pairs that share nothing were copied one at a time, since copied at once they differ by {most}% from one \
+                 alone"
+            ));
+        }
+        let pairs = self.of_setup(setup).map(|peer| peer.at_once).max()?;
+        Some(format!("up to {pairs} pairs that share nothing at once, within {most}% of one alone"))
     }
 
     /// Every other matrix there is.

@@ -104,6 +104,8 @@ fn measure(into: &mut Measurements, pair: Pair, theoretical: f64) {
             samples: 8,
             spread_percent: Some(0.4),
             fixed_cost_us: (setup.engine == Engine::Copy).then_some(9.8),
+            asymptotic_gbps: None,
+            at_once: 1,
             host_blocked_us: Some(if blocks(setup.placement) { 1360.0 } else { 6.2 }),
             verified: Verified::Ok,
             verification_detail: None,

@@ -24,6 +24,8 @@ fn cell(pair: Pair, path: Path, gbps: f64) -> PeerBandwidth {
         samples: 5,
         spread_percent: None,
         fixed_cost_us: None,
+        asymptotic_gbps: None,
+        at_once: 1,
         host_blocked_us: None,
         verified: Verified::Ok,
         verification_detail: None,

@@ -37,10 +37,13 @@ pub fn serve(machine: &Machine, start_limit: Duration, mut to_parent: impl Write
     gone?;
     say(&mut to_parent, &Reply::Ready { facts: bench.facts().clone(), floor_seconds: driver.floor_seconds() })?;
     while let Some(request) = requests.recv().ok().transpose()? {
-        let Request::Run { round } = request else { return Err("GPUs are open already".into()) };
-        let outcome = bench.run(&round);
-        let broken = matches!(&outcome, Outcome::Failed { error } if error.kind == ErrorKind::Sticky);
-        say(&mut to_parent, &Reply::Done { id: round.id, outcome })?;
+        let Request::Run { rounds } = request else { return Err("GPUs are open already".into()) };
+        let (mut broken, mut told) = (false, Ok(()));
+        bench.run(&rounds, &mut |id, outcome| {
+            broken |= matches!(&outcome, Outcome::Failed { error } if error.kind == ErrorKind::Sticky);
+            told = told.clone().and_then(|()| say(&mut to_parent, &Reply::Done { id, outcome }));
+        });
+        told?;
         if broken {
             break;
         }

@@ -8,8 +8,8 @@ use serde_json::Value;
 use super::protocol::{Reply, Request};
 use crate::fuzz;
 use crate::hardware::{ErrorKind, HardwareError};
-use crate::measure::{Outcome, OverlapSample, Row, Span, assemble};
-use crate::model::measurement::{CudaPeerAccess, Measurements, Status, Verified};
+use crate::measure::{Check, Outcome, OverlapSample, Row, Span, assemble};
+use crate::model::measurement::{CudaPeerAccess, Measurements, Status};
 use crate::model::placement::{Pair, StreamKind};
 use crate::model::report::Report;
 use crate::plan::profile::Name;
@@ -26,14 +26,27 @@ static REPLIES: LazyLock<Vec<Value>> = LazyLock::new(|| {
     facts.peer_access = Pair::ordered(&[0, 1]).into_iter().map(access).collect();
     let sample = OverlapSample {
         copy: Span { start_ns: 1e9, end_ns: 1.0014e9 },
-        kernel: Span { start_ns: 1.0002e9, end_ns: 1.0012e9 },
+        on_source: Span { start_ns: 1.0002e9, end_ns: 1.0012e9 },
+        on_destination: Span { start_ns: 1.0002e9, end_ns: 1.0012e9 },
         host_ns: 7e3,
+        blocking_ns: 1.4e6,
     };
     let span = |ns: f64| Span { start_ns: 1e9, end_ns: 1e9 + ns };
     let spans = || [1.1e6, 1.2e6, 1.3e6, 1.2e6].map(span).to_vec();
-    let row = Row { gpu: 0, stream: StreamKind::Side, copies: spans(), small: vec![span(1e4); 2], host_ns: vec![7e3] };
+    let row = Row {
+        stream: StreamKind::Side,
+        copies: 2,
+        rows: spans(),
+        small: vec![span(1e5)],
+        marked: spans(),
+        host_ns: vec![7e3],
+        at_once: 1,
+        alone: spans(),
+        check: Some(Check::OK),
+        ..Row::default()
+    };
     let outcomes = [
-        Outcome::Verified { verified: Verified::Ok, detail: None },
+        Outcome::Verified { flows: vec![Check::OK; 2] },
         Outcome::Rows { rows: vec![row; 2] },
         Outcome::Overlap { samples: vec![sample; 3] },
         Outcome::Failed { error: HardwareError::new(ErrorKind::Other, "CUDA error 700") },
@@ -62,6 +75,7 @@ fn rounds(facts: &crate::model::measurement::DriverFacts) -> Vec<Round> {
         groups: &BTreeSet::from(Group::ALL),
         overlap_bytes: None,
         deadline: None,
+        serial: false,
     })
 }
 

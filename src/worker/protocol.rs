@@ -25,10 +25,10 @@ pub enum Request {
         #[serde(default)]
         one_by_one: bool,
     },
-    /// Run a round.
+    /// Run rounds of one slot, at once where they allow it.
     Run {
-        /// The round.
-        round: Round,
+        /// The rounds.
+        rounds: Vec<Round>,
     },
 }
 

@@ -74,6 +74,7 @@ pub(super) fn run_with(
         lost: HashSet::new(),
         tried: HashMap::new(),
         killed: 0,
+        apart: HashSet::new(),
         total: rounds.len(),
         results: Results::default(),
         listener,
@@ -95,6 +96,8 @@ struct Session<'r, 'l> {
     tried: HashMap<u32, bool>,
     /// Rounds whose workers were killed from outside, however often they were tried.
     killed: usize,
+    /// Slots in which something went wrong, whose rounds are run one by one.
+    apart: HashSet<u32>,
     total: usize,
     results: Results,
     listener: &'l mut dyn Listener,
@@ -106,6 +109,7 @@ enum Served<'r> {
     Interrupted,
     Lost(&'r Round, Status, String),
     Again(&'r Round, String),
+    Apart(Vec<&'r Round>, String),
 }
 
 impl<'r> Session<'r, '_> {
@@ -140,6 +144,7 @@ impl<'r> Session<'r, '_> {
                     self.problem(format!("{}: {reason}; it was tried again with another worker", round.way()));
                     self.waiting.push_front(round);
                 }
+                Served::Apart(rounds, reason) => self.one_by_one(&rounds, &reason, current.stuck()),
                 Served::Lost(round, status, reason) => self.lost(round, status, reason, current.stuck()),
             }
         }
@@ -152,9 +157,11 @@ impl<'r> Session<'r, '_> {
             self.listener.begins(head, self.total - self.waiting.len() - self.put_off.len());
             let mut write_failed = false;
             while sent < self.waiting.len().min(ROUNDS_AHEAD) && !write_failed {
-                write_failed = worker.send(&Request::Run { round: self.waiting[sent].clone() }).is_err();
-                sent += usize::from(!write_failed);
+                let rounds: Vec<Round> = self.slot_at(sent).cloned().collect();
+                sent += rounds.len();
+                write_failed = worker.send(&Request::Run { rounds }).is_err();
             }
+            let with: Vec<&Round> = self.slot_at(0).collect();
             let received = worker.receive(Instant::now() + head.deadline, self.stop);
             if !matches!(received, Received::Interrupted) {
                 self.waiting.pop_front();
@@ -166,7 +173,10 @@ impl<'r> Session<'r, '_> {
                         && error.kind == ErrorKind::Sticky
                     {
                         worker.end();
-                        return Served::Lost(head, Status::Failed, error.message.clone());
+                        return match with.len() {
+                            1 => Served::Lost(head, Status::Failed, error.message.clone()),
+                            _ => Served::Apart(with, error.message.clone()),
+                        };
                     }
                     self.listener.ends(id, &outcome);
                     if self.waiting.front().is_none_or(|next| next.flows != head.flows) {
@@ -181,11 +191,19 @@ impl<'r> Session<'r, '_> {
                 Received::Late => {
                     worker.end();
                     let (what, limit) = (head.task, head.deadline.as_secs_f64());
-                    return Served::Lost(head, Status::Hung, format!("{what} did not end within {limit:.1} s"));
+                    let reason = format!("{what} did not end within {limit:.1} s");
+                    return match with.len() {
+                        1 => Served::Lost(head, Status::Hung, reason),
+                        _ => Served::Apart(with, reason),
+                    };
                 }
                 Received::Gone => {
                     let (what, death) = (head.task, worker.death());
                     let reason = format!("the worker process ended during {what}: {}", death.how);
+                    if with.len() > 1 {
+                        self.tried.extend(with.iter().map(|round| (round.id, death.from_outside)));
+                        return Served::Apart(with, reason);
+                    }
                     return match self.tried.insert(head.id, death.from_outside) {
                         None => Served::Again(head, reason),
                         // It takes two crashes to blame what was copied.
@@ -203,6 +221,29 @@ impl<'r> Session<'r, '_> {
             }
         }
         Served::All
+    }
+
+    /// The waiting rounds from this place on that are run at once.
+    fn slot_at(&self, place: usize) -> impl Iterator<Item = &'r Round> {
+        let head = self.waiting.get(place).copied();
+        let apart = head.is_some_and(|head| self.apart.contains(&head.slot));
+        let of_slot = move |round: &&&'r Round| head.is_some_and(|head| head.slot == round.slot);
+        let most = if apart { 1 } else { usize::MAX };
+        let rounds: Vec<_> = self.waiting.iter().skip(place).take_while(of_slot).take(most).copied().collect();
+        rounds.into_iter()
+    }
+
+    /// Rounds that were run at once ended their worker, or left it stuck: which of them it was is seen when each
+    /// is run by itself.
+    fn one_by_one(&mut self, rounds: &[&'r Round], reason: &str, pid: Option<u32>) {
+        let ways: Vec<_> = rounds.iter().map(|round| round.way()).collect();
+        let stuck = pid.map(|pid| format!("; {}", stuck(pid))).unwrap_or_default();
+        self.problem(format!(
+            "{} at once: {reason}{stuck}; they were tried one by one with another worker",
+            ways.join(", ")
+        ));
+        self.apart.extend(rounds.iter().map(|round| round.slot));
+        rounds.iter().rev().for_each(|round| self.waiting.push_front(round));
     }
 
     /// A round ended its worker, or left it stuck.

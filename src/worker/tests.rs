@@ -54,7 +54,7 @@ fn rounds(gpus: u32) -> Vec<Round> {
     let task = Task { setup: Setup::REFERENCE, action: Action::Latency { samples: 1 } };
     twice
         .zip(0..)
-        .map(|(pair, id)| Round { id, flows: vec![pair.into()], task, deadline: Duration::from_millis(200) })
+        .map(|(pair, id)| Round { id, slot: id, flows: vec![pair.into()], task, deadline: Duration::from_millis(200) })
         .collect()
 }
 
@@ -88,7 +88,8 @@ fn supervise(
                 opened.lock().unwrap().push(selections.iter().map(|selection| selection.index).collect());
                 Some(vec![ready()])
             }
-            Request::Run { round } => (!hangs(&round)).then(|| vec![done(round.id)]),
+            Request::Run { rounds } if rounds.iter().any(&hangs) => None,
+            Request::Run { rounds } => Some(rounds.iter().map(|round| done(round.id)).collect()),
         };
         Ok(worker(pid, dies, Box::new(answers)))
     };
@@ -252,7 +253,8 @@ fn a_driver_that_does_not_start_is_not_tried_again_and_again() {
 fn with_host_node_1_hanging(flows: Vec<Vec<Flow>>) -> Vec<Outcome> {
     let task = Task { setup: Setup::REFERENCE, action: Action::Latency { samples: 1 } };
     let deadline = Duration::from_millis(100);
-    let rounds: Vec<_> = flows.into_iter().zip(0..).map(|(flows, id)| Round { id, flows, task, deadline }).collect();
+    let rounds: Vec<_> =
+        flows.into_iter().zip(0..).map(|(flows, id)| Round { id, slot: id, flows, task, deadline }).collect();
     let (results, _) = supervise(8, &rounds, |round| round.uses(Place::Host(Some(1))), true);
     rounds.iter().map(|round| results.outcomes[&round.id].clone()).collect()
 }
@@ -298,12 +300,12 @@ fn dying(gpus: u32, pairs: &'static [Pair], status: fn(usize) -> i32) -> (Heard,
         let deaths = Arc::clone(&deaths);
         Ok(worker_that_dies(pid, move |request| match request {
             Request::Open { .. } => Ok(vec![ready()]),
-            Request::Run { round } if pairs.contains(&pair_of(&round)) => {
+            Request::Run { rounds } if rounds.iter().any(|round| pairs.contains(&pair_of(round))) => {
                 let mut deaths = deaths.lock().unwrap();
                 *deaths += 1;
                 Err(status(*deaths))
             }
-            Request::Run { round } => Ok(vec![done(round.id)]),
+            Request::Run { rounds } => Ok(rounds.iter().map(|round| done(round.id)).collect()),
         }))
     };
     let mut launch = Launch { start_limit: Duration::from_secs(20), ..launch(gpus) };

@@ -272,15 +272,21 @@ impl Driver for CudaDriver {
         self.write(buffer, bytes, |kernels, pointer| kernels.poison(self.table, pointer, bytes, value))
     }
 
-    fn check(&self, buffer: Buffer, bytes: u64, seed: u64, poison: u64) -> Result<PatternCheck, HardwareError> {
+    fn check(&self, buffer: Buffer, bytes: u64, seed: u64, poison: u64) -> Result<(), HardwareError> {
         let pointer = self.pointer(buffer)?;
         in_bounds(bytes, buffer, buffer)?;
-        let mut counts = [0_u64, 0, u64::MAX];
+        let counts = [0_u64, 0, u64::MAX];
         self.with_kernels(buffer.device, |kernels, result| {
             // SAFETY: three words of host memory into three words of device memory.
             let code = unsafe { (self.table.copy_to_device)(result, counts.as_ptr().cast(), 24) };
             self.table.check("cuMemcpyHtoD", code)?;
-            kernels.check(self.table, pointer, bytes, seed, poison, result)?;
+            kernels.check(self.table, pointer, bytes, seed, poison, result)
+        })
+    }
+
+    fn checked(&self, buffer: Buffer, bytes: u64) -> Result<PatternCheck, HardwareError> {
+        let mut counts = [0_u64; 3];
+        self.with_kernels(buffer.device, |_, result| {
             // SAFETY: three words of device memory into three words of host memory; the copy runs
             // after the kernel on the same stream and returns when it is done.
             let code = unsafe { (self.table.copy_to_host)(counts.as_mut_ptr().cast(), result, 24) };
@@ -305,8 +311,7 @@ impl CudaDriver {
     ) -> Result<(), HardwareError> {
         let pointer = self.pointer(buffer)?;
         in_bounds(bytes, buffer, buffer)?;
-        self.with_kernels(buffer.device, |kernels, _| run(kernels, pointer))?;
-        self.synchronize(Stream::default_of(buffer.device))
+        self.with_kernels(buffer.device, |kernels, _| run(kernels, pointer))
     }
 }
 

@@ -5,6 +5,7 @@ mod copies;
 mod state;
 
 use std::cell::{RefCell, RefMut};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +27,8 @@ const HOLD_LIMIT_NS: f64 = 5e9;
 pub struct SimDriver {
     devices: Vec<DeviceInfo>,
     state: RefCell<State>,
+    /// What the last check of each device counted.
+    checked: RefCell<HashMap<Device, PatternCheck>>,
 }
 
 /// An error as the driver gives it: the call, what it means, its number.
@@ -51,7 +54,7 @@ impl SimDriver {
         if devices.is_empty() {
             return Err(failed(ErrorKind::NoDriver, "cuInit", "no CUDA-capable device is detected", 100));
         }
-        Ok(Self { devices, state: RefCell::new(State::new(Arc::new(spec), gpus)) })
+        Ok(Self { devices, state: RefCell::new(State::new(Arc::new(spec), gpus)), checked: RefCell::default() })
     }
 
     /// What a call for this device changes, if the device can be used.
@@ -273,8 +276,16 @@ impl Driver for SimDriver {
         self.touch(buffer, bytes, |state| state.memory.write(buffer, bytes, Content::Poison(value)))
     }
 
-    fn check(&self, buffer: Buffer, bytes: u64, seed: u64, poison: u64) -> Result<PatternCheck, HardwareError> {
-        self.touch(buffer, bytes, |state| state.memory.check(buffer, bytes, seed, poison))
+    fn check(&self, buffer: Buffer, bytes: u64, seed: u64, poison: u64) -> Result<(), HardwareError> {
+        let counted = self.touch(buffer, bytes, |state| state.memory.check(buffer, bytes, seed, poison))?;
+        self.checked.borrow_mut().insert(buffer.device, counted);
+        Ok(())
+    }
+
+    fn checked(&self, buffer: Buffer, bytes: u64) -> Result<PatternCheck, HardwareError> {
+        self.usable(buffer.device)?.usable_buffer("cuMemcpyDtoH", buffer, bytes)?;
+        let counted = self.checked.borrow_mut().remove(&buffer.device);
+        counted.ok_or_else(|| HardwareError::new(ErrorKind::Other, "nothing was checked on this device"))
     }
 
     fn now(&self) -> Duration {

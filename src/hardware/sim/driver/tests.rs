@@ -188,10 +188,13 @@ fn verify(driver: &SimDriver, source: u32, destination: u32, bytes: u64) -> Patt
     driver.poison(destination, bytes, POISON).unwrap();
     let stream = driver.create_stream(from).unwrap();
     driver.copy(stream, destination, source, bytes).unwrap();
-    let early = driver.check(destination, 8, 7, POISON).unwrap();
-    assert_eq!(early.poisoned, 1, "the copy has not been waited for");
+    let check = |bytes| {
+        driver.check(destination, bytes, 7, POISON).unwrap();
+        driver.checked(destination, bytes).unwrap()
+    };
+    assert_eq!(check(8).poisoned, 1, "the copy has not been waited for");
     driver.synchronize(stream).unwrap();
-    let check = driver.check(destination, bytes, 7, POISON).unwrap();
+    let check = check(bytes);
     driver.free(source).unwrap();
     driver.free(destination).unwrap();
     check

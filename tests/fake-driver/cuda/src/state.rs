@@ -381,7 +381,9 @@ impl Fake {
         if bytes == 0 {
             return Ok(());
         }
-        let found = self.driver.check(self.buffer(address, bytes)?, bytes, seed, poison).map_err(code_of)?;
+        let buffer = self.buffer(address, bytes)?;
+        let checked = self.driver.check(buffer, bytes, seed, poison).and_then(|()| self.driver.checked(buffer, bytes));
+        let found = checked.map_err(code_of)?;
         let held = self.bytes(result, 24)?;
         let mut words = [0_u64; 3];
         for (word, bytes) in words.iter_mut().zip(held.chunks_exact(8)) {

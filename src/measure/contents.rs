@@ -1,0 +1,116 @@
+//! What the buffers hold: patterns where bytes come from, poison where they are to arrive.
+//!
+//! The pattern depends on source, destination, engine, offset and on how often it was filled, so that no
+//! earlier copy, of this pair or of this tool's last run, has left what is looked for. The destination is
+//! poisoned before, so that a write that never happened is distinguished from a wrong one; the poison
+//! differs from the pattern in every bit, so that a single byte that was never written shows.
+
+use super::bench::{Bench, Seat};
+use crate::hardware::{HardwareError, PatternCheck, Stream};
+use crate::model::flow::Setup;
+use crate::model::measurement::Verified;
+use crate::model::placement::Pair;
+use crate::model::units::Bytes;
+use serde::{Deserialize, Serialize};
+
+/// What became of the bytes that one flow has copied.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Check {
+    /// Whether they arrived.
+    pub verified: Verified,
+    /// What was wrong, in words.
+    pub detail: Option<String>,
+}
+
+impl Check {
+    /// All is right.
+    pub const OK: Self = Self { verified: Verified::Ok, detail: None };
+
+    /// Nothing is known, for this reason.
+    pub fn inconclusive(why: impl Into<String>) -> Self {
+        Self { verified: Verified::Inconclusive, detail: Some(why.into()) }
+    }
+
+    /// What the check kernel counted, in words.
+    pub fn of(counted: &PatternCheck) -> Self {
+        let Some(first) = counted.first_wrong else { return Self::OK };
+        let (wrong, never, whole) = (counted.wrong - counted.poisoned, counted.poisoned, Bytes(counted.words * 8));
+        let (wrong, never) = (Bytes(wrong * 8), Bytes(never * 8));
+        if counted.poisoned == counted.wrong {
+            let detail = format!("{never} of {whole} were never written, the first at byte {first}");
+            return Self { verified: Verified::Dropped, detail: Some(detail) };
+        }
+        let detail = format!("{wrong} of {whole} are wrong and {never} were never written, the first at byte {first}");
+        Self { verified: Verified::Corrupt, detail: Some(detail) }
+    }
+}
+
+impl Bench<'_> {
+    /// Fills what these pairs send with patterns that no buffer has held before, all at once, as many bytes
+    /// as both buffers of a pair hold.
+    pub(super) fn fill(&self, pairs: &[Pair], setup: Setup) -> Result<(), HardwareError> {
+        for &pair in pairs {
+            let seed = self.seeds.next(pair, setup.engine, setup.issuer, setup.path);
+            let (source, bytes) = (self.seat(pair.source)?, self.both_hold(pair)?);
+            self.driver.fill(source.send, bytes, seed)?;
+            self.contents.borrow_mut().insert(pair.source, seed);
+        }
+        self.settle(pairs, |pair| pair.source)
+    }
+
+    /// Poisons where these pairs receive, all at once.
+    pub(super) fn poison(&self, pairs: &[Pair]) -> Result<(), HardwareError> {
+        for &pair in pairs {
+            let (destination, bytes) = (self.seat(pair.destination)?, self.both_hold(pair)?);
+            // The poison of a number is the complement of its pattern.
+            self.driver.poison(destination.receive, bytes, self.sent(pair))?;
+        }
+        self.settle(pairs, |pair| pair.destination)
+    }
+
+    /// Whether what these pairs send was filled by this worker.
+    pub(super) fn is_filled(&self, pairs: &[Pair]) -> bool {
+        let contents = self.contents.borrow();
+        pairs.iter().all(|pair| contents.contains_key(&pair.source))
+    }
+
+    /// Compares what these pairs received with what they sent, on the receiving GPUs, all at once.
+    pub(super) fn compare(&self, pairs: &[Pair], bytes: u64) -> Result<Vec<PatternCheck>, HardwareError> {
+        for &pair in pairs {
+            let seed = self.sent(pair);
+            self.driver.check(self.seat(pair.destination)?.receive, bytes, seed, seed)?;
+        }
+        pairs.iter().map(|pair| self.driver.checked(self.seat(pair.destination)?.receive, bytes)).collect()
+    }
+
+    /// Bytes that both buffers of a pair hold.
+    pub(super) fn both_hold(&self, pair: Pair) -> Result<u64, HardwareError> {
+        Ok(self.seat(pair.source)?.send.bytes.min(self.seat(pair.destination)?.receive.bytes))
+    }
+
+    fn sent(&self, pair: Pair) -> u64 {
+        self.contents.borrow().get(&pair.source).copied().unwrap_or_default()
+    }
+
+    fn settle(&self, pairs: &[Pair], side: impl Fn(&Pair) -> u32) -> Result<(), HardwareError> {
+        let device = |pair| self.seat(side(pair)).map(|seat: &Seat| seat.device);
+        pairs.iter().try_for_each(|pair| self.driver.synchronize(Stream::default_of(device(pair)?)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(wrong: u64, poisoned: u64) -> Check {
+        Check::of(&PatternCheck { words: 1 << 20, wrong, poisoned, first_wrong: (wrong > 0).then_some(64) })
+    }
+
+    #[test]
+    fn dropped_and_corrupt_are_distinguished() {
+        assert_eq!(check(0, 0), Check::OK);
+        assert_eq!(check(5, 5).verified, Verified::Dropped);
+        assert_eq!(check(5, 4).verified, Verified::Corrupt);
+        assert_eq!(check(5, 0).verified, Verified::Corrupt);
+    }
+}

@@ -1,0 +1,207 @@
+//! One flow with everything that a row of its copies needs, and the row itself.
+//!
+//! A row is plain: an event before its first copy and one after its last, none between, since every
+//! event between two copies costs time (2.9 µs on H200, docs/measurement.md). The gate is shut while it is
+//! enqueued, so that the host's launch speed is never timed, and a small copy in front of the first event
+//! takes the start-up of the copy engine.
+
+use super::Span;
+use super::bench::{Bench, Origin};
+use crate::hardware::{Buffer, ErrorKind, Event, HardwareError, Stream};
+use crate::model::flow::Setup;
+use crate::model::placement::{Engine, Pair, Path, Placement, Side};
+use crate::model::units::MIB;
+use crate::plan::is_blocking;
+
+/// The copy in front of a row's first event.
+const WARM_BYTES: u64 = MIB;
+
+/// One flow, with everything it needs.
+pub(super) struct Lane {
+    from: Buffer,
+    to: Buffer,
+    /// The stream that copies, of the issuing device.
+    issuing: Stream,
+    /// The other device's current stream, which framework ordering ties to the copy.
+    partner: Stream,
+    /// The device index that issues.
+    pub(super) issuer_index: u32,
+    partner_index: u32,
+    /// Before the first copy, and after each that is marked.
+    marks: Vec<Event>,
+    /// Work of the partner before the copy.
+    ready: Event,
+}
+
+/// What a row is made of.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Shape {
+    pub engine: Engine,
+    pub path: Path,
+    pub placement: Placement,
+    pub bytes: u64,
+    pub copies: u32,
+    /// Whether there is an event after each copy, and not after the last alone.
+    pub marked: bool,
+}
+
+impl Shape {
+    pub(super) const fn of(setup: Setup, copies: u32) -> Self {
+        let Setup { engine, path, placement, bytes, .. } = setup;
+        Self { engine, path, placement, bytes: bytes.0, copies, marked: false }
+    }
+
+    /// Whether the event of this copy, from 1 on, is recorded.
+    const fn has_mark(&self, copy: u32) -> bool {
+        self.marked || copy == self.copies
+    }
+}
+
+/// The times of one lane's row.
+pub(super) struct Timed {
+    /// The row, or its copies one by one where they are marked.
+    pub spans: Vec<Span>,
+    /// Nanoseconds that the host spent for one copy with its ordering.
+    pub host_ns: f64,
+}
+
+/// Host time of one lane, nanoseconds: of what stands before and after the copies of a row, and of the
+/// copies.
+#[derive(Clone, Copy, Default)]
+struct HostTime {
+    around: f64,
+    copies: f64,
+}
+
+impl Bench<'_> {
+    pub(super) fn lane(&self, pair: Pair, setup: Setup, copies: u32) -> Result<Lane, HardwareError> {
+        let (source, destination) = (self.seat(pair.source)?, self.seat(pair.destination)?);
+        let (partner_side, issuer_index, partner_index) = match setup.issuer {
+            Side::Source => (Side::Destination, pair.source, pair.destination),
+            Side::Destination => (Side::Source, pair.destination, pair.source),
+        };
+        let issuing = self.current_stream(pair, setup.placement, setup.issuer)?;
+        let partner = self.current_stream(pair, setup.placement, partner_side)?;
+        // The partner's event lies behind those that it may need itself, where both ways are copied.
+        let count = copies as usize + 1;
+        let marks = self.events(issuing.device, count)?;
+        let ready = *self.events(partner.device, count + 1)?.last().ok_or_else(no_events)?;
+        let (from, to) = (source.send, destination.receive);
+        Ok(Lane { from, to, issuing, partner, issuer_index, partner_index, marks, ready })
+    }
+
+    /// Times one row of each lane, all at once.
+    pub(super) fn row(&self, lanes: &[Lane], shape: Shape) -> Result<Vec<Timed>, HardwareError> {
+        let mut host = vec![HostTime::default(); lanes.len()];
+        let mut gated = false;
+        let began = self.driver.now();
+        self.gated(|| {
+            // The staged path is not gated: its calls hold the host until staging buffers are
+            // free, which a closed gate would never let happen.
+            if shape.path == Path::Direct {
+                gated = self.shut(lanes)?;
+            }
+            // In passes, since the framework's ordering ties a copy to the other device's current
+            // stream: one flow after the other, the second would wait for the first.
+            for (lane, host) in lanes.iter().zip(&mut host) {
+                host.around += self.timed(|| {
+                    self.driver.record(lane.ready, lane.partner)?;
+                    self.driver.wait(lane.issuing, lane.ready)
+                })?;
+            }
+            for (lane, host) in lanes.iter().zip(&mut host) {
+                // Without a gate it must last until the others are enqueued.
+                self.copy_once(lane, shape, if gated { WARM_BYTES.min(shape.bytes) } else { shape.bytes })?;
+                host.copies += self.timed(|| self.enqueue(lane, shape))?;
+            }
+            for (lane, host) in lanes.iter().zip(&mut host) {
+                host.around += self.timed(|| self.driver.wait(lane.partner, lane.end(shape)))?;
+            }
+            Ok(())
+        })?;
+        if is_blocking(shape.placement) {
+            // From the same moment on for all: each waits for its own copies.
+            let mut waited = 0.0;
+            for (lane, host) in lanes.iter().zip(&mut host) {
+                waited += self.timed(|| self.driver.synchronize_event(lane.end(shape)))?;
+                host.copies += waited;
+            }
+        }
+        for lane in lanes {
+            self.driver.synchronize(lane.issuing)?;
+            self.driver.synchronize(lane.partner)?;
+        }
+        self.gates_held()?;
+        let times = |(lane, host): (&Lane, HostTime)| {
+            let origin = match gated {
+                true => self.opening(self.seat(lane.issuer_index)?.opened),
+                false => Origin { event: lane.marks[0], at: began },
+            };
+            let marked = (0..=shape.copies).filter(|copy| *copy == 0 || shape.has_mark(*copy));
+            let marks: Vec<_> = marked.map(|copy| lane.marks[copy as usize]).collect();
+            let host_ns = host.around + host.copies / f64::from(shape.copies);
+            Ok(Timed { spans: self.spans(origin, &marks)?, host_ns })
+        };
+        lanes.iter().zip(host).map(times).collect()
+    }
+
+    /// Closes the gates of the issuing devices, and lets every stream of theirs wait; whether it could.
+    ///
+    /// Where streams cannot be held, one flow by itself is measured all the same: the copy in front of its
+    /// row takes longer than enqueueing the others. Several could not be compared.
+    fn shut(&self, lanes: &[Lane]) -> Result<bool, HardwareError> {
+        for gated in lanes {
+            let opened = match self.close_gate(gated.issuer_index) {
+                Err(error) if error.kind == ErrorKind::Unsupported && lanes.len() == 1 => return Ok(false),
+                opened => opened?,
+            };
+            for lane in lanes {
+                if lane.issuer_index == gated.issuer_index {
+                    self.driver.wait(lane.issuing, opened)?;
+                }
+                if lane.partner_index == gated.issuer_index {
+                    self.driver.wait(lane.partner, opened)?;
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Enqueues the copies of a row, with their marks.
+    fn enqueue(&self, lane: &Lane, shape: Shape) -> Result<(), HardwareError> {
+        self.driver.record(lane.marks[0], lane.issuing)?;
+        for copy in 1..=shape.copies {
+            self.copy_once(lane, shape, shape.bytes)?;
+            if shape.has_mark(copy) {
+                self.driver.record(lane.marks[copy as usize], lane.issuing)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn copy_once(&self, lane: &Lane, shape: Shape, bytes: u64) -> Result<(), HardwareError> {
+        match shape.engine {
+            Engine::Copy => self.driver.copy(lane.issuing, lane.to, lane.from, bytes),
+            Engine::Kernel => self.driver.kernel_copy(lane.issuing, lane.to, lane.from, bytes),
+        }
+    }
+
+    /// Host nanoseconds that something took.
+    #[allow(clippy::cast_precision_loss, reason = "host times need no more than 53 bits")]
+    pub(super) fn timed(&self, run: impl FnOnce() -> Result<(), HardwareError>) -> Result<f64, HardwareError> {
+        let began = self.driver.now();
+        run()?;
+        Ok(self.driver.now().saturating_sub(began).as_nanos() as f64)
+    }
+}
+
+impl Lane {
+    /// After the last copy of a row.
+    fn end(&self, shape: Shape) -> Event {
+        self.marks[shape.copies as usize]
+    }
+}
+
+fn no_events() -> HardwareError {
+    HardwareError::new(ErrorKind::Other, "no events")
+}

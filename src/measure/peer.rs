@@ -1,0 +1,113 @@
+//! The cell of one flow: its rates, with theory and verification beside them.
+
+use super::figures::{Rates, count};
+use super::statistics::{median, spread_percent};
+use super::verify::{Verifications, both};
+use crate::model::flow::Setup;
+use crate::model::measurement::{PeerBandwidth, Status};
+use crate::model::placement::Pair;
+use crate::model::topology::Topology;
+use crate::model::units::{Bytes, GbPerSecond};
+use crate::plan::FIXED_COST_BYTES;
+
+/// The cell of one flow.
+pub(super) fn cell(
+    pair: Pair,
+    setup: Setup,
+    rates: Result<Rates, (Status, Option<String>)>,
+    verified: &Verifications,
+    topology: &Topology,
+) -> PeerBandwidth {
+    let guard = verified.of(pair.into(), setup);
+    let theoretical = topology.route(pair).and_then(|route| route.theoretical(setup.path));
+    let (mut status, mut reason) = (Status::Measured, None);
+    let (mut gbps, mut host_ns, mut line, mut checked, mut at_once) = (Vec::new(), Vec::new(), None, None, 1);
+    match rates {
+        Ok(rates) => {
+            line = Line::through(setup.bytes, &rates);
+            gbps = rates.copy_ns.iter().map(|ns| GbPerSecond::of(setup.bytes.0, *ns).0).collect();
+            (host_ns, checked, at_once) = (rates.host_ns, rates.check, rates.at_once);
+        }
+        Err(why) => {
+            (status, reason) = why;
+            if let (Status::Skipped, Some((lost, why))) = (status, guard.and_then(|guard| guard.lost.as_ref())) {
+                (status, reason) = (*lost, Some(why.clone()));
+            }
+        }
+    }
+    let achieved = median(&gbps).map(GbPerSecond);
+    if status == Status::Measured && achieved.is_none() {
+        (status, reason) = (Status::Failed, Some("the worker gave no samples".into()));
+    }
+    let check = both(guard.map(|guard| &guard.check), checked.as_ref());
+    PeerBandwidth {
+        pair,
+        setup,
+        achieved_gbps: achieved,
+        theoretical_gbps: theoretical,
+        percent: achieved.zip(theoretical).map(|(achieved, theoretical)| achieved.percent_of(theoretical)),
+        expected_gbps: None,
+        expected_percent: None,
+        samples: count(&gbps),
+        spread_percent: spread_percent(&gbps),
+        fixed_cost_us: line.as_ref().map(|line| line.fixed_ns / 1e3),
+        asymptotic_gbps: line.map(|line| line.rate),
+        host_blocked_us: median(&host_ns).map(|ns| ns / 1e3),
+        at_once,
+        verified: check.verified,
+        verification_detail: check.detail,
+        status,
+        reason,
+        disturbed: false,
+    }
+}
+
+/// The time of a copy as a line over its bytes: two sizes give it.
+struct Line {
+    /// Its value at no bytes, nanoseconds.
+    fixed_ns: f64,
+    /// What a copy without end would reach.
+    rate: GbPerSecond,
+}
+
+impl Line {
+    /// None where there are no small copies, or where the line makes no sense.
+    #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
+    fn through(bytes: Bytes, rates: &Rates) -> Option<Self> {
+        let (large, small) = (median(&rates.copy_ns)?, median(&rates.small_ns)?);
+        if bytes.0 <= FIXED_COST_BYTES || small >= large {
+            return None;
+        }
+        let per_byte = (large - small) / (bytes.0 - FIXED_COST_BYTES) as f64;
+        let fixed_ns = small - per_byte * FIXED_COST_BYTES as f64;
+        (0.0..large).contains(&fixed_ns).then_some(Self { fixed_ns, rate: GbPerSecond(1.0 / per_byte) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::units::MIB;
+
+    fn line(bytes: u64, copy_ns: &[f64], small_ns: &[f64]) -> Option<Line> {
+        let rates = Rates { copy_ns: copy_ns.to_vec(), small_ns: small_ns.to_vec(), ..Rates::default() };
+        Line::through(Bytes(bytes), &rates)
+    }
+
+    #[test]
+    fn fixed_cost_and_asymptotic_rate_are_found() {
+        // 400 GB/s and 6 µs for every copy.
+        let time = |bytes: u64| bytes as f64 / 400.0 + 6000.0;
+        let line = line(64 * MIB, &[time(64 * MIB); 3], &[time(MIB)]).unwrap();
+        assert!((line.fixed_ns - 6000.0).abs() < 1e-6, "{}", line.fixed_ns);
+        assert!((line.rate.0 - 400.0).abs() < 1e-9, "{}", line.rate.0);
+    }
+
+    #[test]
+    fn a_line_that_makes_no_sense_is_none() {
+        assert!(line(64 * MIB, &[100.0], &[]).is_none());
+        assert!(line(64 * MIB, &[100.0], &[200.0]).is_none());
+        assert!(line(64 * MIB, &[6400.0], &[50.0]).is_none());
+        assert!(line(MIB, &[100.0], &[90.0]).is_none());
+    }
+}
