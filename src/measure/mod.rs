@@ -7,6 +7,7 @@ mod bench;
 mod figures;
 mod latency;
 mod overlap;
+mod seats;
 mod seeds;
 pub mod statistics;
 mod verify;
@@ -16,7 +17,8 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::bench::{Bench, Selection};
+pub use self::bench::Bench;
+pub use self::seats::Selection;
 use self::verify::Verifications;
 use crate::hardware::HardwareError;
 use crate::model::measurement::{Measurements, Status, Verified};

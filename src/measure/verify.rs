@@ -21,7 +21,8 @@ use crate::model::units::Bytes;
 impl Bench<'_> {
     pub(super) fn verify(&self, pair: Pair, setup: Setup) -> Result<Outcome, HardwareError> {
         let Setup { engine, issuer, path, bytes: Bytes(bytes), .. } = setup;
-        if let Some(failure) = &self.facts().kernels_failure {
+        let failures = [pair.source, pair.destination].map(|gpu| self.facts().kernels_failure_of(gpu));
+        if let Some(failure) = failures.into_iter().flatten().next() {
             let detail = Some(format!("not checked, since the GPU kernels could not be loaded: {failure}"));
             return Ok(Outcome::Verified { verified: Verified::Inconclusive, detail });
         }

@@ -88,7 +88,7 @@ impl Driver for SimDriver {
         devices.iter().map(|device| state.open(*device)).collect()
     }
 
-    fn kernels_failure(&self) -> Option<HardwareError> {
+    fn kernels_failure(&self, _device: Device) -> Option<HardwareError> {
         self.state.borrow().kernels_loaded().err()
     }
 
@@ -265,6 +265,12 @@ impl Driver for SimDriver {
         state.usable_device(event.device)
     }
 
+    fn drain(&self, device: Device) -> Result<(), HardwareError> {
+        let mut state = self.call(device)?;
+        state.wait_for_device(device);
+        state.usable_device(device)
+    }
+
     fn fill(&self, buffer: Buffer, bytes: u64, seed: u64) -> Result<(), HardwareError> {
         self.touch(buffer, bytes, |state| state.memory.write(buffer, bytes, Content::Pattern(seed)))
     }
@@ -275,6 +281,10 @@ impl Driver for SimDriver {
 
     fn check(&self, buffer: Buffer, bytes: u64, seed: u64, poison: u64) -> Result<PatternCheck, HardwareError> {
         self.touch(buffer, bytes, |state| state.memory.check(buffer, bytes, seed, poison))
+    }
+
+    fn run_on(&self, _processors: &[usize]) {
+        // Its processors are not this machine's.
     }
 
     fn now(&self) -> Duration {
