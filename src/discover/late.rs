@@ -2,8 +2,8 @@
 //! before copies run, while they run.
 
 use std::collections::BTreeMap;
-use std::sync::mpsc::{self, Receiver};
 use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 use super::{not_started, read_slowly, seconds, start, unread_row, without_telemetry};

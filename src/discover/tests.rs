@@ -123,7 +123,7 @@ fn a_healthy_machine_is_read_in_order_and_without_waiting() {
 #[test]
 fn slow_facts_that_nobody_needs_are_not_asked_about() {
     // The fake would get stuck, were it asked.
-    for stuck in [Stuck::Gpu(0, GpuGroup::LinkErrors), Stuck::Atomics] {
+    for stuck in [Stuck::Gpu(0, GpuGroup::LinkErrors), Stuck::Access(0, 1), Stuck::Atomics] {
         let fake = Fake { gpus: Ok(3), stuck, gate: Arc::default() };
         let gate = fake.gate.clone();
         let _stuck = gate.lock().unwrap();
@@ -131,7 +131,8 @@ fn slow_facts_that_nobody_needs_are_not_asked_about() {
         assert_eq!(snapshot.problems, ["slot 3 is odd"]);
         assert!(snapshot.gpus.iter().all(|gpu| gpu.mig == Reading::Known(false)));
         assert_eq!(snapshot.pairs.len(), 6);
-        assert!(snapshot.pairs.iter().all(|pair| pair.p2p_read == Reading::Known(P2pStatus::Ok)));
+        let not_read = Reading::Unknown(SlowFact::PeerAccess.not_read());
+        assert!(snapshot.pairs.iter().all(|pair| pair.p2p_read == not_read));
     }
 }
 
@@ -281,7 +282,10 @@ fn what_is_left_for_later_is_what_it_would_have_been_before() {
     let (pairs, problems) = Late::begin(&telemetry, &chosen, LIMIT).end(&chosen);
     assert_eq!(problems, [format!("peer access of GPU 1 to GPU 2: {LATE}")]);
     let read: Vec<_> = pairs.iter().map(|pair| pair.p2p_read.clone()).collect();
-    assert_eq!(read, [Reading::Known(P2pStatus::Ok), Reading::Known(P2pStatus::Ok), Reading::Known(P2pStatus::Ok), late()]);
+    assert_eq!(
+        read,
+        [Reading::Known(P2pStatus::Ok), Reading::Known(P2pStatus::Ok), Reading::Known(P2pStatus::Ok), late()]
+    );
 }
 
 #[test]

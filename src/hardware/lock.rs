@@ -44,7 +44,9 @@ impl Lock {
     fn pass_on(&self) {
         let files = [self.socket.as_ref().map(AsFd::as_fd), self.device.as_ref().map(AsFd::as_fd)];
         // Where it cannot be, the next check may begin a little early.
-        files.into_iter().flatten().for_each(|file| drop(fcntl_setfd(file, FdFlags::empty())));
+        for file in files.into_iter().flatten() {
+            let _ = fcntl_setfd(file, FdFlags::empty());
+        }
     }
 }
 

@@ -64,9 +64,8 @@ fn mask_beside(selections: &[Selection], there: usize, users: bool) -> Option<St
     if users || selections.is_empty() || selections.len() >= there {
         return None;
     }
-    let plain = |uuid: &&str| {
-        uuid.starts_with("GPU-") && uuid.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
-    };
+    let plain =
+        |uuid: &&str| uuid.starts_with("GPU-") && uuid.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
     let uuids: Option<Vec<_>> =
         selections.iter().map(|selection| selection.uuid.as_deref().filter(|uuid| plain(uuid))).collect();
     Some(uuids?.join(","))
@@ -83,10 +82,7 @@ pub fn removed(machine: &Machine) -> Vec<String> {
 
 /// Those of these variables that are taken away or changed, by name; that of the MPS daemon also where it is not
 /// set and a daemon is at this place, its default.
-fn found(
-    variables: impl Iterator<Item = (OsString, OsString)>,
-    daemon: Option<&Path>,
-) -> Vec<(OsString, OsString)> {
+fn found(variables: impl Iterator<Item = (OsString, OsString)>, daemon: Option<&Path>) -> Vec<(OsString, OsString)> {
     let mut variables: Vec<_> = variables.filter(|(name, value)| name != MPS_PIPE || !value.is_empty()).collect();
     if let Some(daemon) = daemon
         && variables.iter().all(|(name, _)| name != MPS_PIPE)

@@ -151,8 +151,7 @@ mod tests {
 
     #[test]
     fn lists_of_processors_are_read_as_far_as_they_make_sense() {
-        let processors =
-            |cpus: &str| NumaNode { node: 0, cpus: cpus.to_owned(), memory_bytes: Bytes(0) }.processors();
+        let processors = |cpus: &str| NumaNode { node: 0, cpus: cpus.to_owned(), memory_bytes: Bytes(0) }.processors();
         assert_eq!(processors("0-3,8,10-11"), [0, 1, 2, 3, 8, 10, 11]);
         assert_eq!(processors("5-2,x,-,7 "), [7]);
         assert_eq!(processors("0-99999999999999,1"), [1]);

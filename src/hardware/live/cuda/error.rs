@@ -84,21 +84,14 @@ fn advice(code: u32) -> Option<&'static str> {
 fn is_sticky(code: u32) -> bool {
     matches!(
         code,
-        code::DEINITIALIZED
-            | code::ECC_UNCORRECTABLE
-            | code::NVLINK_UNCORRECTABLE
-            | 226
-            | 700
-            | 702
-            | 709
-            | 710
-            | 714..=719
-            | 721
-            | code::MPS_RPC_FAILURE
-            | code::MPS_CLIENT_TERMINATED
-            | 901
-            | code::EXTERNAL_DEVICE
-            | code::UNKNOWN
+        code::DEINITIALIZED | code::ECC_UNCORRECTABLE | code::NVLINK_UNCORRECTABLE | 226 | 700 | 702 | 709 | 710 | 714
+            ..=719
+                | 721
+                | code::MPS_RPC_FAILURE
+                | code::MPS_CLIENT_TERMINATED
+                | 901
+                | code::EXTERNAL_DEVICE
+                | code::UNKNOWN
     )
 }
 
