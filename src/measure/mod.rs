@@ -1,6 +1,7 @@
 //! Runs rounds on a driver and makes measurements of their outcomes. The worker calls [`Bench::run`];
 //! the parent calls [`assemble`]. Each probe has a file of its own with both.
 
+mod around;
 pub mod background;
 mod bandwidth;
 mod bench;

@@ -1,16 +1,10 @@
-//! Which devices the worker takes, how much of their memory, and where it works for them.
-
-use std::collections::BTreeSet;
+//! Which devices the worker takes, and how much of their memory.
 
 use serde::{Deserialize, Serialize};
 
-use super::bench::Bench;
 use crate::hardware::{DeviceInfo, DeviceMemory, ErrorKind, HardwareError};
-use crate::model::flow::Endpoint;
 use crate::model::measurement::{DriverFacts, Hidden};
-use crate::model::placement::{Path, Side};
 use crate::model::units::{Bytes, MIB, PciAddress};
-use crate::plan::Round;
 
 /// Device memory left to others, and to the driver's own needs, when buffers are sized.
 const MEMORY_MARGIN: u64 = 64 * MIB;
@@ -40,32 +34,6 @@ pub struct Selection {
     /// The processors of its NUMA node, where the machine has several nodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub processors: Vec<usize>,
-}
-
-impl Bench<'_> {
-    /// Waits until the devices of a round have done all that was enqueued on them.
-    ///
-    /// # Errors
-    ///
-    /// What the driver says, of that work too.
-    pub fn drain(&self, round: &Round) -> Result<(), HardwareError> {
-        let gpus: BTreeSet<u32> = round.flows.iter().flat_map(|flow| flow.ends()).filter_map(Endpoint::gpu).collect();
-        gpus.into_iter().filter_map(|gpu| self.seat(gpu).ok()).try_for_each(|seat| self.driver.drain(seat.device))
-    }
-
-    /// Runs something near the GPU that issues a round's copies, where they go through host memory: what the host
-    /// touches first is of its own node, and so are the calls that wait for it.
-    pub fn near<T>(&self, round: &Round, run: impl FnOnce() -> T) -> T {
-        let setup = round.task.setup;
-        let pair = round.flows.first().and_then(|flow| flow.pair()).filter(|_| setup.path == Path::Staged);
-        let issuer = pair.map(|pair| if setup.issuer == Side::Source { pair.source } else { pair.destination });
-        let seat = issuer.and_then(|gpu| self.seat(gpu).ok()).filter(|seat| !seat.processors.is_empty());
-        let Some(seat) = seat else { return run() };
-        self.driver.run_on(&seat.processors);
-        let result = run();
-        self.driver.run_on(&[]);
-        result
-    }
 }
 
 /// The size of each of a device's two large buffers, bytes.
