@@ -15,6 +15,10 @@ use crate::hardware::{ErrorKind, GpuGroup, HardwareError, Machine, NvidiaFunctio
 use crate::model::reading::{Reading, Unknown};
 use crate::model::snapshot::{DisplayFunction, Gpu, GpuPair, Host, PciFunction, PciKind, SlowFact, Snapshot};
 
+mod late;
+
+pub use self::late::{Late, identified};
+
 /// PCI vendor id of NVIDIA.
 const NVIDIA: u16 = 0x10de;
 /// First byte of the PCI class of display controllers: 0x0300 with, 0x0302 without a screen.
@@ -46,7 +50,7 @@ pub fn open(machine: &Machine, limit: Duration) -> Result<Arc<dyn Telemetry>, Ha
 
 /// The slow facts that rules judge machines by where nothing was measured: what `topo` reads beyond those
 /// that take no time, so that its text and its report for keeping never conclude differently.
-pub const JUDGED: &[SlowFact] = &[];
+pub const JUDGED: &[SlowFact] = &[SlowFact::PeerAccess];
 
 /// The groups of a GPU's facts that are read with these slow ones.
 fn groups(slow: &[SlowFact]) -> Vec<GpuGroup> {
@@ -188,12 +192,19 @@ fn read_gpu(telemetry: &dyn Telemetry, slow: &[SlowFact], mut gpu: Gpu, answers:
 fn read_row(telemetry: &dyn Telemetry, slow: &'static [SlowFact], source: u32, gpus: u32, answers: &Sender<Answer>) {
     for destination in (0..gpus).filter(|destination| *destination != source) {
         let mut pair = telemetry.read_pair(source, destination);
-        if slow.contains(&SlowFact::PeerAtomics) {
-            telemetry.read_atomics(&mut pair);
-        }
+        read_slowly(telemetry, slow, &mut pair);
         if answers.send(Answer::Pair(pair)).is_err() {
             return;
         }
+    }
+}
+
+fn read_slowly(telemetry: &dyn Telemetry, slow: &[SlowFact], pair: &mut GpuPair) {
+    if slow.contains(&SlowFact::PeerAccess) {
+        telemetry.read_access(pair);
+    }
+    if slow.contains(&SlowFact::PeerAtomics) {
+        telemetry.read_atomics(pair);
     }
 }
 
@@ -290,7 +301,7 @@ impl Collected {
             }
             if !unread.is_empty() {
                 let peers: Vec<_> = unread.iter().map(u32::to_string).collect();
-                problems.push(format!("peer access of GPU {source} to GPU {}: {missing}", peers.join(", ")));
+                problems.push(unread_row(source, &peers, missing));
             }
         }
         Snapshot {
@@ -306,6 +317,10 @@ impl Collected {
             nvml_failure_code,
         }
     }
+}
+
+fn unread_row(source: u32, peers: &[String], why: &str) -> String {
+    format!("peer access of GPU {source} to GPU {}: {why}", peers.join(", "))
 }
 
 /// What the kernel says where NVML shows no GPU: whether there are any to be shown.

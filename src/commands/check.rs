@@ -7,18 +7,20 @@ use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 
+use super::devices::{Facts, selections, with_unidentified};
 use super::output::{self, Files};
 use super::progress::Progress;
 use super::turn::{self, Turn};
-use super::{Failure, Judging, Observed, remark, select, snapshot, timestamp};
+use super::{Failure, Judging, Observed, release, remark, select, timestamp};
 use crate::cli::{CheckArgs, Cli};
 use crate::diagnose::Ending;
-use crate::hardware::{DRIVER_START_LIMIT, ErrorKind, HardwareError, LinkSample, Machine, Telemetry, limits};
+use crate::discover::Late;
+use crate::hardware::{DRIVER_START_LIMIT, ErrorKind, HardwareError, LinkSample, Machine, limits};
+use crate::measure::Outcome;
 use crate::measure::background::Quiet;
 use crate::measure::watch::Watch;
-use crate::measure::{Outcome, Selection};
 use crate::model::background::Moment;
-use crate::model::measurement::{CudaDevice, DriverFacts, Hindrance, Status};
+use crate::model::measurement::{DriverFacts, Hindrance, Status};
 use crate::model::report::{Report, Timing, Tool};
 use crate::model::request::Request;
 use crate::model::snapshot::{SlowFact, Snapshot};
@@ -52,11 +54,14 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, Failure
         }
     };
     let journal = journal(args, machine, &started_at)?;
-    // The driver starts while the facts are read.
+    // The driver starts while the facts are read; of some GPUs only, once it is known which.
     let start_limit = cli.driver_deadline.unwrap_or(DRIVER_START_LIMIT);
-    let worker = Worker::spawn(machine, start_limit);
     let progress = Progress::starting();
-    let (snapshot, telemetry) = snapshot(machine, SlowFact::ALL, cli.driver_deadline);
+    let early = cli.gpus.is_empty().then(|| Worker::spawn(machine, start_limit, None));
+    let facts = Facts::open(machine, cli.driver_deadline);
+    let masked = || Worker::spawn(machine, start_limit, facts.mask(&cli.gpus).as_deref());
+    let worker = early.unwrap_or_else(masked);
+    let snapshot = facts.read(SlowFact::BEFORE_COPIES);
     let there = snapshot.gpus.len();
     let snapshot = match select::select(snapshot, &cli.gpus) {
         Ok(snapshot) => snapshot,
@@ -72,10 +77,12 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, Failure
         Follower { progress, recorder: Recorder::new(journal, args.profile.as_str(), started), watch: None };
     unlocked.iter().for_each(|problem| follower.problem(problem));
     let request = asked(select::request(&cli.gpus, there, &snapshot), args, &profile, &groups);
-    let mut run = Run { args, profile, groups, machine, start_limit, telemetry, stop, follower };
+    let mut run = Run { args, profile, groups, machine, start_limit, facts, there, stop, follower };
     run.follower.take(Event::Asked { request });
-    // The worker is ended once the report is out.
-    let _idle = run.measure(worker, snapshot);
+    let exclusive = release::is_exclusive(&snapshot);
+    // Nothing is asked of it any more: it dies while the run is judged and the report is written.
+    let mut idle = run.measure(worker, snapshot);
+    idle.iter_mut().for_each(Worker::kill);
 
     let Follower { progress, recorder, .. } = run.follower;
     progress.clear();
@@ -92,6 +99,9 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, Failure
         ),
         None => sentence,
     });
+    if let Some(stuck) = idle.and_then(|worker| release::release(worker, exclusive || code != Ok(0))) {
+        remark(&stuck);
+    }
     Ok(code?)
 }
 
@@ -176,7 +186,9 @@ struct Run<'a> {
     groups: BTreeSet<Group>,
     machine: &'a Machine,
     start_limit: Duration,
-    telemetry: Option<Arc<dyn Telemetry>>,
+    facts: Facts,
+    /// GPUs that there are, whatever was chosen.
+    there: usize,
     stop: Arc<AtomicBool>,
     follower: Follower,
 }
@@ -187,9 +199,14 @@ impl Run<'_> {
     fn measure(&mut self, worker: Result<Worker, HardwareError>, snapshot: Snapshot) -> Option<Worker> {
         self.follower.take(Event::Facts { snapshot: snapshot.clone() });
         let quiet = self.leave_alone(&snapshot, Moment::Start);
-        let (worker, launch, facts) = self.open(worker, &snapshot)?;
+        let Some((worker, launch, facts)) = self.open(worker, &snapshot) else {
+            self.take_late(self.facts.read_late(&snapshot), &snapshot);
+            return None;
+        };
         self.others(quiet);
+        let late = self.facts.read_late(&snapshot);
         let idle = self.run_rounds(worker, &launch, facts, &snapshot);
+        self.take_late(late, &snapshot);
         if let Some(watch) = self.follower.watch.take() {
             let quiet = self.leave_alone(&snapshot, Moment::End);
             let (readings, counted) = watch.finish(&snapshot);
@@ -200,10 +217,18 @@ impl Run<'_> {
         idle
     }
 
+    /// Records what was read while copies ran.
+    fn take_late(&mut self, late: Option<Late>, snapshot: &Snapshot) {
+        if let Some(late) = late {
+            let (pairs, problems) = late.end(&snapshot.pairs);
+            self.follower.take(Event::Late { pairs, problems });
+        }
+    }
+
     /// Begins to watch what others do with the GPUs.
     fn leave_alone(&self, snapshot: &Snapshot, moment: Moment) -> Option<Quiet> {
         let gpus: Vec<u32> = snapshot.gpus.iter().map(|gpu| gpu.index).collect();
-        self.telemetry.as_ref().map(|telemetry| Quiet::begin(telemetry, &gpus, moment))
+        self.facts.telemetry().map(|telemetry| Quiet::begin(telemetry, &gpus, moment))
     }
 
     /// Records what others did with them.
@@ -224,6 +249,8 @@ impl Run<'_> {
             selections: selections(snapshot),
             memory_limit: self.args.memory,
             start_limit: self.start_limit,
+            there: self.there,
+            unmasked: false,
         };
         if launch.selections.is_empty() {
             // The snapshot has the reason why there is no GPU; the driver would only repeat it.
@@ -233,8 +260,7 @@ impl Run<'_> {
             self.driver(0.0, facts);
             return None;
         }
-        let mut spawn = || Worker::spawn(self.machine, self.start_limit);
-        let opened = start::start(worker, &mut launch, &self.stop, &mut spawn);
+        let opened = start::start(worker, &mut launch, &self.stop, &mut Launch::spawn);
         let Ready { worker, facts, floor_seconds, problems, .. } = match opened {
             Ok(ready) => ready,
             Err(StartError::Failed(HardwareError { message: why, code: failure_code, kind })) => {
@@ -263,7 +289,7 @@ impl Run<'_> {
 
     /// Records what the driver said, and what was kept from it.
     fn driver(&mut self, floor_seconds: f64, facts: DriverFacts) -> DriverFacts {
-        let facts = DriverFacts { environment_removed: environment::removed(), ..facts };
+        let facts = DriverFacts { environment_removed: environment::removed(self.machine), ..facts };
         self.follower.take(Event::Driver { floor_seconds, facts: facts.clone() });
         facts
     }
@@ -302,7 +328,7 @@ impl Run<'_> {
             }
         }
         // Without a copy, a link is not under load.
-        if let Some(telemetry) = self.telemetry.as_ref().filter(|_| !runnable.is_empty()) {
+        if let Some(telemetry) = self.facts.telemetry().filter(|_| !runnable.is_empty()) {
             let watch = Watch::start(telemetry, &gpus);
             watch.unwatched().into_iter().for_each(|why| self.follower.take(Event::Limited { why }));
             self.follower.watch = Some(watch);
@@ -347,29 +373,6 @@ fn asked(request: Request, args: &CheckArgs, profile: &Profile, groups: &BTreeSe
 
 fn name_of(group: Group) -> String {
     group.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
-}
-
-/// The GPUs that the worker is to open: those that could be identified.
-fn selections(snapshot: &Snapshot) -> Vec<Selection> {
-    let identified = snapshot.gpus.iter().map(|gpu| Selection {
-        index: gpu.index,
-        uuid: gpu.uuid.known().cloned(),
-        pci: gpu.pci.get(),
-    });
-    identified.filter(|selection| selection.uuid.is_some() || selection.pci.is_some()).collect()
-}
-
-/// The devices requested from CUDA, and those that could not be identified.
-fn with_unidentified(mut devices: Vec<CudaDevice>, snapshot: &Snapshot) -> Vec<CudaDevice> {
-    for gpu in &snapshot.gpus {
-        if devices.iter().all(|device| device.index != gpu.index) {
-            let why = gpu.uuid.unknown().map(ToString::to_string).unwrap_or_default();
-            let failure = Some(format!("it could not be identified ({why})"));
-            devices.push(CudaDevice { index: gpu.index, failure, ..CudaDevice::default() });
-        }
-    }
-    devices.sort_by_key(|device| device.index);
-    devices
 }
 
 /// A flag that Ctrl-C, SIGTERM and SIGHUP set; the second time they end the program with `code`.

@@ -2,6 +2,7 @@
 
 mod check;
 mod compare;
+mod devices;
 mod diagnose;
 mod expect;
 mod explain;
@@ -10,6 +11,7 @@ mod output;
 mod progress;
 mod recover;
 mod refuse;
+mod release;
 mod select;
 mod topo;
 mod turn;
@@ -17,7 +19,6 @@ mod turn;
 pub use refuse::parse;
 
 use std::io::Write;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use time::OffsetDateTime;
@@ -26,12 +27,11 @@ use time::format_description::well_known::Rfc3339;
 use crate::cli::{Cli, Command, FailOn, ReportArgs};
 use crate::diagnose::expectations::Expectations;
 use crate::diagnose::{Ending, Evidence, Settings, Terms, config, expected};
-use crate::discover;
-use crate::hardware::{self, DRIVER_START_LIMIT, Machine, Telemetry, limits};
+use crate::hardware::{self, DRIVER_START_LIMIT, Machine, limits};
 use crate::model::measurement::Measurements;
 use crate::model::report::{Report, SCHEMA, Timing, Tool, Verdict};
 use crate::model::request::Request;
-use crate::model::snapshot::{SlowFact, Snapshot};
+use crate::model::snapshot::Snapshot;
 use crate::model::topology::Topology;
 use crate::recording::Recorded;
 use crate::report::escape::{acts, clean};
@@ -267,18 +267,4 @@ impl Judging {
 fn timestamp() -> String {
     let now = OffsetDateTime::now_utc();
     now.replace_nanosecond(0).unwrap_or(now).format(&Rfc3339).unwrap_or_default()
-}
-
-/// Facts of the machine, and the telemetry to watch it further with. A machine without NVML gives
-/// a snapshot without GPUs that says why.
-fn snapshot(
-    machine: &Machine,
-    slow: &'static [SlowFact],
-    limit: Option<Duration>,
-) -> (Snapshot, Option<Arc<dyn Telemetry>>) {
-    let limit = limit.unwrap_or(DISCOVERY_LIMIT);
-    match discover::open(machine, limit) {
-        Ok(telemetry) => (discover::discover(Arc::clone(&telemetry), slow, limit), Some(telemetry)),
-        Err(error) => (discover::without_telemetry(&error), None),
-    }
 }

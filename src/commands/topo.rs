@@ -2,8 +2,9 @@
 
 use std::time::Instant;
 
+use super::devices::Facts;
 use super::output::{self, Files};
-use super::{Failure, Judging, Observed, select, snapshot, timestamp};
+use super::{Failure, Judging, Observed, select, timestamp};
 use crate::cli::{Cli, FailOn, TopoArgs};
 use crate::discover;
 use crate::hardware::Machine;
@@ -25,7 +26,7 @@ pub fn run(cli: &Cli, machine: &Machine, args: &TopoArgs) -> Result<u8, Failure>
     // A person waits for the text; a file or JSON is for keeping, and has everything.
     let kept = args.verbose || !args.format.is_looked_at || !args.output.is_empty();
     let slow = if kept { SlowFact::ALL } else { discover::JUDGED };
-    let (snapshot, _) = snapshot(machine, slow, cli.driver_deadline);
+    let snapshot = Facts::open(machine, cli.driver_deadline).read(slow);
     let there = snapshot.gpus.len();
     let snapshot = select::select(snapshot, &cli.gpus)?;
     let request = select::request(&cli.gpus, there, &snapshot);

@@ -11,6 +11,10 @@ use crate::recording::{Event, Journal, Recorded, Recorder};
 
 /// How often it is tried again.
 const POLL: Duration = Duration::from_millis(50);
+/// The same while a worker of a check that has ended is taken down.
+const SHORT_POLL: Duration = Duration::from_millis(5);
+/// How long that may take: some hundred times what it took with 4 GPUs. Then it is stuck, and may be so for ever.
+const LAST_WORKER: Duration = Duration::from_secs(20);
 
 /// What came of it.
 pub enum Turn {
@@ -24,7 +28,8 @@ pub enum Turn {
     Interrupted,
 }
 
-/// Takes the lock of the machine, waiting for so long where another run has it.
+/// Takes the lock of the machine, waiting for so long where another run has it. Where that run has ended and only
+/// its worker still dies, that is waited for without being asked.
 pub fn take(machine: &Machine, wait: Option<Duration>, stop: &AtomicBool) -> Turn {
     let began = Instant::now();
     let limit = wait.unwrap_or_default();
@@ -37,6 +42,17 @@ pub fn take(machine: &Machine, wait: Option<Duration>, stop: &AtomicBool) -> Tur
         };
         if stop.load(Ordering::Relaxed) {
             return Turn::Interrupted;
+        }
+        if holder.is_gone() {
+            if began.elapsed() >= LAST_WORKER {
+                return Turn::Unknown(
+                    "the worker of an earlier check has not ended yet: it may be stuck in the kernel driver, and with \
+                     it the GPUs that it holds"
+                        .into(),
+                );
+            }
+            std::thread::sleep(SHORT_POLL);
+            continue;
         }
         if began.elapsed() >= limit {
             return Turn::Theirs(match wait {

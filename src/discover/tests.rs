@@ -14,6 +14,7 @@ enum Stuck {
     Count,
     Gpu(u32, GpuGroup),
     Pair(u32, u32),
+    Access(u32, u32),
     Atomics,
 }
 
@@ -66,8 +67,13 @@ impl Telemetry for Fake {
     fn read_pair(&self, source: u32, destination: u32) -> GpuPair {
         self.pass(Stuck::Pair(source, destination));
         let mut pair = GpuPair::unread(source, destination, &Unknown::Unsupported);
-        pair.p2p_read = Reading::Known(P2pStatus::Ok);
+        pair.p2p_read = Reading::Unknown(SlowFact::PeerAccess.not_read());
         pair
+    }
+
+    fn read_access(&self, pair: &mut GpuPair) {
+        self.pass(Stuck::Access(pair.source, pair.destination));
+        pair.p2p_read = Reading::Known(P2pStatus::Ok);
     }
 
     fn read_atomics(&self, _pair: &mut GpuPair) {
@@ -117,7 +123,7 @@ fn a_healthy_machine_is_read_in_order_and_without_waiting() {
 #[test]
 fn slow_facts_that_nobody_needs_are_not_asked_about() {
     // The fake would get stuck, were it asked.
-    for stuck in [Stuck::Gpu(0, GpuGroup::LinkErrors), Stuck::Atomics] {
+    for stuck in [Stuck::Gpu(0, GpuGroup::LinkErrors), Stuck::Access(0, 1), Stuck::Atomics] {
         let fake = Fake { gpus: Ok(3), stuck, gate: Arc::default() };
         let gate = fake.gate.clone();
         let _stuck = gate.lock().unwrap();
@@ -125,7 +131,8 @@ fn slow_facts_that_nobody_needs_are_not_asked_about() {
         assert_eq!(snapshot.problems, ["slot 3 is odd"]);
         assert!(snapshot.gpus.iter().all(|gpu| gpu.mig == Reading::Known(false)));
         assert_eq!(snapshot.pairs.len(), 6);
-        assert!(snapshot.pairs.iter().all(|pair| pair.p2p_read == Reading::Known(P2pStatus::Ok)));
+        let not_read = Reading::Unknown(SlowFact::PeerAccess.not_read());
+        assert!(snapshot.pairs.iter().all(|pair| pair.p2p_read == not_read));
     }
 }
 
@@ -251,4 +258,45 @@ fn a_lost_gpu_is_the_function_that_is_left() {
     let mut nouveau = bus.clone();
     nouveau[3].driver = Reading::Known(BoundDriver::Nouveau);
     assert_eq!(left(&nouveau, &[one, None, three]), [is(BUS[1], Some(1)), is(BUS[3], None)]);
+}
+
+#[test]
+fn what_is_left_for_later_is_what_it_would_have_been_before() {
+    let machine = |stuck| -> (Arc<dyn Telemetry>, Arc<Mutex<()>>) {
+        let gate = Arc::new(Mutex::new(()));
+        (Arc::new(Fake { gpus: Ok(3), stuck, gate: Arc::clone(&gate) }), gate)
+    };
+    let (telemetry, _) = machine(Stuck::Nowhere);
+    let at_once = discover(Arc::clone(&telemetry), SlowFact::ALL, LIMIT);
+    let first = discover(Arc::clone(&telemetry), SlowFact::BEFORE_COPIES, LIMIT);
+    assert!(first.pairs.iter().all(|pair| pair.p2p_read.unknown().is_some()));
+    let began = Instant::now();
+    let (pairs, problems) = Late::begin(&telemetry, &first.pairs, Duration::from_secs(60)).end(&first.pairs);
+    assert_eq!((pairs, problems), (at_once.pairs, Vec::<String>::new()));
+    assert!(began.elapsed() < Duration::from_secs(30), "it was waited for all the same");
+
+    // Only the pairs that were chosen are asked about, and one that does not answer costs its row.
+    let (telemetry, gate) = machine(Stuck::Access(1, 2));
+    let _stuck = gate.lock().unwrap();
+    let chosen: Vec<_> = first.pairs.iter().filter(|pair| pair.source != 2).cloned().collect();
+    let (pairs, problems) = Late::begin(&telemetry, &chosen, LIMIT).end(&chosen);
+    assert_eq!(problems, [format!("peer access of GPU 1 to GPU 2: {LATE}")]);
+    let read: Vec<_> = pairs.iter().map(|pair| pair.p2p_read.clone()).collect();
+    assert_eq!(
+        read,
+        [Reading::Known(P2pStatus::Ok), Reading::Known(P2pStatus::Ok), Reading::Known(P2pStatus::Ok), late()]
+    );
+}
+
+#[test]
+fn gpus_have_their_names_before_anything_else_is_read() {
+    // The fake would get stuck, were it asked for more.
+    let fake = |stuck| -> Arc<dyn Telemetry> { Arc::new(Fake { gpus: Ok(3), stuck, gate: Arc::default() }) };
+    let gate = Arc::new(Mutex::new(()));
+    let stuck: Arc<dyn Telemetry> =
+        Arc::new(Fake { gpus: Ok(3), stuck: Stuck::Gpu(1, GpuGroup::Pcie), gate: Arc::clone(&gate) });
+    let _held = gate.lock().unwrap();
+    let uuids: Vec<_> = identified(&stuck, LIMIT).gpus.iter().map(|gpu| gpu.uuid.known().cloned()).collect();
+    assert_eq!(uuids, [Some("GPU-0".to_owned()), Some("GPU-1".to_owned()), Some("GPU-2".to_owned())]);
+    assert_eq!(identified(&fake(Stuck::Nowhere), LIMIT).gpus.len(), 3);
 }

@@ -92,8 +92,8 @@ pub trait Driver {
     /// [`Driver::kernels_failure`].
     fn open(&self, devices: &[Device]) -> Vec<Result<(), HardwareError>>;
 
-    /// Why the GPU kernels could not be loaded, if so.
-    fn kernels_failure(&self) -> Option<HardwareError>;
+    /// Why the GPU kernels could not be loaded onto a device, if so.
+    fn kernels_failure(&self, device: Device) -> Option<HardwareError>;
 
     /// Seconds that the library's initialisation and the contexts alone took.
     fn floor_seconds(&self) -> f64;
@@ -159,6 +159,10 @@ pub trait Driver {
     /// Waits until an event is reached. Errors of the work before it come to light here.
     fn synchronize_event(&self, event: Event) -> Result<(), HardwareError>;
 
+    /// Waits until everything that was enqueued on a device is done, on whatever stream. Errors of the work
+    /// itself come to light here.
+    fn drain(&self, device: Device) -> Result<(), HardwareError>;
+
     /// Enqueues a kernel on the legacy default stream that fills the first `bytes` bytes with the pattern of
     /// `seed`.
     fn fill(&self, buffer: Buffer, bytes: u64, seed: u64) -> Result<(), HardwareError>;
@@ -173,6 +177,10 @@ pub trait Driver {
 
     /// Waits for the last [`Driver::check`] of a buffer, and says what it counted in so many bytes.
     fn checked(&self, buffer: Buffer, bytes: u64) -> Result<PatternCheck, HardwareError>;
+
+    /// Lets the calling thread run on these processors only, as far as it may use them; where there are none, on
+    /// all that it had at first. Where the system refuses, it stays where it is.
+    fn run_on(&self, processors: &[usize]);
 
     /// The host's clock: real time on a live machine, virtual time on a simulated one.
     fn now(&self) -> Duration;

@@ -10,6 +10,7 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{Error, ErrorKind};
+use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
@@ -17,7 +18,9 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, sockopt};
+use rustix::process::{Pid, test_kill_process};
 use time::OffsetDateTime;
 
 use super::{Machine, root};
@@ -27,11 +30,24 @@ const NAME: &[u8] = b"peerscope.check";
 /// For tests, whose machines are not this one: what is added to the name.
 const OTHER: &str = "PEERSCOPE_LOCK";
 
-/// Holds the machine until it is dropped, or the process ends however it does.
+/// Holds the machine until it is dropped, or the process ends however it does; and until the processes have ended
+/// that this one starts meanwhile. They are workers, and the GPUs are not free before the last of them is gone.
 #[derive(Debug)]
 pub struct Lock {
-    _socket: Option<UnixListener>,
-    _device: Option<File>,
+    socket: Option<UnixListener>,
+    device: Option<File>,
+}
+
+impl Lock {
+    /// Lets other processes inherit it. The kernel closes their files from the last one opened to the first, so
+    /// those of the driver before these.
+    fn pass_on(&self) {
+        let files = [self.socket.as_ref().map(AsFd::as_fd), self.device.as_ref().map(AsFd::as_fd)];
+        // Where it cannot be, the next check may begin a little early.
+        for file in files.into_iter().flatten() {
+            let _ = fcntl_setfd(file, FdFlags::empty());
+        }
+    }
 }
 
 /// Why the lock was not taken.
@@ -51,8 +67,12 @@ impl Machine {
     /// Somebody else has it, or there can be none.
     pub fn lock(&self) -> Result<Lock, NotLocked> {
         match self {
-            Self::Live => Ok(Lock { _socket: Some(lock(&name())?), _device: lock_device(&root())? }),
-            Self::Simulated(_) => Ok(Lock { _socket: None, _device: None }),
+            Self::Live => {
+                let lock = Lock { socket: Some(lock(&name())?), device: lock_device(&root())? };
+                lock.pass_on();
+                Ok(lock)
+            }
+            Self::Simulated(_) => Ok(Lock { socket: None, device: None }),
         }
     }
 }
@@ -77,7 +97,7 @@ fn lock_device(root: &Path) -> Result<Option<File>, NotLocked> {
     let Ok(device) = File::open(root.join("dev/nvidiactl")) else { return Ok(None) };
     match flock(&device, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(Some(device)),
-        Err(why) if why == rustix::io::Errno::WOULDBLOCK => Err(NotLocked::Taken(Holder::default())),
+        Err(why) if why == Errno::WOULDBLOCK => Err(NotLocked::Taken(Holder::default())),
         Err(_) => Ok(None),
     }
 }
@@ -92,6 +112,15 @@ pub struct Holder {
 }
 
 impl Holder {
+    /// Whether that process has ended, so that it is only a worker of it that still holds the lock. Not known of one
+    /// that cannot be seen from here.
+    pub fn is_gone(&self) -> bool {
+        let Some(pid) = self.process.and_then(|process| Pid::from_raw(i32::try_from(process).ok()?)) else {
+            return false;
+        };
+        test_kill_process(pid) == Err(Errno::SRCH)
+    }
+
     /// Asks the kernel; does not wait for the process.
     fn of(name: &[u8]) -> Result<Self, Error> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
@@ -233,5 +262,29 @@ mod tests {
     fn users_have_names() {
         assert_eq!(user_name(0).as_deref(), Some("root"));
         assert_eq!(user_name(4_000_000_000), None);
+    }
+
+    #[test]
+    fn who_has_ended_is_told_from_who_cannot_be_seen() {
+        let holder = |process| Holder { process, ..Holder::default() };
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        child.wait().unwrap();
+        assert!(holder(Some(child.id())).is_gone());
+        assert!(!holder(Some(std::process::id())).is_gone() && !holder(Some(1)).is_gone());
+        assert!(!holder(None).is_gone());
+    }
+
+    #[test]
+    fn what_a_worker_has_left_of_it_still_locks() {
+        let name = own("inherited");
+        let lock = Lock { socket: Some(super::lock(&name).unwrap()), device: None };
+        lock.pass_on();
+        // It has what it inherits for as long as its end of the pipe is open.
+        let mut worker = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        drop(lock);
+        assert!(matches!(super::lock(&name), Err(NotLocked::Taken(_))), "it was given up");
+        drop(worker.stdin.take());
+        worker.wait().unwrap();
+        assert!(super::lock(&name).is_ok());
     }
 }

@@ -11,7 +11,7 @@ mod lock;
 pub mod pattern;
 pub mod sim;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -97,6 +97,14 @@ impl Machine {
     pub fn described(description: &[u8]) -> serde_json::Result<Self> {
         let spec = serde_json::from_slice(description)?;
         Ok(Self::Simulated(Arc::new(sim::Simulated { name: "described".into(), spec })))
+    }
+
+    /// Where CUDA looks for an MPS daemon by default, if one is there.
+    pub fn mps_pipe(&self) -> Option<&'static Path> {
+        const PIPE: &str = "/tmp/nvidia-mps";
+        // The daemon makes this file in it; the folder may be left from an earlier one.
+        let control = root().join(PIPE.trim_start_matches('/')).join("control");
+        (*self == Self::Live && control.exists()).then(|| Path::new(PIPE))
     }
 
     /// Opens the facts and counters of this machine.
@@ -274,8 +282,11 @@ pub trait Telemetry: Send + Sync {
     /// Fills in one group of facts of a GPU; what cannot be read is left with its reason.
     fn read_gpu(&self, group: GpuGroup, gpu: &mut Gpu);
 
-    /// What NVML says of an ordered pair, but for atomics.
+    /// What NVML says of an ordered pair, but for access to memory and atomics.
     fn read_pair(&self, source: u32, destination: u32) -> GpuPair;
+
+    /// Fills in what NVML says of access to each other's memory.
+    fn read_access(&self, pair: &mut GpuPair);
 
     /// Fills in what NVML says of atomics between a pair.
     fn read_atomics(&self, pair: &mut GpuPair);

@@ -18,9 +18,10 @@ const PATIENCE: Duration = Duration::from_millis(300);
 pub struct Quiet {
     /// Not before this is the second look taken.
     second_look: Instant,
-    gpus: usize,
+    moment: Moment,
     over: Arc<AtomicBool>,
-    threads: Vec<Thread>,
+    /// By GPU; none where no thread could be had.
+    threads: Vec<(u32, Option<Thread>)>,
     inbox: mpsc::Receiver<Background>,
 }
 
@@ -42,22 +43,42 @@ impl Quiet {
                 // Nobody listens any more when it took too long.
                 let _ = answer.send(seen(gpu, moment, [first, second, telemetry.moved(gpu)]));
             };
-            // Where no thread can be had, there is no answer, which is "not known".
-            std::thread::Builder::new().spawn(watch).ok().map(|thread| thread.thread().clone())
+            (gpu, std::thread::Builder::new().spawn(watch).ok().map(|thread| thread.thread().clone()))
         };
-        let threads: Vec<_> = gpus.iter().filter_map(watch).collect();
-        Self { second_look, gpus: threads.len(), over, threads, inbox }
+        let threads = gpus.iter().map(watch).collect();
+        Self { second_look, moment, over, threads, inbox }
     }
 
-    /// Ends the watch. GPUs that do not answer in time are missing.
+    /// Ends the watch. Of GPUs that do not answer in time that is the reason why nothing is known.
     pub fn end(self) -> Vec<Background> {
         self.over.store(true, Ordering::Relaxed);
-        self.threads.iter().for_each(Thread::unpark);
+        self.threads.iter().filter_map(|(_, thread)| thread.as_ref()).for_each(Thread::unpark);
+        let watched = self.threads.iter().filter(|(_, thread)| thread.is_some()).count();
         let until = Instant::now().max(self.second_look) + PATIENCE;
         let next = || self.inbox.recv_timeout(until.saturating_duration_since(Instant::now())).ok();
-        let mut seen: Vec<_> = std::iter::from_fn(next).take(self.gpus).collect();
+        let mut seen: Vec<_> = std::iter::from_fn(next).take(watched).collect();
+        for (gpu, thread) in self.threads {
+            if seen.iter().all(|seen| seen.gpu != gpu) {
+                seen.push(unseen(gpu, self.moment, thread.is_some()));
+            }
+        }
         seen.sort_by_key(|background| background.gpu);
         seen
+    }
+}
+
+/// A GPU of which nothing is known.
+fn unseen(gpu: u32, moment: Moment, asked: bool) -> Background {
+    let why = if asked { "NVML did not answer in time" } else { "no thread could be started to read it" };
+    Background {
+        gpu,
+        moment,
+        nvlink_sent_gbps: None,
+        nvlink_received_gbps: None,
+        pcie_sent_gbps: None,
+        pcie_received_gbps: None,
+        utilization_percent: None,
+        reason: Some(why.into()),
     }
 }
 

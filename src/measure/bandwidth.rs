@@ -55,7 +55,7 @@ impl Bench<'_> {
         let shape = Shape::of(setup, copies.max(1));
         let marks = shape.copies.max(MARKED_COPIES).max(FIXED_COST_COPIES);
         let lanes = pairs.iter().map(|pair| self.lane(*pair, setup, marks)).collect::<Result<Vec<_>, _>>()?;
-        let checked = self.facts().kernels_failure.is_none();
+        let checked = self.cannot_check(pairs).is_none();
         if checked {
             if !self.is_filled(pairs) {
                 self.fill(pairs, setup)?;

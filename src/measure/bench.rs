@@ -4,40 +4,22 @@ use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 use super::Span;
 use super::bandwidth::AtOnce;
+use super::seats::{self, Selection, find, hidden};
 use super::seeds::Seeds;
-use crate::hardware::{Buffer, Device, DeviceInfo, Driver, ErrorKind, Event, HardwareError, Stream};
+use crate::hardware::{Buffer, Device, Driver, ErrorKind, Event, HardwareError, Stream};
 use crate::model::flow::Setup;
-use crate::model::measurement::{CudaDevice, CudaPeerAccess, DriverFacts, Hidden};
+use crate::model::measurement::{CudaDevice, CudaPeerAccess, DriverFacts};
 use crate::model::placement::{Pair, Path, Placement, Side, StreamKind};
-use crate::model::units::{Bytes, MIB, PciAddress};
+use crate::model::units::Bytes;
 use crate::plan::{Round, stream_of};
-
-/// Device memory left to others, and to the driver's own needs, when buffers are sized.
-const MEMORY_MARGIN: u64 = 64 * MIB;
-/// With less than this for all buffers of a device together, nothing is measured on it.
-const LEAST_BUDGET: u64 = 64 * MIB;
-/// Memory that is taken beside the two large buffers, rounded up: small allocations take whole
-/// pages of 2 MiB.
-const SMALL_BUFFERS: u64 = 4 * MIB;
-
-/// A GPU that the parent wants tested, by what NVML said of it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Selection {
-    /// NVML's index.
-    pub index: u32,
-    /// NVML's UUID, where known.
-    pub uuid: Option<String>,
-    /// NVML's PCI address, where known.
-    pub pci: Option<PciAddress>,
-}
 
 /// One device, ready.
 pub(super) struct Seat {
     pub device: Device,
+    /// The processors of its NUMA node; none where they are not known or the only ones.
+    pub processors: Vec<usize>,
     /// What it sends from.
     pub send: Buffer,
     /// What it receives into.
@@ -122,7 +104,7 @@ impl<'a> Bench<'a> {
                 Some(info) => opened
                     .remove(&info.device)
                     .unwrap_or_else(|| Err(HardwareError::new(ErrorKind::Other, "named twice")))
-                    .and_then(|()| bench.take_seat(info.device, memory_limit)),
+                    .and_then(|()| bench.take_seat(info.device, wanted, memory_limit)),
             };
             bench.facts.devices.push(CudaDevice {
                 index: wanted.index,
@@ -130,13 +112,14 @@ impl<'a> Bench<'a> {
                 failure: seat.as_ref().err().map(ToString::to_string),
                 failure_code: seat.as_ref().err().and_then(|error| error.code),
                 hidden: info.is_none().then(|| hidden().0),
+                kernels_failure: None,
                 budget_bytes: seat.as_ref().ok().map(|seat| Bytes(2 * seat.send.bytes)),
             });
             if let Ok(seat) = seat {
                 bench.seats.insert(wanted.index, seat);
             }
         }
-        bench.facts.kernels_failure = driver.kernels_failure().map(|error| error.to_string());
+        seats::note_kernels(&mut bench.facts, |gpu| driver.kernels_failure(bench.seats.get(&gpu)?.device));
         bench.facts.peer_access = bench.ask_peer_access(selections, opening);
         bench
     }
@@ -154,23 +137,12 @@ impl<'a> Bench<'a> {
         })
     }
 
-    fn take_seat(&self, device: Device, limit: Bytes) -> Result<Seat, HardwareError> {
-        let free = self.driver.memory(device)?.free;
-        let budget = limit.0.min(free.saturating_sub(MEMORY_MARGIN));
-        if budget < LEAST_BUDGET {
-            return Err(HardwareError::new(
-                ErrorKind::OutOfMemory,
-                format!(
-                    "only {} of its memory are free and at least {} are needed: end the processes that use this GPU",
-                    Bytes(free),
-                    Bytes(LEAST_BUDGET + MEMORY_MARGIN)
-                ),
-            ));
-        }
-        let size = (budget - SMALL_BUFFERS) / 2 / (2 * MIB) * (2 * MIB);
+    fn take_seat(&self, device: Device, wanted: &Selection, limit: Bytes) -> Result<Seat, HardwareError> {
+        let size = seats::buffer(self.driver.memory(device)?, wanted, limit)?;
         let gate = self.driver.create_stream(device)?;
         Ok(Seat {
             device,
+            processors: wanted.processors.clone(),
             send: self.driver.allocate(device, size)?,
             receive: self.driver.allocate(device, size)?,
             side: self.driver.create_stream(device)?,
@@ -337,30 +309,5 @@ impl<'a> Bench<'a> {
             ));
         }
         Ok(())
-    }
-}
-
-fn find<'d>(devices: &'d [DeviceInfo], wanted: &Selection) -> Option<&'d DeviceInfo> {
-    let same_uuid = |info: &&DeviceInfo| info.uuid.is_some() && info.uuid == wanted.uuid;
-    let same_pci = |info: &&DeviceInfo| info.pci.is_some() && info.pci == wanted.pci;
-    devices.iter().find(same_uuid).or_else(|| devices.iter().find(same_pci))
-}
-
-/// Why CUDA does not show a GPU that NVML shows.
-fn hidden() -> (Hidden, String) {
-    match std::env::var("CUDA_VISIBLE_DEVICES") {
-        Ok(mask) => (
-            Hidden::Masked,
-            format!(
-                "CUDA does not show this GPU, CUDA_VISIBLE_DEVICES is '{mask}': unset it, or choose the visible GPUs \
-                 with --gpus"
-            ),
-        ),
-        Err(_) => (
-            Hidden::Unexplained,
-            "CUDA does not show this GPU although NVML does: see dmesg for NVRM and Xid messages, and whether MIG is \
-             on or the container was given this GPU"
-                .to_owned(),
-        ),
     }
 }

@@ -68,6 +68,12 @@ impl Bench<'_> {
         self.settle(pairs, |pair| pair.destination)
     }
 
+    /// Why what these pairs copy cannot be checked, if so: a GPU of theirs has no kernels.
+    pub(super) fn cannot_check(&self, pairs: &[Pair]) -> Option<&str> {
+        let mut gpus = pairs.iter().flat_map(|pair| [pair.source, pair.destination]);
+        gpus.find_map(|gpu| self.facts().kernels_failure_of(gpu))
+    }
+
     /// Whether what these pairs send was filled by this worker.
     pub(super) fn is_filled(&self, pairs: &[Pair]) -> bool {
         let contents = self.contents.borrow();

@@ -1,6 +1,7 @@
 //! Runs rounds on a driver and makes measurements of their outcomes. The worker calls [`Bench::run`];
 //! the parent calls [`assemble`]. Each probe has a file of its own with both.
 
+mod around;
 pub mod background;
 mod bandwidth;
 mod bench;
@@ -10,6 +11,7 @@ mod lane;
 mod latency;
 mod overlap;
 mod peer;
+mod seats;
 mod seeds;
 pub mod statistics;
 mod together;
@@ -20,8 +22,9 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::bench::{Bench, Selection};
+pub use self::bench::Bench;
 pub use self::contents::Check;
+pub use self::seats::Selection;
 use self::verify::Verifications;
 use crate::hardware::{ErrorKind, HardwareError};
 use crate::model::measurement::{Measurements, Status};
@@ -150,13 +153,13 @@ pub struct OverlapSample {
 impl Bench<'_> {
     /// Runs rounds that share nothing at once where they allow it, else one after the other, and gives each
     /// outcome as soon as it is there.
-    pub fn run(&self, rounds: &[Round], done: &mut dyn FnMut(u32, Outcome)) {
+    pub fn run(&self, rounds: &[Round], done: &mut dyn FnMut(&Round, Outcome)) {
         if rounds.len() > 1
             && let Some(outcomes) = self.at_once(rounds)
         {
-            return rounds.iter().zip(outcomes).for_each(|(round, outcome)| done(round.id, outcome));
+            return rounds.iter().zip(outcomes).for_each(|(round, outcome)| done(round, outcome));
         }
-        rounds.iter().for_each(|round| done(round.id, self.run_one(round)));
+        rounds.iter().for_each(|round| done(round, self.near(round, || self.run_one(round))));
     }
 
     /// Runs one round.

@@ -18,7 +18,7 @@ fn run(machine: &str, tasks: &[Task]) -> Vec<Outcome> {
 fn run_on(driver: Box<dyn Driver>, tasks: &[Task]) -> Vec<Outcome> {
     let select = |index| {
         let info = &driver.devices()[index as usize];
-        Selection { index, uuid: info.uuid.clone(), pci: info.pci }
+        Selection { index, uuid: info.uuid.clone(), pci: info.pci, ..Selection::default() }
     };
     let bench = Bench::open(driver.as_ref(), &[select(0), select(1)], Bytes(1024 * MIB));
     assert_eq!(bench.facts().devices.iter().filter_map(|device| device.failure.clone()).collect::<Vec<_>>(), [""; 0]);
@@ -161,7 +161,7 @@ fn two_pairs(spec: sim::spec::MachineSpec, rounds: u32) -> Vec<Vec<Row>> {
         .devices()
         .iter()
         .zip(0..)
-        .map(|(info, index)| Selection { index, uuid: info.uuid.clone(), pci: info.pci })
+        .map(|(info, index)| Selection { index, uuid: info.uuid.clone(), pci: info.pci, ..Selection::default() })
         .collect();
     let bench = Bench::open(driver.as_ref(), &selections, Bytes(1024 * MIB));
     let task = row(Placement::REFERENCE, Direction::OneWay, Path::Direct);
@@ -198,8 +198,8 @@ fn disjoint_pairs_are_copied_at_once_and_compared_with_one_alone_now_and_then() 
 fn a_gpu_that_cuda_does_not_show_costs_itself_only() {
     let driver = Machine::parse("h200x2").unwrap().driver().unwrap();
     let info = &driver.devices()[0];
-    let there = Selection { index: 0, uuid: info.uuid.clone(), pci: None };
-    let hidden = Selection { index: 1, uuid: Some("GPU-not-there".into()), pci: None };
+    let there = Selection { index: 0, uuid: info.uuid.clone(), ..Selection::default() };
+    let hidden = Selection { index: 1, uuid: Some("GPU-not-there".into()), ..Selection::default() };
     let bench = Bench::open(driver.as_ref(), &[there, hidden], Bytes(64 * MIB));
     let devices = &bench.facts().devices;
     assert_eq!((devices[0].ordinal, devices[0].failure.as_ref()), (Some(0), None));

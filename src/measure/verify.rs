@@ -20,7 +20,7 @@ use crate::model::units::Bytes;
 impl Bench<'_> {
     /// Copies a pattern of each pair, all at once, and checks it where it arrives.
     pub(super) fn verify(&self, pairs: &[Pair], setup: Setup) -> Result<Vec<Check>, HardwareError> {
-        if let Some(failure) = &self.facts().kernels_failure {
+        if let Some(failure) = self.cannot_check(pairs) {
             let why = format!("not checked, since the GPU kernels could not be loaded: {failure}");
             return Ok(vec![Check::inconclusive(why); pairs.len()]);
         }

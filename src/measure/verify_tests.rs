@@ -34,6 +34,7 @@ fn bench(driver: &dyn Driver) -> Bench<'_> {
         index,
         uuid: info.uuid.clone(),
         pci: info.pci,
+        ..Selection::default()
     };
     let selections: Vec<_> = driver.devices().iter().zip(0..).map(select).collect();
     Bench::open(driver, &selections, LIMIT)

@@ -18,13 +18,15 @@ pub struct DriverFacts {
     /// What outside the hardware was in the way, where that is why CUDA could not be used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hindrance: Option<Hindrance>,
-    /// How long cuInit and the contexts took, seconds. Null where they did not come to be.
+    /// How long cuInit and the contexts took in the worker, seconds, while NVML was read beside them. Null where they
+    /// did not come to be.
     #[serde(default)]
     pub start_seconds: Option<f64>,
     /// Variables that the worker was started without, as `NAME=value`: they change what the driver does.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub environment_removed: Vec<String>,
-    /// Why the GPU kernels could not be loaded; null when they could.
+    /// Why the GPU kernels could not be loaded onto any GPU; null when they could onto one. Then
+    /// `devices[].kernels_failure` says why not onto others.
     pub kernels_failure: Option<String>,
     /// The GPUs asked for, as CUDA sees them.
     pub devices: Vec<CudaDevice>,
@@ -33,6 +35,12 @@ pub struct DriverFacts {
 }
 
 impl DriverFacts {
+    /// Why the GPU kernels could not be loaded onto this GPU.
+    pub fn kernels_failure_of(&self, gpu: u32) -> Option<&str> {
+        let of_device = || self.devices.iter().find(|device| device.index == gpu)?.kernels_failure.as_deref();
+        self.kernels_failure.as_deref().or_else(of_device)
+    }
+
     /// CUDA's word on peer access for this ordered pair.
     pub fn said_of(&self, pair: Pair) -> Option<&CudaPeerAccess> {
         // They stand in order, but for files that somebody else has written.
@@ -80,6 +88,9 @@ pub struct CudaDevice {
     /// That CUDA does not show the GPU, where that is why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hidden: Option<Hidden>,
+    /// Why the GPU kernels could not be loaded onto it, where they could be loaded onto others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernels_failure: Option<String>,
     /// Memory that the probes may take on it, all buffers together.
     pub budget_bytes: Option<Bytes>,
 }

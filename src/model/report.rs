@@ -130,6 +130,7 @@ pub struct Timing {
     pub diagnose: f64,
     /// From start to report.
     pub total: f64,
-    /// The driver's own start within `driver_start`: cuInit and contexts alone.
+    /// The driver's own start within `driver_start`: cuInit and contexts, as long as they took with NVML read beside
+    /// them. A program that does nothing else is ready sooner.
     pub driver_floor: f64,
 }

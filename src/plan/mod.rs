@@ -360,8 +360,11 @@ pub fn obstacle(round: &Round, driver: &DriverFacts) -> Option<String> {
         Action::Overlap { .. } => true,
         Action::Latency { .. } => false,
     };
-    if let Some(why) = driver.kernels_failure.as_ref().filter(|_| needs_kernels) {
-        return Some(format!("the GPU kernels could not be loaded: {why}"));
+    let gpus = round.flows.iter().flat_map(|flow| flow.ends()).filter_map(Endpoint::gpu);
+    let without_kernels = gpus.filter(|_| needs_kernels).find_map(|gpu| Some((gpu, driver.kernels_failure_of(gpu)?)));
+    if let Some((gpu, why)) = without_kernels {
+        let onto = if driver.kernels_failure.is_some() { String::new() } else { format!(" onto GPU {gpu}") };
+        return Some(format!("the GPU kernels could not be loaded{onto}: {why}"));
     }
     // Access is granted per direction. Without it a copy engine would go through the host all the
     // same, and a kernel would break its context.

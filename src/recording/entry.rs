@@ -9,7 +9,7 @@ use crate::model::background::Background;
 use crate::model::measurement::DriverFacts;
 use crate::model::report::Tool;
 use crate::model::request::Request;
-use crate::model::snapshot::Snapshot;
+use crate::model::snapshot::{GpuPair, Snapshot};
 use crate::plan::Round;
 
 /// The name and version of the journal's format.
@@ -58,6 +58,13 @@ pub enum Event {
     Asked {
         /// What.
         request: Request,
+    },
+    /// What was read of pairs while copies ran, all pairs of the facts, and what went wrong with it.
+    Late {
+        /// The pairs.
+        pairs: Vec<GpuPair>,
+        /// A sentence each.
+        problems: Vec<String>,
     },
     /// The driver is ready, or was given up.
     Driver {

@@ -81,6 +81,12 @@ impl Recording {
                 self.snapshot = Some(snapshot);
                 self.times.facts = at;
             }
+            Event::Late { pairs, problems } => {
+                if let Some(snapshot) = &mut self.snapshot {
+                    snapshot.pairs = pairs;
+                    snapshot.problems.extend(problems);
+                }
+            }
             Event::Asked { request } => self.request = request,
             Event::Driver { floor_seconds, facts } => {
                 self.driver = Some(facts);

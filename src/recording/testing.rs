@@ -23,7 +23,7 @@ pub static RUN: LazyLock<(Vec<u8>, Recorded)> = LazyLock::new(|| {
     snapshot.gpus.truncate(2);
     snapshot.pairs.retain(|pair| pair.source < 2 && pair.destination < 2);
     let driver = machine.driver().unwrap();
-    let select = |index: u32| Selection { index, uuid: None, pci: snapshot.gpus[index as usize].pci.get() };
+    let select = |index: u32| Selection { index, pci: snapshot.gpus[index as usize].pci.get(), ..Selection::default() };
     let bench = Bench::open(driver.as_ref(), &[select(0), select(1)], Bytes(1 << 30));
     let facts = bench.facts().clone();
     let topology = topology::with_cuda(topology::build(&snapshot), &facts);

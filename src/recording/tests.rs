@@ -1,6 +1,8 @@
 use super::testing::RUN;
 use super::{Event, read};
 use crate::model::measurement::Status;
+use crate::model::reading::Reading;
+use crate::model::snapshot::P2pStatus;
 
 #[test]
 fn what_is_read_back_of_a_whole_journal_is_what_the_run_came_to_and_that_it_was_cut_off() {
@@ -63,4 +65,21 @@ fn a_reading_of_a_link_that_nobody_watched_is_no_harm() {
     let links = recording.conclude().measurements.links;
     assert_eq!((links[0].index, links[0].readings), (7, 1));
     assert!(links[0].reason.as_ref().unwrap().contains("cut off"));
+}
+
+#[test]
+fn what_is_read_of_pairs_while_copies_run_takes_the_place_of_what_was_not() {
+    let snapshot = RUN.1.snapshot.clone();
+    let mut pairs = snapshot.pairs.clone();
+    pairs[0].p2p_read = Reading::Known(P2pStatus::GpuNotSupported);
+    let mut recording = super::Recording::new("quick");
+    recording.take(super::Entry { at: 1.0, event: Event::Facts { snapshot } });
+    let late = Event::Late { pairs: pairs.clone(), problems: vec!["one did not answer".into()] };
+    recording.take(super::Entry { at: 2.0, event: late });
+    let recorded = recording.conclude();
+    assert_eq!(recorded.snapshot.pairs, pairs);
+    assert_eq!(recorded.snapshot.problems.last().map(String::as_str), Some("one did not answer"));
+    let said = &recorded.topology.pairs[0].peer_access;
+    assert_eq!(said.nvml_read, Some(P2pStatus::GpuNotSupported), "the topology is made of it too");
+    assert!((recorded.timing.discover - 1.0).abs() < 1e-9, "{:?}", recorded.timing);
 }

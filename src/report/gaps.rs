@@ -23,7 +23,9 @@ pub(super) fn list(report: &Report, all: bool) -> Vec<(String, String)> {
     lines.extend(driver.failure.iter().map(|why| ("CUDA".into(), format!("could not be used: {why}"))));
     lines.extend(driver.kernels_failure.iter().map(|why| ("kernels".into(), format!("could not be loaded: {why}"))));
     for device in &driver.devices {
-        lines.extend(device.failure.iter().map(|why| (format!("GPU {}", device.index), format!("not tested: {why}"))));
+        let of_device = |what: &str, why: &String| (format!("GPU {}", device.index), format!("{what}: {why}"));
+        lines.extend(device.failure.iter().map(|why| of_device("not tested", why)));
+        lines.extend(device.kernels_failure.iter().map(|why| of_device("its kernels could not be loaded", why)));
     }
     lines.extend(report.snapshot.problems.iter().map(|problem| ("facts".into(), problem.clone())));
     lines.extend(measurements.problems.iter().map(|problem| ("run".into(), problem.clone())));

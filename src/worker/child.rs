@@ -39,9 +39,10 @@ pub fn serve(machine: &Machine, start_limit: Duration, mut to_parent: impl Write
     while let Some(request) = requests.recv().ok().transpose()? {
         let Request::Run { rounds } = request else { return Err("GPUs are open already".into()) };
         let (mut broken, mut told) = (false, Ok(()));
-        bench.run(&rounds, &mut |id, outcome| {
-            broken |= matches!(&outcome, Outcome::Failed { error } if error.kind == ErrorKind::Sticky);
-            told = told.clone().and_then(|()| say(&mut to_parent, &Reply::Done { id, outcome }));
+        bench.run(&rounds, &mut |round, outcome| {
+            let (outcome, ends) = settled(outcome, || bench.drain(round));
+            broken |= ends;
+            told = told.clone().and_then(|()| say(&mut to_parent, &Reply::Done { id: round.id, outcome }));
         });
         told?;
         if broken {
@@ -49,6 +50,25 @@ pub fn serve(machine: &Machine, start_limit: Duration, mut to_parent: impl Write
         }
     }
     Ok(())
+}
+
+/// What an error leaves behind must not land in the next round's check. So the devices finish what they have first,
+/// within the deadline of the round that had the error. Where that fails as well, this process is of no more use:
+/// whether that is so, and the outcome, whose kind says it to the parent.
+fn settled(outcome: Outcome, drain: impl FnOnce() -> Result<(), HardwareError>) -> (Outcome, bool) {
+    let Outcome::Failed { error } = outcome else { return (outcome, false) };
+    if error.kind == ErrorKind::Sticky {
+        return (Outcome::Failed { error }, true);
+    }
+    match drain() {
+        Ok(()) => (Outcome::Failed { error }, false),
+        // A limit of the process accuses nothing. The parent finds the worker gone, and starts another.
+        Err(left) if left.kind == ErrorKind::Hindered => (Outcome::Failed { error }, true),
+        Err(left) => {
+            let message = format!("{error}; what it left on the devices did not end well: {left}");
+            (Outcome::Failed { error: HardwareError { kind: ErrorKind::Sticky, message, ..error } }, true)
+        }
+    }
 }
 
 /// Asks the kernel to end this process when its parent ends.
@@ -99,4 +119,44 @@ fn read_requests() -> Result<mpsc::Receiver<Result<Request, String>>, HardwareEr
     thread
         .map(|_| receiver)
         .map_err(|error| limits::explained(format!("no thread can read what is to be measured: {error}"), &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failed(kind: ErrorKind) -> Outcome {
+        Outcome::Failed { error: HardwareError::new(kind, "cuMemcpyPeerAsync: no (1)") }
+    }
+
+    fn kind(outcome: &Outcome) -> ErrorKind {
+        let Outcome::Failed { error } = outcome else { panic!("{outcome:?}") };
+        error.kind
+    }
+
+    #[test]
+    fn what_an_error_leaves_is_waited_for_before_the_next_round() {
+        let mut drained = 0;
+        let mut drain = || {
+            drained += 1;
+            Ok(())
+        };
+        let rows = Outcome::Rows { rows: Vec::new() };
+        assert_eq!(settled(rows.clone(), &mut drain), (rows, false));
+        assert_eq!(settled(failed(ErrorKind::Sticky), &mut drain), (failed(ErrorKind::Sticky), true));
+        assert_eq!(settled(failed(ErrorKind::Other), &mut drain), (failed(ErrorKind::Other), false));
+        assert_eq!(settled(failed(ErrorKind::Hindered), &mut drain), (failed(ErrorKind::Hindered), false));
+        assert_eq!(drained, 2, "after errors that the process survives");
+    }
+
+    #[test]
+    fn what_cannot_be_waited_for_ends_the_worker() {
+        let left = |kind| move || Err(HardwareError::new(kind, "cuCtxSynchronize: gone (719)"));
+        let (outcome, broken) = settled(failed(ErrorKind::Other), left(ErrorKind::Sticky));
+        assert_eq!((kind(&outcome), broken), (ErrorKind::Sticky, true));
+        let Outcome::Failed { error } = outcome else { panic!() };
+        assert!(error.message.contains("(1)") && error.message.contains("(719)"), "{error}");
+        let (outcome, broken) = settled(failed(ErrorKind::Hindered), left(ErrorKind::Hindered));
+        assert_eq!((outcome, broken), (failed(ErrorKind::Hindered), true), "it accuses nothing");
+    }
 }

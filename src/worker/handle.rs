@@ -16,7 +16,7 @@ use crate::hardware::{ErrorKind, HardwareError, Kills, Machine};
 
 /// How long a killed worker may take to die before it is left behind: one that is stuck in the
 /// kernel driver dies when that lets go of it, or never.
-const DEATH_LIMIT: Duration = Duration::from_secs(2);
+const PATIENCE: Patience = Patience { base: Duration::from_secs(2), per_gpu: Duration::from_secs(1) };
 /// How often to check for an interruption while waiting.
 const POLL: Duration = Duration::from_millis(50);
 /// The exit code of a worker without memory; it says so on stderr (see [`crate::Allocator`]).
@@ -24,10 +24,23 @@ const OUT_OF_MEMORY: i32 = 3;
 /// How much of a worker's last words is kept, bytes.
 const LAST_WORDS: usize = 2000;
 
+/// How long a death may take. The driver takes the contexts down one after the other: with 4 GPUs of an H200
+/// server a killed worker took 0.2 s, with 8 of them 0.8 s. So there is time for each GPU, ten times what it took
+/// there: whoever is given up too early costs healthy GPUs, and one that is stuck is waited for once.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
+    /// However few GPUs it has.
+    pub base: Duration,
+    /// For each GPU that it was to open.
+    pub per_gpu: Duration,
+}
+
 /// A worker process. Its driver starts at once.
 pub struct Worker {
     process: Mortal,
-    death_limit: Duration,
+    patience: Patience,
+    /// GPUs that it was to open.
+    gpus: u32,
     requests: Option<Box<dyn Write + Send>>,
     replies: Receiver<Reply>,
     last_words: Arc<Mutex<String>>,
@@ -56,13 +69,13 @@ pub(super) enum Received {
 }
 
 impl Worker {
-    /// Starts a worker, whose driver may take so long to start. It dies when the thread that calls
+    /// Starts a worker, whose driver may take so long to start and shows only the GPUs that `visible` names. It dies when the thread that calls
     /// this ends: call it on the main thread.
     ///
     /// # Errors
     ///
     /// The program cannot be started again.
-    pub fn spawn(machine: &Machine, start_limit: Duration) -> Result<Self, HardwareError> {
+    pub fn spawn(machine: &Machine, start_limit: Duration, visible: Option<&str>) -> Result<Self, HardwareError> {
         // A description that was read from a pipe cannot be read again, and one in a file may have changed.
         let description = machine.description();
         let description = description
@@ -71,7 +84,7 @@ impl Worker {
         // Not by its path, which an update may have taken away or given to another version.
         let kills = Kills::now();
         let mut command = Command::new("/proc/self/exe");
-        environment::clean(&mut command);
+        environment::prepare(&mut command, machine, visible);
         let mut child = command
             .arg0(env!("CARGO_PKG_NAME"))
             .args(["--driver-deadline", &start_limit.as_secs_f64().to_string()])
@@ -93,7 +106,7 @@ impl Worker {
         let process = Mortal::new(child);
         let last_words = Arc::new(Mutex::new(String::new()));
         let kept = Arc::clone(&last_words);
-        let mut worker = Self { process, death_limit: DEATH_LIMIT, requests, replies, last_words, kills };
+        let mut worker = Self { process, patience: PATIENCE, gpus: 0, requests, replies, last_words, kills };
         if let Some(stdout) = stdout {
             listen(move || {
                 for line in BufReader::new(stdout).lines().map_while(Result::ok) {
@@ -120,10 +133,12 @@ impl Worker {
         process: impl super::process::Process + 'static,
         requests: impl Write + Send + 'static,
         replies: Receiver<Reply>,
+        patience: Patience,
     ) -> Self {
         Self {
             process: Mortal::new(process),
-            death_limit: Duration::from_millis(20),
+            patience,
+            gpus: 0,
             requests: Some(Box::new(requests)),
             replies,
             last_words: Arc::default(),
@@ -132,6 +147,9 @@ impl Worker {
     }
 
     pub(super) fn send(&mut self, request: &Request) -> Result<(), String> {
+        if let Request::Open { selections, .. } = request {
+            self.gpus = u32::try_from(selections.len()).unwrap_or(u32::MAX);
+        }
         self.line(serde_json::to_vec(request).map_err(|error| error.to_string())?)
     }
 
@@ -156,22 +174,38 @@ impl Worker {
         }
     }
 
+    /// Kills the process and does not wait: [`Worker::end`] does.
+    pub fn kill(&mut self) {
+        self.requests = None;
+        self.process.kill();
+    }
+
     /// Kills the process and waits a little; one that does not die is left behind, and never waited
     /// for again.
-    pub(super) fn end(&mut self) -> End {
+    pub fn end(&mut self) -> End {
         self.requests = None;
-        self.process.end(self.death_limit)
+        self.process.end(self.death_limit())
+    }
+
+    /// Lets it die by itself, once it was killed.
+    pub fn leave(self) {
+        let mut worker = std::mem::ManuallyDrop::new(self);
+        worker.kill();
+    }
+
+    fn death_limit(&self) -> Duration {
+        self.patience.base + self.patience.per_gpu * self.gpus
     }
 
     /// The number of the process, if it was killed and did not end.
-    pub(super) fn stuck(&self) -> Option<u32> {
+    pub fn stuck(&self) -> Option<u32> {
         self.process.is_stuck().then(|| self.process.id())
     }
 
     /// How a worker that is gone ended.
     pub(super) fn death(&mut self) -> Death {
         // Its pipe closes a moment before the process can be waited for.
-        let status = self.process.wait(self.death_limit);
+        let status = self.process.wait(self.death_limit());
         let signal = status.and_then(|status| status.signal());
         let (mut how, mut from_outside) = match (status, signal) {
             (Some(_), Some(signal)) => match sent_from_outside(signal) {

@@ -16,6 +16,8 @@ pub use handle::Worker;
 #[cfg(test)]
 mod fuzz;
 #[cfg(test)]
+mod start_tests;
+#[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;

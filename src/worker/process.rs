@@ -46,13 +46,14 @@ pub enum End {
 /// A process and its end. It is killed once and waited for once.
 pub struct Mortal {
     process: Box<dyn Process>,
+    killed: bool,
     end: Option<End>,
 }
 
 impl Mortal {
     /// Takes a process over.
     pub fn new(process: impl Process + 'static) -> Self {
-        Self { process: Box::new(process), end: None }
+        Self { process: Box::new(process), killed: false, end: None }
     }
 
     /// Its number.
@@ -83,12 +84,19 @@ impl Mortal {
         }
     }
 
+    /// Kills it, once, and does not wait.
+    pub fn kill(&mut self) {
+        if self.end.is_none() && !std::mem::replace(&mut self.killed, true) {
+            self.process.kill();
+        }
+    }
+
     /// Kills it and waits for its end, for at most so long. The second time, nothing is waited for.
     pub fn end(&mut self, limit: Duration) -> End {
         if let Some(end) = self.end {
             return end;
         }
-        self.process.kill();
+        self.kill();
         let end = self.wait(limit).map_or(End::Stuck, End::Exited);
         self.end = Some(end);
         end
@@ -131,6 +139,19 @@ mod tests {
         assert_eq!(process.end(60 * LIMIT), End::Exited(ExitStatus::from_raw(9)));
         assert!(!process.is_stuck());
         assert_eq!(process.wait(Duration::ZERO), Some(ExitStatus::from_raw(9)));
+    }
+
+    #[test]
+    fn a_death_that_nobody_waits_for_goes_on_meanwhile() {
+        let (mut process, kills) = fake(Some(2 * LIMIT));
+        let began = Instant::now();
+        process.kill();
+        assert!(began.elapsed() < LIMIT, "it was waited for: {:?}", began.elapsed());
+        std::thread::sleep(2 * LIMIT);
+        let again = Instant::now();
+        assert_eq!(process.end(60 * LIMIT), End::Exited(ExitStatus::from_raw(9)));
+        assert!(again.elapsed() < LIMIT, "{:?}", again.elapsed());
+        assert_eq!(kills.load(Ordering::Relaxed), 1);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use super::environment;
 use super::handle::{Received, Worker};
 use super::protocol::{Reply, Request};
 use crate::hardware::{ErrorKind, HardwareError, Machine};
@@ -14,6 +15,9 @@ use crate::model::units::Bytes;
 /// GPUs that are left out before the driver itself is given up. Each costs a start of the driver,
 /// and its whole time limit where it hangs: chosen.
 const MOST_LEFT_OUT: usize = 2;
+
+/// `CUDA_ERROR_NO_DEVICE`.
+const CUDA_NO_DEVICE: u32 = 100;
 
 /// What is needed to start workers.
 #[derive(Debug, Clone)]
@@ -26,6 +30,34 @@ pub struct Launch {
     pub memory_limit: Bytes,
     /// How long the driver may take to start.
     pub start_limit: Duration,
+    /// How many GPUs there are, whatever was chosen of them.
+    pub there: usize,
+    /// Whether CUDA is to show all GPUs although fewer are wanted, since it did not show one by its name.
+    pub unmasked: bool,
+}
+
+impl Launch {
+    /// What CUDA_VISIBLE_DEVICES is to be in the worker, where that is for this program to say: a driver that shows
+    /// two of four GPUs is ready in half the time.
+    pub fn mask(&self) -> Option<String> {
+        if self.unmasked { None } else { environment::mask(&self.selections, self.there) }
+    }
+
+    /// Starts a worker for these GPUs.
+    ///
+    /// # Errors
+    ///
+    /// The program cannot be started again.
+    pub fn spawn(&self) -> Result<Worker, HardwareError> {
+        Worker::spawn(&self.machine, self.start_limit, self.mask().as_deref())
+    }
+
+    /// Whether another worker is to be started without the mask: a name that CUDA does not know hides all after it.
+    fn unmask(&mut self, hides: bool) -> bool {
+        let again = hides && self.mask().is_some();
+        self.unmasked |= again;
+        again
+    }
 }
 
 /// GPUs that are not used any more, each with the reason.
@@ -70,13 +102,17 @@ pub fn start(
     first: Result<Worker, HardwareError>,
     launch: &mut Launch,
     stop: &AtomicBool,
-    spawn: &mut dyn FnMut() -> Result<Worker, HardwareError>,
+    spawn: &mut dyn FnMut(&Launch) -> Result<Worker, HardwareError>,
 ) -> Result<Ready, StartError> {
     let mut worker = first.map_err(StartError::Failed)?;
     let (mut left_out, mut one_by_one, mut problems) = (LeftOut::new(), false, Vec::new());
     let mut killed = false;
     loop {
         let (gpu, why) = match open(&mut worker, launch, one_by_one, stop) {
+            Opened::Ready(facts, _) if launch.unmask(facts.devices.iter().any(|device| device.hidden.is_some())) => {
+                worker = spawn(launch).map_err(StartError::Failed)?;
+                continue;
+            }
             Opened::Ready(mut facts, floor_seconds) => {
                 facts.devices.extend(left_out.iter().map(|(gpu, why)| CudaDevice {
                     index: *gpu,
@@ -84,6 +120,10 @@ pub fn start(
                     ..CudaDevice::default()
                 }));
                 return Ok(Ready { worker, facts, floor_seconds, left_out, problems });
+            }
+            Opened::Refused(error) if launch.unmask(error.code == Some(CUDA_NO_DEVICE)) => {
+                worker = spawn(launch).map_err(StartError::Failed)?;
+                continue;
             }
             Opened::Refused(error) => return Err(StartError::Failed(error)),
             Opened::Interrupted => return Err(StartError::Interrupted),
@@ -93,7 +133,7 @@ pub fn start(
             Opened::Killed(why) => {
                 killed = true;
                 problems.push(format!("{why}; it was started again"));
-                worker = spawn().map_err(StartError::Failed)?;
+                worker = spawn(launch).map_err(StartError::Failed)?;
                 continue;
             }
             Opened::Gone(gpu, why) if gpu.is_some() || !one_by_one => (gpu, why),
@@ -114,7 +154,7 @@ pub fn start(
             }
         }
         drop(worker);
-        worker = spawn().map_err(StartError::Failed)?;
+        worker = spawn(launch).map_err(StartError::Failed)?;
     }
 }
 

@@ -53,8 +53,7 @@ pub fn run(
     stop: &AtomicBool,
     listener: &mut dyn Listener,
 ) -> Results {
-    let mut spawn = || Worker::spawn(&launch.machine, launch.start_limit);
-    run_with(worker, launch.clone(), rounds, stop, listener, &mut spawn)
+    run_with(worker, launch.clone(), rounds, stop, listener, &mut Launch::spawn)
 }
 
 /// The same with workers of another kind, for tests.
@@ -64,7 +63,7 @@ pub(super) fn run_with(
     rounds: &[Round],
     stop: &AtomicBool,
     listener: &mut dyn Listener,
-    spawn: &mut dyn FnMut() -> Result<Worker, HardwareError>,
+    spawn: &mut dyn FnMut(&Launch) -> Result<Worker, HardwareError>,
 ) -> Results {
     let mut session = Session {
         launch,
@@ -113,7 +112,7 @@ enum Served<'r> {
 }
 
 impl<'r> Session<'r, '_> {
-    fn run(&mut self, first: Worker, spawn: &mut dyn FnMut() -> Result<Worker, HardwareError>) {
+    fn run(&mut self, first: Worker, spawn: &mut dyn FnMut(&Launch) -> Result<Worker, HardwareError>) {
         let mut worker = Some(first);
         loop {
             if self.waiting.is_empty() && !self.take_up() {
@@ -322,9 +321,9 @@ impl<'r> Session<'r, '_> {
 
     fn restart(
         &mut self,
-        spawn: &mut dyn FnMut() -> Result<Worker, HardwareError>,
+        spawn: &mut dyn FnMut(&Launch) -> Result<Worker, HardwareError>,
     ) -> Result<(Worker, LeftOut), StartError> {
-        let mut start = || start(spawn(), &mut self.launch, self.stop, spawn);
+        let mut start = || start(spawn(&self.launch), &mut self.launch, self.stop, spawn);
         // The resources of the last worker may take a moment to be released.
         let ready = start().or_else(|error| match error {
             StartError::Failed(_) if !self.stop.load(Ordering::Relaxed) => {

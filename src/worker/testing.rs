@@ -3,14 +3,22 @@
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::handle::Worker;
+use super::handle::{Patience, Worker};
 use super::process::Process;
 use super::protocol::{Reply, Request};
+use super::start::Launch;
+use crate::hardware::Machine;
+use crate::measure::Selection;
+use crate::model::measurement::DriverFacts;
+use crate::model::units::Bytes;
+
+/// For workers that die at once, or never.
+const IMPATIENT: Patience = Patience { base: Duration::from_millis(20), per_gpu: Duration::ZERO };
 
 /// A worker's answer to a request; None if it hangs.
 pub type Answers = dyn FnMut(Request) -> Option<Vec<Reply>> + Send;
@@ -55,7 +63,7 @@ pub fn worker_that_dies(
             }
         }
     });
-    Worker::made_of(Mayfly { pid, status }, Requests(sender, Vec::new()), replies)
+    Worker::made_of(Mayfly { pid, status }, Requests(sender, Vec::new()), replies, IMPATIENT)
 }
 
 /// A process that ends at some time after it was killed, or never.
@@ -103,7 +111,17 @@ impl Write for Requests {
 
 /// A worker that answers so. Once it hangs it answers nothing more; where it answers with nothing at
 /// all, its pipe closes.
-pub fn worker(pid: u32, dies: bool, mut answers: Box<Answers>) -> Worker {
+pub fn worker(pid: u32, dies: bool, answers: Box<Answers>) -> Worker {
+    worker_that_takes(pid, dies.then_some(Duration::ZERO), IMPATIENT, answers)
+}
+
+/// The same, dying so long after it was killed.
+pub fn worker_that_takes(
+    pid: u32,
+    dies_after: Option<Duration>,
+    patience: Patience,
+    mut answers: Box<Answers>,
+) -> Worker {
     let (sender, requests) = mpsc::channel();
     let (reply, replies) = mpsc::channel();
     std::thread::spawn(move || {
@@ -116,6 +134,27 @@ pub fn worker(pid: u32, dies: bool, mut answers: Box<Answers>) -> Worker {
             }
         }
     });
-    let process = Fake { pid, dies_after: dies.then_some(Duration::ZERO), killed: None, kills: Arc::default() };
-    Worker::made_of(process, Requests(sender, Vec::new()), replies)
+    let process = Fake { pid, dies_after, killed: None, kills: Arc::default() };
+    Worker::made_of(process, Requests(sender, Vec::new()), replies, patience)
+}
+
+/// Nobody stops a test.
+pub static GOING_ON: AtomicBool = AtomicBool::new(false);
+
+/// What workers for so many GPUs need, which are all that there are.
+pub fn launch(gpus: u32) -> Launch {
+    let selection = |index| Selection { index, uuid: Some(format!("GPU-{index}")), ..Selection::default() };
+    Launch {
+        machine: Machine::Live,
+        selections: (0..gpus).map(selection).collect(),
+        memory_limit: Bytes(1 << 30),
+        start_limit: Duration::from_millis(500),
+        there: gpus as usize,
+        unmasked: false,
+    }
+}
+
+/// That the driver is ready.
+pub fn ready() -> Reply {
+    Reply::Ready { facts: DriverFacts::default(), floor_seconds: 0.0 }
 }

@@ -1,5 +1,4 @@
 use std::collections::{BTreeSet, HashMap};
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -7,16 +6,13 @@ use super::handle::Worker;
 use super::protocol::{Reply, Request};
 use super::start::{Launch, Ready, StartError, start};
 use super::supervisor::{Listener, run_with};
-use super::testing::{worker, worker_that_dies};
-use crate::hardware::{HardwareError, Machine};
-use crate::measure::{Outcome, Selection};
+use super::testing::{GOING_ON, launch, ready, worker, worker_that_dies};
+use crate::hardware::HardwareError;
+use crate::measure::Outcome;
 use crate::model::flow::{Endpoint, Flow, HostMemory, Place, Setup};
-use crate::model::measurement::{DriverFacts, Status};
+use crate::model::measurement::Status;
 use crate::model::placement::Pair;
-use crate::model::units::Bytes;
 use crate::plan::{Action, Round, Task};
-
-static GOING_ON: AtomicBool = AtomicBool::new(false);
 
 /// What came of a run.
 #[derive(Default)]
@@ -37,16 +33,6 @@ impl Listener for Heard {
     }
 }
 
-fn launch(gpus: u32) -> Launch {
-    let selection = |index| Selection { index, uuid: Some(format!("GPU-{index}")), pci: None };
-    Launch {
-        machine: Machine::Live,
-        selections: (0..gpus).map(selection).collect(),
-        memory_limit: Bytes(1 << 30),
-        start_limit: Duration::from_millis(500),
-    }
-}
-
 /// Two rounds for every ordered pair, that may take 30 ms each.
 fn rounds(gpus: u32) -> Vec<Round> {
     let all: Vec<u32> = (0..gpus).collect();
@@ -60,10 +46,6 @@ fn rounds(gpus: u32) -> Vec<Round> {
 
 fn pair_of(round: &Round) -> Pair {
     round.flows[0].pair().unwrap()
-}
-
-fn ready() -> Reply {
-    Reply::Ready { facts: DriverFacts::default(), floor_seconds: 0.0 }
 }
 
 fn done(id: u32) -> Reply {
@@ -80,7 +62,7 @@ fn supervise(
 ) -> (Heard, Vec<Vec<u32>>) {
     let opened = Arc::new(Mutex::new(Vec::new()));
     let mut pid = 99;
-    let mut spawn = || -> Result<Worker, HardwareError> {
+    let mut spawn = |_: &Launch| -> Result<Worker, HardwareError> {
         pid += 1;
         let (opened, hangs) = (Arc::clone(&opened), hangs.clone());
         let answers = move |request| match request {
@@ -95,7 +77,7 @@ fn supervise(
     };
     // A loaded machine starts threads late.
     let mut launch = Launch { start_limit: Duration::from_secs(20), ..launch(gpus) };
-    let Ok(Ready { worker, .. }) = start(spawn(), &mut launch, &GOING_ON, &mut spawn) else {
+    let Ok(Ready { worker, .. }) = start(spawn(&launch), &mut launch, &GOING_ON, &mut spawn) else {
         panic!("the first worker does not start")
     };
     let mut results = Heard::default();
@@ -200,7 +182,7 @@ fn gpus_that_a_stuck_process_holds_are_left_alone() {
 /// are to be opened one by one.
 fn open(answer: fn(&[u32], bool) -> Option<Vec<Reply>>) -> (Result<Ready, StartError>, u32) {
     let mut spawned = 0;
-    let mut spawn = || {
+    let mut spawn = |_: &Launch| {
         spawned += 1;
         let answers = move |request| {
             let Request::Open { selections, one_by_one, .. } = request else { panic!("{request:?}") };
@@ -209,7 +191,7 @@ fn open(answer: fn(&[u32], bool) -> Option<Vec<Reply>>) -> (Result<Ready, StartE
         };
         Ok(worker(spawned, true, Box::new(answers)))
     };
-    let ready = start(spawn(), &mut launch(3), &GOING_ON, &mut spawn);
+    let ready = start(spawn(&launch(3)), &mut launch(3), &GOING_ON, &mut spawn);
     (ready, spawned)
 }
 
@@ -295,7 +277,7 @@ fn rounds_of_several_flows_are_skipped_with_any_flow_that_hung() {
 fn dying(gpus: u32, pairs: &'static [Pair], status: fn(usize) -> i32) -> (Heard, Vec<Round>, u32) {
     let rounds = rounds(gpus);
     let (mut pid, deaths) = (99, Arc::new(Mutex::new(0)));
-    let mut spawn = || -> Result<Worker, HardwareError> {
+    let mut spawn = |_: &Launch| -> Result<Worker, HardwareError> {
         pid += 1;
         let deaths = Arc::clone(&deaths);
         Ok(worker_that_dies(pid, move |request| match request {
@@ -309,7 +291,7 @@ fn dying(gpus: u32, pairs: &'static [Pair], status: fn(usize) -> i32) -> (Heard,
         }))
     };
     let mut launch = Launch { start_limit: Duration::from_secs(20), ..launch(gpus) };
-    let Ok(Ready { worker, .. }) = start(spawn(), &mut launch, &GOING_ON, &mut spawn) else {
+    let Ok(Ready { worker, .. }) = start(spawn(&launch), &mut launch, &GOING_ON, &mut spawn) else {
         panic!("the first worker does not start")
     };
     let mut results = Heard::default();

@@ -70,3 +70,61 @@ fn a_gate_that_opens_by_itself_is_inconclusive() {
         say(&format!("{machine}: {:?}", codes(&report)));
     }
 }
+
+/// A worker that joined a daemon would share a server with its clients.
+#[test]
+fn the_worker_keeps_away_from_an_mps_daemon() {
+    let fake = Fake::new("h200x2");
+    let removed = |variables: &[(&str, &str)]| {
+        let ran = finish(fake.command(&QUICK).env_remove("CUDA_MPS_PIPE_DIRECTORY").envs(variables.iter().copied()));
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        ran.json()["measurements"]["driver"]["environment_removed"].clone()
+    };
+    assert_eq!(removed(&[]), serde_json::Value::Null);
+    let set = removed(&[("CUDA_MPS_PIPE_DIRECTORY", "/run/mps")]);
+    assert_eq!(list(&set), ["CUDA_MPS_PIPE_DIRECTORY=/run/mps"]);
+    std::fs::create_dir_all(fake.root().join("tmp/nvidia-mps")).unwrap();
+    assert_eq!(removed(&[]), serde_json::Value::Null, "a folder is no daemon");
+    std::fs::write(fake.root().join("tmp/nvidia-mps/control"), "").unwrap();
+    assert_eq!(list(&removed(&[])), ["CUDA_MPS_PIPE_DIRECTORY=/tmp/nvidia-mps"]);
+}
+
+/// CUDA's ordinals of the GPUs that were asked for, and the exit code.
+fn ordinals(machine: &str, gpus: &str, visible: Option<&str>) -> (Vec<serde_json::Value>, Option<i32>) {
+    let fake = Fake::new(machine);
+    let mut command = fake.command(&[&QUICK[..], &["--gpus", gpus]].concat());
+    visible.map(|visible| command.env("CUDA_VISIBLE_DEVICES", visible));
+    let ran = finish(&mut command);
+    let report = ran.json();
+    let devices = list(&report["measurements"]["driver"]["devices"]);
+    (devices.iter().map(|device| device["ordinal"].clone()).collect(), ran.code)
+}
+
+#[test]
+fn cuda_shows_the_worker_only_the_gpus_that_were_chosen() {
+    assert_eq!(ordinals("h200x8", "2,5", None), (vec![0.into(), 1.into()], Some(0)));
+    assert_eq!(ordinals("h200x8", "0-7", None).0[7], 7);
+    // What the user has set stays, and what it hides is said.
+    assert_eq!(ordinals("h200x8", "2,5", Some("7,5,2")), (vec![2.into(), 1.into()], Some(0)));
+    assert_eq!(ordinals("h200x8", "1-3", Some("1,2")), (vec![0.into(), 1.into(), serde_json::Value::Null], Some(3)));
+}
+
+#[test]
+fn kernels_that_one_gpu_refuses_cost_that_gpu_only() {
+    let fake = Fake::new("h200x8");
+    let mut command = fake.command(&[&QUICK[..], &["--gpus", "0-2"]].concat());
+    let ran = finish(command.env(fake_machine::FAULTS, "cuModuleLoadData@1=code:223"));
+    assert_eq!(ran.code, Some(3), "{ran:?}");
+    let report = ran.json();
+    let driver = &report["measurements"]["driver"];
+    assert_eq!(driver["kernels_failure"], serde_json::Value::Null);
+    let without: Vec<_> =
+        list(&driver["devices"]).iter().filter(|device| !device["kernels_failure"].is_null()).collect();
+    assert_eq!(without.len(), 1, "{driver}");
+    let gpu = &without[0]["index"];
+    for cell in list(&report["measurements"]["peer"]) {
+        let concerned = cell["source"] == *gpu || cell["destination"] == *gpu;
+        assert_eq!(cell["verified"], if concerned { "inconclusive" } else { "ok" }, "{cell}");
+        assert_eq!(cell["status"], "measured", "{cell}");
+    }
+}

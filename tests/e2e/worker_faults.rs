@@ -241,6 +241,23 @@ fn a_worker_that_the_kernel_ended_for_want_of_memory_has_that_reason() {
     assert_eq!(output.status.code(), Some(3), "{}", report["findings"]);
 }
 
+/// A copy that failed may have left another under way, which would land in the next pair's check.
+#[test]
+fn a_worker_that_cannot_wait_for_what_an_error_left_is_replaced() {
+    let fake = Fake::new("h200x2");
+    let ran = finish(
+        fake.command(&LONG).env(fake_machine::FAULTS, "cuMemcpyPeerAsync@20=code:400;cuCtxSynchronize@1=code:719"),
+    );
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    let report = ran.json();
+    assert_eq!(codes(&report), ["peer-copy-failed"]);
+    assert_one_pair_lost(&report);
+    let problems = list(&report["measurements"]["problems"]);
+    let said = problems[0].as_str().unwrap();
+    assert!(problems.len() == 1 && said.contains("400)") && said.contains("719)"), "{problems:?}");
+    assert!(said.contains("the worker was replaced"), "{said}");
+}
+
 /// What crashes by itself twice is reported; once is not enough.
 #[test]
 fn a_driver_that_crashes_twice_in_the_same_round_is_reported() {

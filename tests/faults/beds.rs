@@ -51,7 +51,7 @@ pub fn all() -> Vec<Bed> {
         Bed::new("crowded", three_l40s(), "", &[], &[]),
         Bed::new("older", three_h200(), "", &["cuDeviceGetUuid_v2"], &OLDER_NVML),
         Bed::new("no-kernels", three_h200(), "cuModuleLoadData@1+=code:223", &[], &[]),
-        Bed::new("erring", three_h200(), "cuMemAlloc_v2@6=code:2", &[], &[]),
+        Bed::new("erring", three_h200(), "cuMemAlloc_v2@6=code:2;cuMemcpyPeerAsync@5=code:1", &[], &[]),
     ]
 }
 

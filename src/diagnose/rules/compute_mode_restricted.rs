@@ -5,7 +5,8 @@
 //! # How it is detected
 //!
 //! NVML's compute mode. Prohibited is a warning; exclusive is information. Where the mode kept this
-//! run out, the finding on what was not tested says so, and this one is not reported.
+//! run out, the finding on what was not tested says so, and this one is not reported. While GPUs in exclusive mode
+//! are measured, no other program can start on them; the finding says that too.
 //!
 //! # Why it matters
 //!
@@ -61,8 +62,17 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         findings.push(of(&prohibited, Severity::Warning, what));
     }
     if !exclusive.is_empty() {
+        let opened = |index: u32| {
+            evidence.measurements.is_some_and(|measurements| {
+                measurements.driver.devices.iter().any(|device| device.index == index && device.ordinal.is_some())
+            })
+        };
         let what = "may be used by one process at a time: the compute mode is exclusive";
-        findings.push(of(&exclusive, Severity::Info, what));
+        let meanwhile = match exclusive.iter().any(|gpu| opened(*gpu)) {
+            true => ". During this check no other program could start on them",
+            false => "",
+        };
+        findings.push(of(&exclusive, Severity::Info, &format!("{what}{meanwhile}")));
     }
     findings
 }
@@ -79,7 +89,14 @@ mod tests {
         machine.gpus[2].compute_mode = Reading::Known(ComputeMode::Default);
         assert_eq!(findings(&machine, None), []);
         machine.gpus[2].compute_mode = Reading::Known(ComputeMode::ExclusiveProcess);
-        only(&findings(&machine, None), "compute-mode-restricted", Severity::Info);
+        let listed = findings(&machine, None);
+        only(&listed, "compute-mode-restricted", Severity::Info);
+        assert!(!listed[0].message.contains("During this check"), "nothing was started: {}", listed[0].message);
+        let mut measurements = measured(&machine, 0.88);
+        measurements.driver.devices = vec![CudaDevice { index: 2, ordinal: Some(2), ..CudaDevice::default() }];
+        let checked = findings(&machine, Some(&measurements));
+        only(&checked, "compute-mode-restricted", Severity::Info);
+        assert!(checked[0].message.contains("During this check no other program could start"), "{}", checked[0].message);
         machine.gpus[2].compute_mode = Reading::Known(ComputeMode::Prohibited);
         only(&findings(&machine, None), "compute-mode-restricted", Severity::Warning);
         let mut measurements = measured(&machine, 0.88);

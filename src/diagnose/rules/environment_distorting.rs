@@ -7,13 +7,14 @@
 //! The variables are looked for in peerscope's own environment: `CUDA_LAUNCH_BLOCKING`,
 //! `CUDA_DEVICE_MAX_CONNECTIONS`, `CUDA_INJECTION32_PATH`, `CUDA_INJECTION64_PATH`,
 //! `CUDA_DEVICE_WAITS_ON_EXCEPTION`, and those of GPU core dumps. The process that measures is started
-//! without them, so figures and verdict are those of the machine. It is information.
+//! without them, so figures and verdict are those of the machine. It is also kept away from an MPS daemon, the one
+//! that `CUDA_MPS_PIPE_DIRECTORY` names or the one at its default, `/tmp/nvidia-mps`. It is information.
 //!
 //! # Why it matters
 //!
 //! With `CUDA_LAUNCH_BLOCKING` every call waits for the GPU: nothing overlaps, and programs are slow
 //! on a healthy machine. The others make streams wait for each other, load other code into the driver,
-//! or stop a GPU at an error.
+//! or stop a GPU at an error. A program that joins an MPS daemon shares a server with all its other clients.
 //!
 //! # What to do
 //!

@@ -91,6 +91,12 @@ impl Telemetry for LiveTelemetry {
         }
     }
 
+    fn read_access(&self, pair: &mut GpuPair) {
+        if let Ok(nvml) = self.nvml() {
+            nvml.read_access(pair);
+        }
+    }
+
     fn read_atomics(&self, pair: &mut GpuPair) {
         if let Ok(nvml) = self.nvml() {
             nvml.read_atomics(pair);

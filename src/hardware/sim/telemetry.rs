@@ -321,11 +321,19 @@ impl Telemetry for SimTelemetry {
         let nvlink = self.spec.joined_by_nvlink(source, destination);
         let over_nvlink = if nvlink { status } else { P2pStatus::NotSupported };
         pair.common_ancestor = Reading::Known(self.spec.common_ancestor(source, destination));
-        pair.p2p_read = Reading::Known(status);
-        pair.p2p_write = Reading::Known(rule.nvml_write.unwrap_or(status));
+        pair.p2p_read = Reading::Unknown(SlowFact::PeerAccess.not_read());
+        pair.p2p_write = pair.p2p_read.clone();
         pair.p2p_nvlink = Reading::Known(over_nvlink);
         pair.p2p_atomics = Reading::Unknown(SlowFact::PeerAtomics.not_read());
         pair
+    }
+
+    fn read_access(&self, pair: &mut GpuPair) {
+        if pair.p2p_read.unknown() == Some(&SlowFact::PeerAccess.not_read()) {
+            let rule = self.spec.peer_rule(pair.source, pair.destination);
+            pair.p2p_read = Reading::Known(rule.nvml);
+            pair.p2p_write = Reading::Known(rule.nvml_write.unwrap_or(rule.nvml));
+        }
     }
 
     fn read_atomics(&self, pair: &mut GpuPair) {

@@ -50,6 +50,8 @@ pub struct Snapshot {
 pub enum SlowFact {
     /// Error counters of the NVLinks: 1 ms for each (H200, driver 580).
     NvLinkErrors,
+    /// Whether GPUs may read and write each other's memory: twice what atomics take.
+    PeerAccess,
     /// Whether atomics work between a pair: 1.7 ms for each ordered pair, one after the other whatever
     /// the threads.
     PeerAtomics,
@@ -57,12 +59,16 @@ pub enum SlowFact {
 
 impl SlowFact {
     /// All of them.
-    pub const ALL: &[Self] = &[Self::NvLinkErrors, Self::PeerAtomics];
+    pub const ALL: &[Self] = &[Self::NvLinkErrors, Self::PeerAccess, Self::PeerAtomics];
+    /// Those that mean something only if they are read before the first copy. The others are read while copies run:
+    /// while the driver starts, each call of NVML holds it up.
+    pub const BEFORE_COPIES: &[Self] = &[Self::NvLinkErrors];
 
     /// What such a fact is where it was left out.
     pub fn not_read(self) -> Unknown {
         let what = match self {
             Self::NvLinkErrors => "error counters take long",
+            Self::PeerAccess => "asking about peer access takes long",
             Self::PeerAtomics => "asking about atomics takes long",
         };
         Unknown::NotRead(format!("{what}; 'check' reads them"))
@@ -123,4 +129,32 @@ pub struct NumaNode {
     pub cpus: String,
     /// Memory of the node in bytes.
     pub memory_bytes: Bytes,
+}
+
+impl NumaNode {
+    /// Its processors, as far as their list can be read.
+    pub fn processors(&self) -> Vec<usize> {
+        /// Linux has fewer.
+        const MOST: usize = 1 << 16;
+        let range = |part: &str| {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let number = |text: &str| text.trim().parse::<usize>().ok().filter(|number| *number < MOST);
+            Some(number(first)?..=number(last)?)
+        };
+        self.cpus.split(',').filter_map(range).flatten().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_processors_are_read_as_far_as_they_make_sense() {
+        let processors = |cpus: &str| NumaNode { node: 0, cpus: cpus.to_owned(), memory_bytes: Bytes(0) }.processors();
+        assert_eq!(processors("0-3,8,10-11"), [0, 1, 2, 3, 8, 10, 11]);
+        assert_eq!(processors("5-2,x,-,7 "), [7]);
+        assert_eq!(processors("0-99999999999999,1"), [1]);
+        assert_eq!(processors(""), [0; 0]);
+    }
 }

@@ -11,6 +11,7 @@ pub mod code {
     #![allow(missing_docs, reason = "the names are the driver's own")]
     pub const SUCCESS: u32 = 0;
     pub const OUT_OF_MEMORY: u32 = 2;
+    pub const DEINITIALIZED: u32 = 4;
     pub const STUB_LIBRARY: u32 = 34;
     pub const DEVICE_UNAVAILABLE: u32 = 46;
     pub const NO_DEVICE: u32 = 100;
@@ -29,6 +30,9 @@ pub mod code {
     pub const NOT_SUPPORTED: u32 = 801;
     pub const SYSTEM_NOT_READY: u32 = 802;
     pub const SYSTEM_DRIVER_MISMATCH: u32 = 803;
+    pub const MPS_RPC_FAILURE: u32 = 806;
+    pub const MPS_CLIENT_TERMINATED: u32 = 810;
+    pub const EXTERNAL_DEVICE: u32 = 911;
     pub const UNKNOWN: u32 = 999;
 }
 
@@ -75,11 +79,19 @@ fn advice(code: u32) -> Option<&'static str> {
 
 /// Codes after which the context, and with it the process, cannot be used any more: ECC and NVLink
 /// errors, and the errors of asynchronous work from 700 on, without those about peer access and
-/// registration, which concern one call only.
+/// registration, which concern one call only; a driver that shuts down, an MPS server that does not answer or
+/// has ended this client, an error of another device. What an unknown error leaves behind nobody knows.
 fn is_sticky(code: u32) -> bool {
     matches!(
         code,
-        code::ECC_UNCORRECTABLE | code::NVLINK_UNCORRECTABLE | 226 | 700 | 702 | 709 | 710 | 714..=719 | 721 | 901
+        code::DEINITIALIZED | code::ECC_UNCORRECTABLE | code::NVLINK_UNCORRECTABLE | 226 | 700 | 702 | 709 | 710 | 714
+            ..=719
+                | 721
+                | code::MPS_RPC_FAILURE
+                | code::MPS_CLIENT_TERMINATED
+                | 901
+                | code::EXTERNAL_DEVICE
+                | code::UNKNOWN
     )
 }
 
@@ -155,5 +167,22 @@ impl Table {
         }
         // SAFETY: it is a NUL-terminated string that lives as long as the library.
         Some(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_sticky;
+
+    /// cuda.h, CUresult: what it says of each is that the process must end, or, of 4 and 999, nothing that would
+    /// let it go on.
+    #[test]
+    fn codes_that_end_a_process_are_told_from_those_of_one_call() {
+        for code in [4, 214, 220, 226, 700, 702, 709, 710, 714, 719, 721, 806, 810, 901, 911, 999] {
+            assert!(is_sticky(code), "{code}");
+        }
+        for code in [1, 2, 3, 46, 101, 201, 217, 304, 400, 600, 701, 704, 705, 711, 720, 801, 802, 805, 807, 919] {
+            assert!(!is_sticky(code), "{code}");
+        }
     }
 }

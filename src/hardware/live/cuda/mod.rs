@@ -1,5 +1,6 @@
 //! The live CUDA driver behind [`Driver`].
 
+mod affinity;
 mod error;
 mod gate;
 mod kernels;
@@ -73,7 +74,7 @@ impl Driver for CudaDriver {
                         opened.loaded = Some(loaded);
                     }
                 }
-                Answer::Given(Err(error)) => *self.kernels_failure.borrow_mut() = Some(error),
+                Answer::Given(Err(error)) => drop(self.kernels_failures.borrow_mut().insert(device, error)),
                 // Any other call to this device would hang as well.
                 Answer::Late(error) => {
                     if let Some(slot) = self.opened.borrow_mut().get_mut(device.0 as usize) {
@@ -86,8 +87,8 @@ impl Driver for CudaDriver {
         results
     }
 
-    fn kernels_failure(&self) -> Option<HardwareError> {
-        self.kernels_failure.borrow().clone()
+    fn kernels_failure(&self, device: Device) -> Option<HardwareError> {
+        self.kernels_failures.borrow().get(&device).cloned()
     }
 
     fn floor_seconds(&self) -> f64 {
@@ -229,7 +230,7 @@ impl Driver for CudaDriver {
         let gate = self.gate()?;
         let (flag, expired) = gate.addresses();
         let generation = gate.close();
-        if self.kernels_failure.borrow().is_none() {
+        if !self.kernels_failures.borrow().contains_key(&stream.device) {
             let timeout = u64::try_from(GATE_TIMEOUT.as_nanos()).unwrap_or(u64::MAX);
             return self.with_kernels(stream.device, |kernels, _| {
                 kernels.gate(self.table, handle, flag, generation, timeout, expired)
@@ -264,6 +265,12 @@ impl Driver for CudaDriver {
         self.table.check("cuEventSynchronize", unsafe { (self.table.event_synchronize)(self.event(event)?) })
     }
 
+    fn drain(&self, device: Device) -> Result<(), HardwareError> {
+        self.enter(device)?;
+        // SAFETY: waits for the current context.
+        self.table.check("cuCtxSynchronize", unsafe { (self.table.context_synchronize)() })
+    }
+
     fn fill(&self, buffer: Buffer, bytes: u64, seed: u64) -> Result<(), HardwareError> {
         self.write(buffer, bytes, |kernels, pointer| kernels.fill(self.table, pointer, bytes, seed))
     }
@@ -294,6 +301,10 @@ impl Driver for CudaDriver {
         })?;
         let [wrong, poisoned, first] = counts;
         Ok(PatternCheck { words: bytes / 8, wrong, poisoned, first_wrong: (wrong > 0).then(|| first * 8) })
+    }
+
+    fn run_on(&self, processors: &[usize]) {
+        self.affinity.run_on(processors);
     }
 
     fn now(&self) -> Duration {

@@ -1,10 +1,12 @@
 //! The state of a process that has the driver open: devices, contexts, handles.
 
 use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use cudarc::driver::sys::{CUdevice, CUdeviceptr, CUevent, CUstream};
 
+use super::affinity::Affinity;
 use super::gate::Gate;
 use super::kernels::Kernels;
 use super::startup::{self, Context, Loaded};
@@ -25,12 +27,14 @@ pub struct CudaDriver {
     pub(super) init_seconds: f64,
     pub(super) context_seconds: Cell<f64>,
     pub(super) opened: RefCell<Vec<Option<Opened>>>,
-    pub(super) kernels_failure: RefCell<Option<HardwareError>>,
+    /// Why the kernels could not be loaded, for the devices of which that is so.
+    pub(super) kernels_failures: RefCell<HashMap<Device, HardwareError>>,
     pub(super) streams: RefCell<Vec<CUstream>>,
     pub(super) events: RefCell<Vec<CUevent>>,
     pub(super) buffers: RefCell<Vec<Option<CUdeviceptr>>>,
     pub(super) current: Cell<Option<Device>>,
     pub(super) gate: OnceCell<Gate>,
+    pub(super) affinity: Affinity,
 }
 
 /// A device with its context.
@@ -65,12 +69,13 @@ impl CudaDriver {
             init_seconds,
             context_seconds: Cell::new(0.0),
             opened: RefCell::new(opened),
-            kernels_failure: RefCell::new(None),
+            kernels_failures: RefCell::default(),
             streams: RefCell::new(Vec::new()),
             events: RefCell::new(Vec::new()),
             buffers: RefCell::new(Vec::new()),
             current: Cell::new(None),
             gate: OnceCell::new(),
+            affinity: Affinity::default(),
         })
     }
 
@@ -129,7 +134,7 @@ impl CudaDriver {
         let opened = opened.get(device.0 as usize).and_then(Option::as_ref);
         match opened {
             Some(Opened { loaded: Some(loaded), .. }) => run(&loaded.kernels, loaded.counts),
-            _ => Err(self.kernels_failure().unwrap_or_else(|| {
+            _ => Err(self.kernels_failure(device).unwrap_or_else(|| {
                 HardwareError::new(ErrorKind::Unsupported, format!("device {} has no kernels loaded", device.0))
             })),
         }

@@ -62,6 +62,7 @@ table! {
         device_can_access_peer = b"cuDeviceCanAccessPeer": (*mut c_int, CUdevice, CUdevice);
         primary_context_retain = b"cuDevicePrimaryCtxRetain": (*mut CUcontext, CUdevice);
         context_set_current = b"cuCtxSetCurrent": (CUcontext);
+        context_synchronize = b"cuCtxSynchronize": ();
         context_enable_peer_access = b"cuCtxEnablePeerAccess": (CUcontext, c_uint);
         context_disable_peer_access = b"cuCtxDisablePeerAccess": (CUcontext);
         memory_info = b"cuMemGetInfo_v2": (*mut usize, *mut usize);

@@ -107,23 +107,34 @@ impl Nvml {
         }
     }
 
-    /// What NVML reports for an ordered pair, except atomics.
+    /// What NVML reports for an ordered pair, except access to memory and atomics.
     pub fn read_pair(self, source: u32, destination: u32) -> GpuPair {
         let (from, to) = (self.device(source), self.device(destination));
         let (from, to) = match (&from.0, &to.0) {
             (Ok(from), Ok(to)) => (Raw::new(from), Raw::new(to)),
             (Err(why), _) | (_, Err(why)) => return GpuPair::unread(source, destination, why),
         };
-        let status = |capability| Reading::from(from.p2p_status(to, capability).and_then(decode::p2p_status));
         GpuPair {
             source,
             destination,
             common_ancestor: from.common_ancestor(to).and_then(decode::common_ancestor).into(),
-            p2p_read: status(0),
-            p2p_write: status(1),
-            p2p_nvlink: status(2),
+            p2p_read: Reading::Unknown(SlowFact::PeerAccess.not_read()),
+            p2p_write: Reading::Unknown(SlowFact::PeerAccess.not_read()),
+            p2p_nvlink: from.p2p_status(to, 2).and_then(decode::p2p_status).into(),
             p2p_atomics: Reading::Unknown(SlowFact::PeerAtomics.not_read()),
         }
+    }
+
+    /// Fills in what NVML reports for access to each other's memory.
+    pub fn read_access(self, pair: &mut GpuPair) {
+        let (from, to) = (self.device(pair.source), self.device(pair.destination));
+        let status = |capability| match (&from.0, &to.0) {
+            (Ok(from), Ok(to)) => {
+                Raw::new(from).p2p_status(Raw::new(to), capability).and_then(decode::p2p_status).into()
+            }
+            (Err(why), _) | (_, Err(why)) => Reading::Unknown(why.clone()),
+        };
+        (pair.p2p_read, pair.p2p_write) = (status(0), status(1));
     }
 
     /// Fills in what NVML reports for atomics between a pair.

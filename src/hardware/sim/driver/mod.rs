@@ -91,7 +91,7 @@ impl Driver for SimDriver {
         devices.iter().map(|device| state.open(*device)).collect()
     }
 
-    fn kernels_failure(&self) -> Option<HardwareError> {
+    fn kernels_failure(&self, _device: Device) -> Option<HardwareError> {
         self.state.borrow().kernels_loaded().err()
     }
 
@@ -268,6 +268,12 @@ impl Driver for SimDriver {
         state.usable_device(event.device)
     }
 
+    fn drain(&self, device: Device) -> Result<(), HardwareError> {
+        let mut state = self.call(device)?;
+        state.wait_for_device(device);
+        state.usable_device(device)
+    }
+
     fn fill(&self, buffer: Buffer, bytes: u64, seed: u64) -> Result<(), HardwareError> {
         self.touch(buffer, bytes, |state| state.memory.write(buffer, bytes, Content::Pattern(seed)))
     }
@@ -286,6 +292,10 @@ impl Driver for SimDriver {
         self.usable(buffer.device)?.usable_buffer("cuMemcpyDtoH", buffer, bytes)?;
         let counted = self.checked.borrow_mut().remove(&buffer.device);
         counted.ok_or_else(|| HardwareError::new(ErrorKind::Other, "nothing was checked on this device"))
+    }
+
+    fn run_on(&self, _processors: &[usize]) {
+        // Its processors are not this machine's.
     }
 
     fn now(&self) -> Duration {

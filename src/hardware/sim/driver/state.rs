@@ -74,6 +74,8 @@ pub struct State {
     contexts: HashMap<Device, Servers>,
     broken: HashMap<Device, HardwareError>,
     lanes: HashMap<Stream, Lane>,
+    /// The lanes of each device, in the order in which they were made.
+    device_lanes: HashMap<Device, Vec<Lane>>,
     last_stream: u32,
     events: Vec<(Device, Recorded)>,
     hops: HashMap<Hop, SharedHop>,
@@ -96,6 +98,7 @@ impl State {
             contexts: HashMap::new(),
             broken: HashMap::new(),
             lanes: HashMap::new(),
+            device_lanes: HashMap::new(),
             last_stream: 0,
             events: Vec::new(),
             hops: HashMap::new(),
@@ -119,8 +122,7 @@ impl State {
                 multiprocessors: self.engine.add_server(1),
             };
             self.contexts.insert(device, servers);
-            let lane = self.engine.add_lane();
-            self.lanes.insert(Stream::default_of(device), lane);
+            self.add_lane(Stream::default_of(device));
         }
         Ok(())
     }
@@ -167,9 +169,14 @@ impl State {
     pub fn add_stream(&mut self, device: Device) -> Stream {
         self.last_stream += 1;
         let stream = Stream { device, id: self.last_stream };
+        self.add_lane(stream);
+        stream
+    }
+
+    fn add_lane(&mut self, stream: Stream) {
         let lane = self.engine.add_lane();
         self.lanes.insert(stream, lane);
-        stream
+        self.device_lanes.entry(stream.device).or_default().push(lane);
     }
 
     /// The lane of a stream.
@@ -308,6 +315,13 @@ impl State {
             self.wait_for(last);
         }
         Ok(())
+    }
+
+    /// The host waits for everything on a device.
+    pub fn wait_for_device(&mut self, device: Device) {
+        let lanes = self.device_lanes.get(&device).cloned().unwrap_or_default();
+        let last: Vec<_> = lanes.into_iter().filter_map(|lane| self.engine.last_of(lane)).collect();
+        last.into_iter().for_each(|op| self.wait_for(op));
     }
 
     /// The host waits for everything that uses a buffer.

@@ -359,7 +359,7 @@ fn a_driver_that_does_not_start_says_why() {
 #[test]
 fn without_kernels_copy_engines_still_work() {
     let driver = open("no-kernels");
-    assert!(driver.kernels_failure().is_some());
+    assert!(driver.kernels_failure(Device(0)).is_some());
     enable(&driver, 0, 1);
     near(gbps(&driver, &[leg(0, 1)], 512 * MIB, 8)[0], 396.3, 1.0);
     assert_eq!(driver.spin(Stream::default_of(Device(0)), Duration::ZERO).unwrap_err().kind, ErrorKind::Unsupported);

@@ -128,6 +128,10 @@ exports! {
 
     fn cuCtxSetCurrent(context: *mut c_void) { with(|fake| fake.set_current(context)) }
 
+    fn cuCtxSynchronize() {
+        with(|fake| fake.driver().drain(current()?).map_err(code_of))
+    }
+
     fn cuCtxEnablePeerAccess(peer: *mut c_void, _flags: c_uint) { with(|fake| fake.peer(peer, true)) }
 
     fn cuCtxDisablePeerAccess(peer: *mut c_void) { with(|fake| fake.peer(peer, false)) }

@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use fake_machine::code_in;
-use peerscope::hardware::{Buffer, Device, Driver, ErrorKind, Event, HardwareError, Stream, sim};
+use peerscope::hardware::{Buffer, Device, DeviceInfo, Driver, ErrorKind, Event, HardwareError, Stream, sim};
 
 use crate::kernel::Kernel;
 
@@ -147,7 +147,7 @@ pub fn init() -> Result<(), u32> {
     let driver = sim::driver(spec).map_err(code_of)?;
     let mut shown: Vec<Device> = driver.devices().iter().map(|info| info.device).collect();
     if let Ok(mask) = std::env::var("CUDA_VISIBLE_DEVICES") {
-        shown = visible(&mask, &shown);
+        shown = visible(&mask, driver.devices());
     }
     if shown.is_empty() {
         return Err(100);
@@ -168,10 +168,15 @@ pub fn init() -> Result<(), u32> {
     Ok(())
 }
 
-/// The devices of a list of indices; an entry that is none hides all after it, as CUDA has it.
-fn visible(mask: &str, all: &[Device]) -> Vec<Device> {
-    let chosen = mask.split(',').map_while(|entry| all.get(entry.trim().parse::<usize>().ok()?).copied());
-    chosen.collect()
+/// The devices of a list of indices and UUIDs or beginnings of them; an entry that is none hides all after it, as
+/// CUDA has it.
+fn visible(mask: &str, all: &[DeviceInfo]) -> Vec<Device> {
+    let named = |info: &&DeviceInfo, name: &str| info.uuid.as_ref().is_some_and(|uuid| uuid.starts_with(name));
+    let device = |entry: &str| match entry.trim() {
+        name if name.starts_with("GPU-") => all.iter().find(|info| named(info, name)),
+        number => all.get(number.parse::<usize>().ok()?),
+    };
+    mask.split(',').map_while(|entry| Some(device(entry)?.device)).collect()
 }
 
 impl Fake {
@@ -305,7 +310,7 @@ impl Fake {
 
     /// Loads an image: PTX, of which only the names of its entries matter here.
     pub fn load(&mut self, image: &str) -> Result<*mut c_void, u32> {
-        if let Some(failure) = self.driver.kernels_failure() {
+        if let Some(failure) = self.driver.kernels_failure(current()?) {
             return Err(code_of(failure));
         }
         let entries = image.lines().filter_map(|line| line.trim().strip_prefix(".visible .entry "));

@@ -182,6 +182,7 @@ pub fn throttle_reasons(device: *mut c_void) -> Result<Vec<String>, u32> {
 
 pub fn pair(device: *mut c_void, other: *mut c_void) -> Result<GpuPair, u32> {
     let mut pair = telemetry()?.read_pair(index(device)?, index(other)?);
+    telemetry()?.read_access(&mut pair);
     telemetry()?.read_atomics(&mut pair);
     Ok(pair)
 }

@@ -1,0 +1,110 @@
+//! Which GPUs a check opens, and what it reads of them before and while it does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{DISCOVERY_LIMIT, select};
+use crate::discover::{self, Late};
+use crate::hardware::{HardwareError, Machine, Telemetry};
+use crate::measure::Selection;
+use crate::model::measurement::CudaDevice;
+use crate::model::snapshot::{Gpu, SlowFact, Snapshot};
+use crate::worker::environment;
+
+/// Where the facts of a machine come from, and how long they may take.
+pub struct Facts {
+    telemetry: Result<Arc<dyn Telemetry>, HardwareError>,
+    limit: Duration,
+}
+
+impl Facts {
+    /// Opens the telemetry.
+    pub fn open(machine: &Machine, limit: Option<Duration>) -> Self {
+        let limit = limit.unwrap_or(DISCOVERY_LIMIT);
+        Self { telemetry: discover::open(machine, limit), limit }
+    }
+
+    /// With what CUDA shows the GPUs that are wanted and no others; see [`environment::mask`].
+    pub fn mask(&self, wanted: &[String]) -> Option<String> {
+        let named = discover::identified(self.telemetry.as_ref().ok()?, self.limit);
+        let there = named.gpus.len();
+        // A name that fits none is reported once all is known.
+        let chosen = select::select(named, wanted).ok()?;
+        environment::mask(&selections(&chosen), there)
+    }
+
+    /// Reads the facts. A machine without NVML gives a snapshot without GPUs that says why.
+    pub fn read(&self, slow: &'static [SlowFact]) -> Snapshot {
+        match &self.telemetry {
+            Ok(telemetry) => discover::discover(Arc::clone(telemetry), slow, self.limit),
+            Err(error) => discover::without_telemetry(error),
+        }
+    }
+
+    /// Begins to read what was left out.
+    pub fn read_late(&self, snapshot: &Snapshot) -> Option<Late> {
+        Some(Late::begin(self.telemetry()?, &snapshot.pairs, self.limit))
+    }
+
+    /// The telemetry, if it could be opened.
+    pub fn telemetry(&self) -> Option<&Arc<dyn Telemetry>> {
+        self.telemetry.as_ref().ok()
+    }
+}
+
+/// The GPUs that the worker is to open: those that could be identified.
+pub fn selections(snapshot: &Snapshot) -> Vec<Selection> {
+    let identified = snapshot.gpus.iter().map(|gpu| Selection {
+        index: gpu.index,
+        uuid: gpu.uuid.known().cloned(),
+        pci: gpu.pci.get(),
+        shared: gpu.processes.known().is_some_and(|processes| !processes.is_empty()),
+        processors: processors(snapshot, gpu),
+    });
+    identified.filter(|selection| selection.uuid.is_some() || selection.pci.is_some()).collect()
+}
+
+/// The processors near a GPU, where others are farther away.
+fn processors(snapshot: &Snapshot, gpu: &Gpu) -> Vec<usize> {
+    let near = |node| snapshot.numa_nodes.iter().find(|there| there.node == node);
+    let node = gpu.numa_node.get().and_then(near).filter(|_| snapshot.numa_nodes.len() > 1);
+    node.map(|node| node.processors()).unwrap_or_default()
+}
+
+/// The devices requested from CUDA, and those that could not be identified.
+pub fn with_unidentified(mut devices: Vec<CudaDevice>, snapshot: &Snapshot) -> Vec<CudaDevice> {
+    for gpu in &snapshot.gpus {
+        if devices.iter().all(|device| device.index != gpu.index) {
+            let why = gpu.uuid.unknown().map(ToString::to_string).unwrap_or_default();
+            let failure = Some(format!("it could not be identified ({why})"));
+            devices.push(CudaDevice { index: gpu.index, failure, ..CudaDevice::default() });
+        }
+    }
+    devices.sort_by_key(|device| device.index);
+    devices
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::reading::Reading;
+    use crate::model::snapshot::{GpuProcess, NumaNode};
+    use crate::model::testing::h200_vm;
+    use crate::model::units::Bytes;
+
+    #[test]
+    fn gpus_are_opened_with_what_surrounds_them() {
+        let mut machine = h200_vm(2);
+        machine.gpus[0].processes = Reading::Known(vec![GpuProcess { pid: 7, name: None, memory_bytes: None }]);
+        machine.gpus[1].processes = Reading::Known(Vec::new());
+        let node = |node, cpus: &str| NumaNode { node, cpus: cpus.into(), memory_bytes: Bytes(1) };
+        machine.gpus[1].numa_node = Reading::Known(1);
+        machine.numa_nodes = vec![node(1, "4-5")];
+        let of = |machine: &Snapshot| {
+            selections(machine).into_iter().map(|gpu| (gpu.shared, gpu.processors)).collect::<Vec<_>>()
+        };
+        assert_eq!(of(&machine), [(true, Vec::new()), (false, Vec::new())], "one node is near to all");
+        machine.numa_nodes.push(node(0, "0-3"));
+        assert_eq!(of(&machine), [(true, Vec::new()), (false, vec![4, 5])]);
+    }
+}
