@@ -1,10 +1,12 @@
+mod conditions;
 mod faults;
+mod rows;
 mod streams;
 
 use super::*;
 use crate::hardware::sim::builtin;
 use crate::hardware::sim::spec::{CopyFault, LinkFault, Noise, PairFault, Pairs, PeerException, PeerRule, UplinkSpec};
-use crate::model::placement::{Engine, Path};
+use crate::model::placement::{Engine, Path, Side};
 use crate::model::snapshot::{P2pStatus, PciKind, PcieErrors};
 use crate::model::testing::pcie_link;
 use crate::model::units::{GIB, MIB};
@@ -102,7 +104,7 @@ fn h200_figures_agree_with_the_recorded_ones() {
     let (push, pull) = (Leg { kernel: true, ..leg(0, 1) }, Leg { kernel: true, ..issued_by_destination });
     near(gbps(&driver, &[push], 512 * MIB, 8)[0], 365.0, 1.0);
     near(gbps(&driver, &[pull], 512 * MIB, 8)[0], 370.0, 1.0);
-    near(run(&driver, &[leg(0, 1)], 4, 100)[0] / 100.0, 2.8e3, 2.0);
+    near(run(&driver, &[leg(0, 1)], 4, 100)[0] / 100.0, 2.3e3, 2.0);
     for both in gbps(&driver, &[leg(0, 1), leg(1, 0)], 512 * MIB, 8) {
         near(both, 392.0, 1.0);
     }
@@ -366,7 +368,7 @@ fn without_kernels_copy_engines_still_work() {
 fn copies_that_hang_or_crash_are_declared_for_one_pair() {
     // Running one would hang or crash this process too.
     let fault = |machine: &str, source, destination, engine| {
-        let fault = builtin::get(machine).unwrap().copy_fault(source, destination, engine, Path::Direct);
+        let fault = builtin::get(machine).unwrap().copy_fault((source, destination), engine, Side::Source, Path::Direct);
         fault.map(|fault| fault.fault)
     };
     assert_eq!(fault("pair-hangs", 1, 2, Engine::Copy), Some(CopyFault::Hangs));
