@@ -283,6 +283,12 @@ pub trait Telemetry: Send + Sync {
     /// What is watched while copies run.
     fn sample(&self, index: u32) -> LinkSample;
 
+    /// Whether time passes with the driver's clock ([`Driver::now`]) alone, so that what is read from time to time
+    /// is to be read as that goes on.
+    fn follows_the_driver(&self) -> bool {
+        false
+    }
+
     /// What this GPU has moved, for whomever.
     fn moved(&self, index: u32) -> Moved;
 }

@@ -40,7 +40,7 @@ pub fn serve(machine: &Machine, start_limit: Duration, mut to_parent: impl Write
         let Request::Run { round } = request else { return Err("GPUs are open already".into()) };
         let outcome = bench.run(&round);
         let broken = matches!(&outcome, Outcome::Failed { error } if error.kind == ErrorKind::Sticky);
-        say(&mut to_parent, &Reply::Done { id: round.id, outcome })?;
+        say(&mut to_parent, &Reply::Done { id: round.id, outcome, clock: driver.now() })?;
         if broken {
             break;
         }
