@@ -18,6 +18,8 @@ const PATIENCE: Duration = Duration::from_millis(300);
 pub struct Quiet {
     /// Not before this is the second look taken.
     second_look: Instant,
+    /// How long the last look is waited for.
+    patience: Duration,
     gpus: usize,
     over: Arc<AtomicBool>,
     threads: Vec<Thread>,
@@ -46,14 +48,15 @@ impl Quiet {
             std::thread::Builder::new().spawn(watch).ok().map(|thread| thread.thread().clone())
         };
         let threads: Vec<_> = gpus.iter().filter_map(watch).collect();
-        Self { second_look, gpus: threads.len(), over, threads, inbox }
+        let patience = telemetry.patience(PATIENCE);
+        Self { second_look, patience, gpus: threads.len(), over, threads, inbox }
     }
 
     /// Ends the watch. GPUs that do not answer in time are missing.
     pub fn end(self) -> Vec<Background> {
         self.over.store(true, Ordering::Relaxed);
         self.threads.iter().for_each(Thread::unpark);
-        let until = Instant::now().max(self.second_look) + PATIENCE;
+        let until = Instant::now().max(self.second_look) + self.patience;
         let next = || self.inbox.recv_timeout(until.saturating_duration_since(Instant::now())).ok();
         let mut seen: Vec<_> = std::iter::from_fn(next).take(self.gpus).collect();
         seen.sort_by_key(|background| background.gpu);

@@ -162,13 +162,15 @@ impl Watch {
             std::thread::sleep(Duration::from_millis(5));
         }
         let late = self.seen.iter().filter(|(_, seen)| !ended(seen)).map(|(index, _)| *index).collect();
-        let mut after = collect_counters(&read_counters(&self.telemetry, &before.gpus));
+        let patience = |usual| self.telemetry.patience(usual);
+        let mut after = collect_counters(&read_counters(&self.telemetry, &before.gpus), patience(COUNTER_PATIENCE));
         let added = |gpu: &Gpu| {
             let added = errors_added(gpu.nvlinks.known()?, &after.remove(&gpu.index)?)?;
             Some(NvLinksCounted { gpu: gpu.index, added })
         };
         let nvlinks = before.gpus.iter().filter_map(added).collect();
-        (self.drain(), Counted { late, nvlinks, aer: aer_added(&self.telemetry, &before.pci) })
+        let aer = aer_added(&self.telemetry, &before.pci, patience(PATIENCE));
+        (self.drain(), Counted { late, nvlinks, aer })
     }
 }
 
@@ -247,8 +249,8 @@ fn read_counters(telemetry: &Arc<dyn Telemetry>, gpus: &[Gpu]) -> mpsc::Receiver
 }
 
 /// What was read in time.
-fn collect_counters(inbox: &mpsc::Receiver<Counters>) -> HashMap<u32, Vec<NvLink>> {
-    let until = Instant::now() + COUNTER_PATIENCE;
+fn collect_counters(inbox: &mpsc::Receiver<Counters>, patience: Duration) -> HashMap<u32, Vec<NvLink>> {
+    let until = Instant::now() + patience;
     let next = || inbox.recv_timeout(until.saturating_duration_since(Instant::now())).ok();
     std::iter::from_fn(next).collect()
 }
@@ -304,7 +306,7 @@ pub fn summary(index: u32, samples: &[LinkSample]) -> LinkUnderLoad {
 
 /// What AER counters rose by since the PCI tree was read before; nothing where it cannot be read
 /// again in time.
-fn aer_added(telemetry: &Arc<dyn Telemetry>, before: &[PciFunction]) -> Vec<AerAdded> {
+fn aer_added(telemetry: &Arc<dyn Telemetry>, before: &[PciFunction], patience: Duration) -> Vec<AerAdded> {
     let telemetry = Arc::clone(telemetry);
     let (answer, inbox) = mpsc::channel();
     // Where it cannot be started, nobody answers.
@@ -312,7 +314,7 @@ fn aer_added(telemetry: &Arc<dyn Telemetry>, before: &[PciFunction]) -> Vec<AerA
         // Nobody listens any more when it took too long.
         let _ = answer.send(telemetry.pci_tree().functions);
     });
-    inbox.recv_timeout(PATIENCE).map(|after| rises(before, &after)).unwrap_or_default()
+    inbox.recv_timeout(patience).map(|after| rises(before, &after)).unwrap_or_default()
 }
 
 /// Functions whose counters are higher than before. A counter that fell was reset, and tells nothing.

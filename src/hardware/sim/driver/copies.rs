@@ -78,6 +78,9 @@ impl State {
             let path = if direct { Path::Direct } else { Path::Staged };
             let fault = if local { None } else { self.spec.copy_fault(pair, engine, issuer, path) };
             let mut flow = self.flow(mover, stream.device, ends, direct, bytes)?;
+            if direct {
+                flow.cap *= self.drifted(pair.0) * self.drifted(pair.1);
+            }
             self.delay(&mut flow, pair, fault);
             match fault.map(|fault| fault.fault) {
                 Some(CopyFault::Hangs) => (Work::Never, None),
@@ -142,7 +145,6 @@ impl State {
             Some((CopyFault::Outliers { one_in, times }, _)) if draws.u32(0..one_in.max(1)) == 0 => longer *= times,
             _ => {}
         }
-        flow.cap *= self.drifted(source) * self.drifted(destination);
         // More work rather than a lower rate: it holds whatever limits the rate.
         flow.bytes *= longer;
         flow.each_ns *= longer;

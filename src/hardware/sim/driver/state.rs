@@ -162,7 +162,7 @@ impl State {
     /// The same for a new call: errors of earlier work come to light in one.
     pub fn answers(&mut self, device: Device) -> Result<(), HardwareError> {
         if let Some((code, calls)) = self.due.get_mut(&device) {
-            *calls -= 1;
+            *calls = calls.saturating_sub(1);
             if *calls == 0 {
                 let meaning = "an error of earlier work on this device";
                 let error = failed(ErrorKind::Sticky, "cuCtxSynchronize", meaning, *code);

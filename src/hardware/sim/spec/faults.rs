@@ -31,7 +31,7 @@ pub struct Faults {
     /// What other programs do with GPUs. It shows in counters alone: copies that it slows down are
     /// described as pairs.
     pub others: Vec<OthersWork>,
-    /// GPUs whose copies grow slower over the run.
+    /// GPUs whose direct copies grow slower over the run.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub drifts: Vec<Drift>,
     /// What carries less in all as soon as several flows pass.
@@ -39,7 +39,7 @@ pub struct Faults {
     pub collapses: Vec<Collapse>,
 }
 
-/// A GPU whose copies, to it and from it, grow slower evenly over a time and stay so.
+/// A GPU whose direct copies, to it and from it, grow slower evenly over a time and stay so.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Drift {
