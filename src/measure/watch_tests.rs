@@ -9,11 +9,7 @@ use crate::model::testing::{function, pcie_link};
 fn what_links_do_and_count_while_copies_run_is_seen() {
     let mut spec = sim::builtin::get("h200x2").unwrap();
     spec.gpus[0].nvlinks[0].errors = NvLinkErrors { crc: 1000, replay: 0, recovery: 2 };
-    spec.faults.nvlinks.push(NvLinkFault {
-        gpu: 0,
-        link: 5,
-        errors: NvLinkErrors { crc: 30, replay: 4, recovery: 0 },
-    });
+    spec.faults.nvlinks.push(NvLinkFault { gpu: 0, link: 5, errors: NvLinkErrors { crc: 30, replay: 4, recovery: 0 } });
     spec.faults.links.push(LinkFault {
         function: spec.gpus[1].pci,
         trains_down_to: Some(pcie_link(5, 8)),
@@ -89,10 +85,7 @@ fn counters_of_functions_are_reported_where_they_rose() {
     ];
     let rises = rises(&before, &after);
     let [rise] = rises.as_slice() else { panic!("{rises:?}") };
-    assert_eq!(
-        (rise.address.to_string().as_str(), rise.added.correctable, rise.added.fatal),
-        ("0000:00:01.0", 5, 1)
-    );
+    assert_eq!((rise.address.to_string().as_str(), rise.added.correctable, rise.added.fatal), ("0000:00:01.0", 5, 1));
 }
 
 /// Readings of each GPU of a simulated machine whose driver's clock showed these in turn, in milliseconds.

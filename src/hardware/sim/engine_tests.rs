@@ -57,7 +57,8 @@ fn a_lane_keeps_its_order_and_an_operation_in_two_lanes_joins_them() {
     let (left, right) = (engine.add_lane(), engine.add_lane());
     submit(&mut engine, left, &[], Work::Busy(10.0));
     submit(&mut engine, right, &[], Work::Busy(30.0));
-    let both = Submission { lanes: vec![left, right], after: vec![], at: 0.0, servers: Vec::new(), work: Work::Busy(5.0) };
+    let both =
+        Submission { lanes: vec![left, right], after: vec![], at: 0.0, servers: Vec::new(), work: Work::Busy(5.0) };
     let both = engine.enqueue(both);
     let after = submit(&mut engine, left, &[], Work::Mark);
     assert_eq!(engine.run_until_ended(after), Ok(35.0));

@@ -89,7 +89,8 @@ impl Hops {
         // The hops in use, numbered anew: they are few among many.
         let mut used: Vec<usize> = flows.iter().flat_map(|flow| flow.hops.iter().map(|hop| hop.0)).collect();
         used.sort_unstable();
-        let passed = |hop: usize| used.partition_point(|other| *other <= hop) - used.partition_point(|other| *other < hop);
+        let passed =
+            |hop: usize| used.partition_point(|other| *other <= hop) - used.partition_point(|other| *other < hop);
         self.wake(now, |hop| passed(hop) > 0);
         let users: Vec<(usize, usize)> = runs(&used);
         let place = |hop: usize| users.binary_search_by_key(&hop, |(hop, _)| *hop).ok();

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::hardware::sim::engine::{Ended, Engine, Lane, Op, Server, SharedHop, Submission, Work};
+use crate::hardware::sim::hops::Met;
 use crate::hardware::sim::memory::Memory;
 use crate::hardware::sim::routes::{Hop, PathClass};
-use crate::hardware::sim::hops::Met;
 use crate::hardware::sim::spec::{CopyFault, Drift, GpuSpec, MachineSpec, PairFault, PathSpeed};
 use crate::hardware::{Buffer, Device, ErrorKind, Event, HardwareError, Stream};
 

@@ -368,7 +368,8 @@ fn without_kernels_copy_engines_still_work() {
 fn copies_that_hang_or_crash_are_declared_for_one_pair() {
     // Running one would hang or crash this process too.
     let fault = |machine: &str, source, destination, engine| {
-        let fault = builtin::get(machine).unwrap().copy_fault((source, destination), engine, Side::Source, Path::Direct);
+        let fault =
+            builtin::get(machine).unwrap().copy_fault((source, destination), engine, Side::Source, Path::Direct);
         fault.map(|fault| fault.fault)
     };
     assert_eq!(fault("pair-hangs", 1, 2, Engine::Copy), Some(CopyFault::Hangs));

@@ -66,7 +66,8 @@ impl MachineSpec {
         rate(&key("gbps"), collapse.gbps)?;
         let hop = self.hop_of(&key("at"), collapse.at, places)?;
         let (gbps, alone) = (collapse.gbps, self.shared_gbps(hop));
-        ensure!(gbps < alone, key("gbps"), "{gbps} GB/s are no collapse: one flow has no more than {alone:.1} there");
+        let collapses = gbps < alone;
+        ensure!(collapses, key("gbps"), "{gbps} GB/s are no collapse: one flow has no more than {alone:.1} there");
         Ok(())
     }
 
@@ -77,7 +78,11 @@ impl MachineSpec {
                 let function = places.get(&lower).and_then(|place| self.pci.get(*place));
                 let function = function.ok_or_else(|| problem(key, format!("no [[pci]] has the address {lower}")))?;
                 let port = matches!(function.kind, PciKind::RootPort | PciKind::SwitchDownstream);
-                ensure!(!port, key, "the link below the port {lower} belongs to its lower end: name the function there");
+                ensure!(
+                    !port,
+                    key,
+                    "the link below the port {lower} belongs to its lower end: name the function there"
+                );
                 Ok(Hop::Pcie { lower, up: true })
             }
             Shared::Uplink(uplink) => {

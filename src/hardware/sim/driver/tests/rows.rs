@@ -34,11 +34,9 @@ fn rows_on_h200_take_what_was_measured_with_events_between_and_without() {
         (mib * MIB) as f64 * f64::from(count) / row(&driver, issuer, mib * MIB, count, events)
     };
     // facts.md, section 7: plain, and with events between; GB/s of large copies.
-    for (issuer, mib, count, plain, events, percent) in [
-        (0, 512, 8, 396.42, 395.63, 0.03),
-        (0, 301, 8, 395.6, 394.3, 0.05),
-        (1, 512, 8, 393.9, 393.0, 0.1),
-    ] {
+    for (issuer, mib, count, plain, events, percent) in
+        [(0, 512, 8, 396.42, 395.63, 0.03), (0, 301, 8, 395.6, 394.3, 0.05), (1, 512, 8, 393.9, 393.0, 0.1)]
+    {
         near(rate(issuer, mib, count, false), plain, percent);
         near(rate(issuer, mib, count, true), events, percent);
     }
