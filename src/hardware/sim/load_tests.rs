@@ -323,6 +323,7 @@ fn the_defaults_are_those_of_the_docs() {
         ("pull", |path| path.pull),
         ("both_ways", |path| path.both_ways),
         ("each_us", |path| path.each_us),
+        ("least_us", |path| path.least_us),
         ("first_us", |path| path.first_us),
         ("from_destination_us", |path| path.from_destination_us),
         ("event_us", |path| path.event_us),

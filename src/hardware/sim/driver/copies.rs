@@ -175,6 +175,9 @@ impl State {
         };
         let warmed_up = if issuer == source { (bytes as f64 / FIRST_BYTES).min(1.0) } else { 0.0 };
         let first_us = speed.first_us * (FIRST_AT_ONCE + (1.0 - FIRST_AT_ONCE) * warmed_up);
+        let cap = share * bottleneck_gbps;
+        // What is left of the least time when the bytes have had theirs.
+        let least_ns = if cap > 0.0 { speed.least_us * 1e3 - bytes as f64 / cap } else { 0.0 };
         // A read that takes long hides what the event costs it besides.
         let event_us = match mover {
             Mover::Kernel => 0.0,
@@ -188,10 +191,10 @@ impl State {
             hops,
             places: [from, to],
             both_ways: speed.both_ways,
-            each_ns: (speed.each_us + extra_us) * 1e3,
+            each_ns: ((speed.each_us + extra_us) * 1e3).max(least_ns),
             first_ns: first_us * 1e3,
             event_ns: event_us * 1e3,
-            ..Flow::new(bytes as f64, share * bottleneck_gbps)
+            ..Flow::new(bytes as f64, cap)
         })
     }
 }

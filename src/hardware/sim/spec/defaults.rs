@@ -20,7 +20,7 @@ pub(super) const DEEPEST: usize = 64;
 /// Copies over NVLink, as H200 reached them (facts.md, sections 1 and 7). In rows without events between
 /// the copies a write took 2.26 us beside its bytes at 397.41 GB/s, and the first of a row 9.5 us more: 396.4
 /// GB/s for eight of 512 MiB, 395.8 for three, 4.9 us for one of 1 MiB. A read took 9.8 us more: 393.7, 393.3,
-/// 14.7 us. With an event between, a write took 2.9 us longer, and a read of 1 MiB 6 us, of 512 MiB 3.
+/// 14.7 us. Small copies in a row took 2.8 us. With an event between, a write took 2.9 us longer, and a read of 1 MiB 6 us, of 512 MiB 3.
 /// A kernel reached 365 and 370. Both ways at once 392 were left of 396.
 const NVLINK: PathSpeed = PathSpeed {
     copy: 397.41 / 450.0,
@@ -28,6 +28,7 @@ const NVLINK: PathSpeed = PathSpeed {
     pull: 371.0 / 450.0,
     both_ways: 0.9885,
     each_us: 2.26,
+    least_us: 2.75,
     first_us: 9.5,
     from_destination_us: 9.8,
     event_us: 2.9,
@@ -42,6 +43,7 @@ const PCIE: PathSpeed = PathSpeed {
     pull: 0.70,
     both_ways: 0.95,
     each_us: 3.5,
+    least_us: 0.0,
     first_us: 9.0,
     from_destination_us: 5.5,
     event_us: 2.9,
@@ -58,6 +60,7 @@ const STAGED: PathSpeed = PathSpeed {
     pull: 0.0,
     both_ways: 0.7,
     each_us: 18.0,
+    least_us: 0.0,
     first_us: 10.0,
     from_destination_us: 0.0,
     event_us: 0.0,
@@ -111,6 +114,7 @@ struct PathSpeedKeys {
     pull: Option<f64>,
     both_ways: Option<f64>,
     each_us: Option<f64>,
+    least_us: Option<f64>,
     first_us: Option<f64>,
     from_destination_us: Option<f64>,
     event_us: Option<f64>,
@@ -125,6 +129,7 @@ fn over<'de, D: Deserializer<'de>>(base: PathSpeed, deserializer: D) -> Result<P
         pull: keys.pull.unwrap_or(base.pull),
         both_ways: keys.both_ways.unwrap_or(base.both_ways),
         each_us: keys.each_us.unwrap_or(base.each_us),
+        least_us: keys.least_us.unwrap_or(base.least_us),
         first_us: keys.first_us.unwrap_or(base.first_us),
         from_destination_us: keys.from_destination_us.unwrap_or(base.from_destination_us),
         event_us: keys.event_us.unwrap_or(base.event_us),

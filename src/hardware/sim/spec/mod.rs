@@ -258,8 +258,10 @@ pub struct PathSpeed {
     pub pull: f64,
     /// What is left of a rate while the opposite direction is busy.
     pub both_ways: f64,
-    /// Fixed cost of every copy, microseconds: the time of one small copy in a row of them.
+    /// Fixed cost of every copy in a row, microseconds.
     pub each_us: f64,
+    /// What a copy takes at least, microseconds: the time of one small copy in a row of them, where that is more.
+    pub least_us: f64,
     /// Cost of the first of a row besides, microseconds: of a large one, smaller ones cost somewhat
     /// less.
     pub first_us: f64,

@@ -77,6 +77,7 @@ fn path_speed(key: &str, path: &PathSpeed, staged: bool) -> Checked {
     }
     for (name, value) in [
         ("each_us", path.each_us),
+        ("least_us", path.least_us),
         ("first_us", path.first_us),
         ("from_destination_us", path.from_destination_us),
         ("event_us", path.event_us),
