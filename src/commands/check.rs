@@ -174,6 +174,10 @@ impl Listener for Follower {
         self.take(Event::Outcome { id, outcome: outcome.clone() });
     }
 
+    fn clock(&mut self, now: Duration) {
+        self.watch.iter_mut().for_each(|watch| watch.follow(now));
+    }
+
     fn problem(&mut self, problem: &str) {
         self.take(Event::Problem { problem: problem.into() });
     }

@@ -30,6 +30,9 @@ use crate::model::units::{GbPerSecond, Generation, Lanes};
 /// minute.
 pub const DRIVER_START_LIMIT: Duration = Duration::from_secs(120);
 
+/// How long a simulated machine's answers are waited for: chosen, longer than any host needs.
+const FOR_SLOW_HOSTS: Duration = Duration::from_secs(60);
+
 /// Names a folder to use as the root of the file system when the kernel's files are read. For tests, whose
 /// machines have their own `sys` and `proc`.
 const ROOT: &str = "PEERSCOPE_FSROOT";
@@ -293,6 +296,18 @@ pub trait Telemetry: Send + Sync {
 
     /// What is watched while copies run.
     fn sample(&self, index: u32) -> LinkSample;
+
+    /// Whether time passes with the driver's clock ([`Driver::now`]) alone, so that what is read from time to time
+    /// is to be read as that goes on.
+    fn follows_the_driver(&self) -> bool {
+        false
+    }
+
+    /// How long answers are waited for that are usually waited for so long. Where time passes with the driver's clock
+    /// alone, a slow host is no reason to go without them.
+    fn patience(&self, usual: Duration) -> Duration {
+        if self.follows_the_driver() { usual.max(FOR_SLOW_HOSTS) } else { usual }
+    }
 
     /// What this GPU has moved, for whomever.
     fn moved(&self, index: u32) -> Moved;

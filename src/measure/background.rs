@@ -19,6 +19,8 @@ pub struct Quiet {
     /// Not before this is the second look taken.
     second_look: Instant,
     moment: Moment,
+    /// How long the last look is waited for.
+    patience: Duration,
     over: Arc<AtomicBool>,
     /// By GPU; none where no thread could be had.
     threads: Vec<(u32, Option<Thread>)>,
@@ -46,7 +48,7 @@ impl Quiet {
             (gpu, std::thread::Builder::new().spawn(watch).ok().map(|thread| thread.thread().clone()))
         };
         let threads = gpus.iter().map(watch).collect();
-        Self { second_look, moment, over, threads, inbox }
+        Self { second_look, moment, patience: telemetry.patience(PATIENCE), over, threads, inbox }
     }
 
     /// Ends the watch. Of GPUs that do not answer in time that is the reason why nothing is known.
@@ -54,7 +56,7 @@ impl Quiet {
         self.over.store(true, Ordering::Relaxed);
         self.threads.iter().filter_map(|(_, thread)| thread.as_ref()).for_each(Thread::unpark);
         let watched = self.threads.iter().filter(|(_, thread)| thread.is_some()).count();
-        let until = Instant::now().max(self.second_look) + PATIENCE;
+        let until = Instant::now().max(self.second_look) + self.patience;
         let next = || self.inbox.recv_timeout(until.saturating_duration_since(Instant::now())).ok();
         let mut seen: Vec<_> = std::iter::from_fn(next).take(watched).collect();
         for (gpu, thread) in self.threads {

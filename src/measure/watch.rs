@@ -18,6 +18,9 @@ use crate::model::units::{Generation, Lanes};
 /// Time between readings of one GPU. One reading takes 0.36 ms, and reading without a pause cost
 /// 0.04% of bandwidth on H200, so this costs nothing that could be seen.
 const INTERVAL: Duration = Duration::from_millis(100);
+/// Readings that are taken at once where a driver's clock has gone on by more than that, as it does on a simulated
+/// machine whose copies take years.
+const MOST_AT_ONCE: u32 = 50;
 /// How long a reading in flight is waited for at the end.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// How long the error counters of NVLinks are waited for at the end. On H200 NVML took 16 ms for
@@ -30,8 +33,40 @@ pub struct Watch {
     stop: Arc<AtomicBool>,
     seen: Vec<(u32, Arc<Mutex<Seen>>)>,
     threads: Vec<JoinHandle<()>>,
+    /// Where readings follow the driver's clock.
+    pace: Option<Pace>,
     /// Why GPUs are not watched.
     unwatched: Vec<String>,
+}
+
+/// A driver's clock that readings follow, over all workers of a run.
+#[derive(Debug)]
+struct Pace {
+    /// What the clocks of earlier workers had come to.
+    before: Duration,
+    now: Duration,
+    /// When the next reading is due.
+    next: Duration,
+}
+
+impl Pace {
+    /// Readings that are due now that the clock shows this.
+    fn due(&mut self, now: Duration) -> u32 {
+        if now < self.now {
+            // Another worker, whose clock began anew.
+            self.before = self.before.saturating_add(self.now);
+        }
+        self.now = now;
+        let elapsed = self.before.saturating_add(now);
+        let mut due = 0;
+        while self.next <= elapsed && due < MOST_AT_ONCE {
+            (self.next, due) = (self.next.saturating_add(INTERVAL), due + 1);
+        }
+        if self.next <= elapsed {
+            self.next = elapsed.saturating_add(INTERVAL);
+        }
+        due
+    }
 }
 
 #[derive(Default)]
@@ -41,8 +76,16 @@ struct Seen {
     ended: bool,
 }
 
+impl Seen {
+    /// Of a GPU that no thread looks at.
+    fn ended() -> Self {
+        Self { samples: Vec::new(), ended: true }
+    }
+}
+
 impl Watch {
-    /// Begins to watch, each GPU on a thread of its own: NVML can block for minutes on one of them.
+    /// Begins to watch, each GPU on a thread of its own: NVML can block for minutes on one of them. Where time
+    /// passes with the driver's clock alone, readings are taken as [`Watch::follow`] is told of it.
     pub fn start(telemetry: &Arc<dyn Telemetry>, gpus: &[u32]) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let mut watch = Self {
@@ -50,8 +93,15 @@ impl Watch {
             stop,
             seen: Vec::new(),
             threads: Vec::new(),
+            pace: None,
             unwatched: Vec::new(),
         };
+        if telemetry.follows_the_driver() {
+            watch.pace = Some(Pace { before: Duration::ZERO, now: Duration::ZERO, next: INTERVAL });
+            watch.seen = gpus.iter().map(|index| (*index, Arc::new(Mutex::new(Seen::ended())))).collect();
+            watch.read();
+            return watch;
+        }
         for &index in gpus {
             let (telemetry, stop) = (Arc::clone(telemetry), Arc::clone(&watch.stop));
             let seen = Arc::new(Mutex::new(Seen::default()));
@@ -68,6 +118,21 @@ impl Watch {
             }
         }
         watch
+    }
+
+    /// Takes the readings that are due where they follow the driver's clock, which shows this.
+    pub fn follow(&mut self, now: Duration) {
+        let due = self.pace.as_mut().map_or(0, |pace| pace.due(now));
+        (0..due).for_each(|_| self.read());
+    }
+
+    /// Takes one reading of each GPU.
+    fn read(&self) {
+        for (index, seen) in &self.seen {
+            if let Ok(mut seen) = seen.lock() {
+                seen.samples.push(self.telemetry.sample(*index));
+            }
+        }
     }
 
     /// Why GPUs are not watched, a sentence each.
@@ -87,6 +152,9 @@ impl Watch {
     /// Ends the watch: the last readings, and what was counted since the snapshot was taken.
     pub fn finish(self, before: &Snapshot) -> (Vec<(u32, LinkSample)>, Counted) {
         self.stop.store(true, Ordering::Relaxed);
+        if self.pace.is_some() {
+            self.read();
+        }
         self.threads.iter().for_each(|thread| thread.thread().unpark());
         let until = Instant::now() + PATIENCE;
         let ended = |seen: &Mutex<Seen>| seen.lock().is_ok_and(|seen| seen.ended);
@@ -94,13 +162,15 @@ impl Watch {
             std::thread::sleep(Duration::from_millis(5));
         }
         let late = self.seen.iter().filter(|(_, seen)| !ended(seen)).map(|(index, _)| *index).collect();
-        let mut after = collect_counters(&read_counters(&self.telemetry, &before.gpus));
+        let patience = |usual| self.telemetry.patience(usual);
+        let mut after = collect_counters(&read_counters(&self.telemetry, &before.gpus), patience(COUNTER_PATIENCE));
         let added = |gpu: &Gpu| {
             let added = errors_added(gpu.nvlinks.known()?, &after.remove(&gpu.index)?)?;
             Some(NvLinksCounted { gpu: gpu.index, added })
         };
         let nvlinks = before.gpus.iter().filter_map(added).collect();
-        (self.drain(), Counted { late, nvlinks, aer: aer_added(&self.telemetry, &before.pci) })
+        let aer = aer_added(&self.telemetry, &before.pci, patience(PATIENCE));
+        (self.drain(), Counted { late, nvlinks, aer })
     }
 }
 
@@ -179,8 +249,8 @@ fn read_counters(telemetry: &Arc<dyn Telemetry>, gpus: &[Gpu]) -> mpsc::Receiver
 }
 
 /// What was read in time.
-fn collect_counters(inbox: &mpsc::Receiver<Counters>) -> HashMap<u32, Vec<NvLink>> {
-    let until = Instant::now() + COUNTER_PATIENCE;
+fn collect_counters(inbox: &mpsc::Receiver<Counters>, patience: Duration) -> HashMap<u32, Vec<NvLink>> {
+    let until = Instant::now() + patience;
     let next = || inbox.recv_timeout(until.saturating_duration_since(Instant::now())).ok();
     std::iter::from_fn(next).collect()
 }
@@ -236,7 +306,7 @@ pub fn summary(index: u32, samples: &[LinkSample]) -> LinkUnderLoad {
 
 /// What AER counters rose by since the PCI tree was read before; nothing where it cannot be read
 /// again in time.
-fn aer_added(telemetry: &Arc<dyn Telemetry>, before: &[PciFunction]) -> Vec<AerAdded> {
+fn aer_added(telemetry: &Arc<dyn Telemetry>, before: &[PciFunction], patience: Duration) -> Vec<AerAdded> {
     let telemetry = Arc::clone(telemetry);
     let (answer, inbox) = mpsc::channel();
     // Where it cannot be started, nobody answers.
@@ -244,7 +314,7 @@ fn aer_added(telemetry: &Arc<dyn Telemetry>, before: &[PciFunction]) -> Vec<AerA
         // Nobody listens any more when it took too long.
         let _ = answer.send(telemetry.pci_tree().functions);
     });
-    inbox.recv_timeout(PATIENCE).map(|after| rises(before, &after)).unwrap_or_default()
+    inbox.recv_timeout(patience).map(|after| rises(before, &after)).unwrap_or_default()
 }
 
 /// Functions whose counters are higher than before. A counter that fell was reset, and tells nothing.
@@ -276,101 +346,5 @@ fn states(samples: &[LinkSample]) -> Vec<LinkState> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::hardware::sim;
-    use crate::hardware::sim::spec::{LinkFault, NvLinkErrors, NvLinkFault};
-    use crate::model::reading::Unknown;
-    use crate::model::snapshot::PciKind;
-    use crate::model::testing::{function, pcie_link};
-
-    #[test]
-    fn what_links_do_and_count_while_copies_run_is_seen() {
-        let mut spec = sim::builtin::get("h200x2").unwrap();
-        spec.gpus[0].nvlinks[0].errors = NvLinkErrors { crc: 1000, replay: 0, recovery: 2 };
-        spec.faults.nvlinks.push(NvLinkFault {
-            gpu: 0,
-            link: 5,
-            errors: NvLinkErrors { crc: 30, replay: 4, recovery: 0 },
-        });
-        spec.faults.links.push(LinkFault {
-            function: spec.gpus[1].pci,
-            trains_down_to: Some(pcie_link(5, 8)),
-            replays: 17,
-            errors: PcieErrors { correctable: 9, non_fatal: 0, fatal: 0 },
-        });
-        let telemetry = sim::telemetry(spec);
-        let gpus: Vec<_> = (0..2)
-            .map(|index| {
-                let mut gpu = Gpu::unread(index, &Unknown::Unsupported);
-                GpuGroup::ALL.into_iter().for_each(|group| telemetry.read_gpu(group, &mut gpu));
-                gpu
-            })
-            .collect();
-        // However short the run.
-        let watch = Watch::start(&telemetry, &[0, 1]);
-        let (samples, counted) = watch.finish(&Snapshot { gpus, ..crate::model::testing::empty() });
-        let of = |gpu: u32| samples.iter().filter(move |(index, _)| *index == gpu).map(|(_, sample)| sample.clone());
-        let links = [0, 1].map(|gpu| summary(gpu, &of(gpu).collect::<Vec<_>>()));
-        assert_eq!(counted.late, [0; 0]);
-        assert_eq!(counted.nvlink_of(0), Some(vec![NvLinkErrorsAdded { link: 5, crc: 30, replay: 4, recovery: 0 }]));
-        assert_eq!((links[0].width, links[0].replays_added), (Some([16, 16]), Some(0)));
-        assert_eq!(counted.nvlink_of(1), Some(vec![]));
-        assert_eq!((links[1].width, links[1].replays_added), (Some([8, 16]), Some(17)));
-        assert_eq!(links[1].pcie_errors_before, Some(PcieErrors::default()));
-        assert_eq!(links[1].pcie_errors_after.map(|errors| errors.correctable), Some(9));
-    }
-
-    fn sample(generation: u8, width: u8, replays: u64, correctable: u64) -> LinkSample {
-        LinkSample {
-            generation: generation.try_into().ok(),
-            width: width.try_into().ok(),
-            replays: Some(replays),
-            pcie_errors: Some(PcieErrors { correctable, ..PcieErrors::default() }),
-            ..LinkSample::default()
-        }
-    }
-
-    #[test]
-    fn changes_are_kept_in_their_order_and_counters_before_and_after() {
-        let mut samples = vec![sample(1, 16, 7, 2), sample(4, 16, 7, 2), sample(4, 16, 9, 3), sample(3, 16, 12, 5)];
-        samples.insert(2, LinkSample { width: None, ..sample(4, 16, 7, 2) });
-        let link = summary(2, &samples);
-        let states: Vec<_> = link.states.iter().map(|state| (state.reading, state.generation, state.width)).collect();
-        assert_eq!(states, [(0, 1, 16), (1, 4, 16), (4, 3, 16)]);
-        assert_eq!((link.replays_added, link.generation, link.readings), (Some(5), Some([1, 4]), 5));
-        let counts = [link.pcie_errors_before, link.pcie_errors_after].map(|errors| errors.unwrap().correctable);
-        assert_eq!(counts, [2, 5]);
-
-        let flapping: Vec<_> = (0..500).map(|turn| sample(if turn % 2 == 0 { 1 } else { 4 }, 16, 0, 0)).collect();
-        assert_eq!(super::states(&flapping).len(), LinkUnderLoad::MOST_STATES);
-        let nothing = summary(0, &[LinkSample::default()]);
-        assert_eq!((nothing.pcie_errors_after, nothing.replays_added, nothing.states.len()), (None, None, 0));
-    }
-
-    #[test]
-    fn counters_of_functions_are_reported_where_they_rose() {
-        let with = |address: &str, correctable: Reading<u64>, fatal: u64| {
-            let mut function = function(address, None, PciKind::RootPort, (4, 16), (4, 16));
-            function.aer_correctable = correctable;
-            function.aer_fatal = Reading::Known(fatal);
-            function
-        };
-        let before = [
-            with("0000:00:01.0", Reading::Known(4), 0),
-            with("0000:00:02.0", Reading::Known(4), 1),
-            with("0000:00:03.0", Reading::unsupported(), 0),
-        ];
-        let after = [
-            with("0000:00:01.0", Reading::Known(9), 1),
-            with("0000:00:02.0", Reading::Known(0), 1),
-            with("0000:00:03.0", Reading::Known(7), 0),
-        ];
-        let rises = rises(&before, &after);
-        let [rise] = rises.as_slice() else { panic!("{rises:?}") };
-        assert_eq!(
-            (rise.address.to_string().as_str(), rise.added.correctable, rise.added.fatal),
-            ("0000:00:01.0", 5, 1)
-        );
-    }
-}
+#[path = "watch_tests.rs"]
+mod tests;

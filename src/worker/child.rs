@@ -42,7 +42,8 @@ pub fn serve(machine: &Machine, start_limit: Duration, mut to_parent: impl Write
         bench.run(&rounds, &mut |round, outcome| {
             let (outcome, ends) = settled(outcome, || bench.drain(round));
             broken |= ends;
-            told = told.clone().and_then(|()| say(&mut to_parent, &Reply::Done { id: round.id, outcome }));
+            let reply = Reply::Done { id: round.id, outcome, clock: driver.now() };
+            told = told.clone().and_then(|()| say(&mut to_parent, &reply));
         });
         told?;
         if broken {

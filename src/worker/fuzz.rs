@@ -56,7 +56,8 @@ static REPLIES: LazyLock<Vec<Value>> = LazyLock::new(|| {
         Reply::NoDriver { error: HardwareError::new(ErrorKind::NoDriver, "no libcuda.so.1") },
         Reply::Ready { facts, floor_seconds: 0.4 },
     ];
-    replies.extend(outcomes.into_iter().zip(0..).map(|(outcome, id)| Reply::Done { id, outcome }));
+    let done = |(outcome, id)| Reply::Done { id, outcome, clock: std::time::Duration::ZERO };
+    replies.extend(outcomes.into_iter().zip(0..).map(done));
     replies.iter().map(|reply| serde_json::to_value(reply).unwrap()).collect()
 });
 

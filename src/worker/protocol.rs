@@ -1,5 +1,7 @@
 //! The protocol between parent and worker: one JSON object per line.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use crate::hardware::HardwareError;
@@ -60,5 +62,8 @@ pub enum Reply {
         id: u32,
         /// How.
         outcome: Outcome,
+        /// What the driver's clock shows then.
+        #[serde(default)]
+        clock: Duration,
     },
 }

@@ -31,6 +31,9 @@ pub trait Listener {
     /// A round has an outcome.
     fn ends(&mut self, id: u32, outcome: &Outcome);
 
+    /// The driver's clock, which begins anew with every worker, shows this.
+    fn clock(&mut self, _now: Duration) {}
+
     /// A problem that is not that of a single round.
     fn problem(&mut self, problem: &str);
 }
@@ -167,7 +170,8 @@ impl<'r> Session<'r, '_> {
                 sent = sent.saturating_sub(1);
             }
             match received {
-                Received::Reply(Reply::Done { id, outcome }) if id == head.id => {
+                Received::Reply(Reply::Done { id, outcome, clock }) if id == head.id => {
+                    self.listener.clock(clock);
                     if let Outcome::Failed { error } = &outcome
                         && error.kind == ErrorKind::Sticky
                     {

@@ -49,7 +49,7 @@ fn pair_of(round: &Round) -> Pair {
 }
 
 fn done(id: u32) -> Reply {
-    Reply::Done { id, outcome: Outcome::Rows { rows: Vec::new() } }
+    Reply::Done { id, outcome: Outcome::Rows { rows: Vec::new() }, clock: Duration::ZERO }
 }
 
 /// A run of rounds of which some hang. Workers get the numbers 100, 101 and so on; a worker that hung

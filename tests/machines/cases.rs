@@ -32,6 +32,9 @@ struct Case {
     /// Codes that are tolerated at warning too.
     #[serde(default)]
     may: Vec<String>,
+    /// Whether everything must be measured.
+    #[serde(default)]
+    complete: bool,
     /// `CUDA_VISIBLE_DEVICES` of the run.
     visible: Option<String>,
     verdict: String,
@@ -126,6 +129,10 @@ fn judge(case: &Case, ran: &Ran) -> Vec<String> {
     for must in left {
         count(must.split('@').next().unwrap(), |score| score.missing += 1);
         complaints.push(format!("wanted {must}, not found"));
+    }
+    let untested = &report["verdict"]["untested"];
+    if case.complete && *untested != 0 {
+        complaints.push(format!("{untested} measurements were not made"));
     }
     let verdict = report["verdict"]["verdict"].as_str().unwrap();
     if (verdict, ran.code) != (case.verdict.as_str(), Some(case.exit)) {

@@ -9,14 +9,16 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use super::sharing::{Demand, max_min};
+use super::hops::{Hops, Met};
 use super::work::Time;
-pub use super::work::{Flow, Lane, Op, Server, SharedHop, Stuck, Submission, Work};
+pub use super::work::{Ended, Flow, Lane, Op, Server, SharedHop, Stuck, Submission, Work};
 
 #[derive(Debug)]
 struct OpState {
     submission: Submission,
     waits_for: usize,
+    /// Servers that it has.
+    held: usize,
     dependents: Vec<Op>,
     end: Option<f64>,
 }
@@ -25,6 +27,8 @@ struct OpState {
 struct LaneState {
     last: Option<Op>,
     last_flow_end: f64,
+    /// An event was recorded since the last flow.
+    recorded: bool,
 }
 
 #[derive(Debug)]
@@ -38,6 +42,7 @@ struct ActiveFlow {
     op: Op,
     left: f64,
     rate: f64,
+    met: Met,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,6 +51,8 @@ enum Event {
     FirstByte,
     End,
     Expire,
+    /// The rates of flows change although none begins or ends.
+    Reshare,
 }
 
 /// The engine. Operations that have ended are forgotten from the oldest on.
@@ -57,20 +64,19 @@ pub struct Engine {
     ops: VecDeque<OpState>,
     lanes: Vec<LaneState>,
     servers: Vec<ServerState>,
-    capacities: Vec<f64>,
-    /// The other direction of each hop's link.
-    opposite: Vec<Option<usize>>,
+    /// What flows share.
+    pub hops: Hops,
     agenda: BinaryHeap<Reverse<(Time, Op, Event)>>,
     active: Vec<ActiveFlow>,
     gates: Vec<Op>,
-    ended: Vec<(Op, f64)>,
+    ended: Vec<Ended>,
     expired: bool,
 }
 
 impl Engine {
     /// A new lane.
     pub fn add_lane(&mut self) -> Lane {
-        self.lanes.push(LaneState { last: None, last_flow_end: f64::NEG_INFINITY });
+        self.lanes.push(LaneState { last: None, last_flow_end: f64::NEG_INFINITY, recorded: false });
         Lane(self.lanes.len() - 1)
     }
 
@@ -78,19 +84,6 @@ impl Engine {
     pub fn add_server(&mut self, places: u32) -> Server {
         self.servers.push(ServerState { free: places, queue: VecDeque::new() });
         Server(self.servers.len() - 1)
-    }
-
-    /// A new hop that carries this many GB/s in all.
-    pub fn add_hop(&mut self, gbps: f64) -> SharedHop {
-        self.capacities.push(gbps);
-        self.opposite.push(None);
-        SharedHop(self.capacities.len() - 1)
-    }
-
-    /// Declares two hops the two directions of one link.
-    pub fn oppose(&mut self, a: SharedHop, b: SharedHop) {
-        self.opposite[a.0] = Some(b.0);
-        self.opposite[b.0] = Some(a.0);
     }
 
     /// Enqueues an operation.
@@ -107,12 +100,12 @@ impl Engine {
         for op_before in &before {
             self.op(*op_before).dependents.push(op);
         }
-        if matches!(submission.work, Work::Gate(_)) {
+        if matches!(submission.work, Work::Gate { .. }) {
             self.gates.push(op);
         }
         let at = submission.at.max(self.now);
         let waits_for = before.len();
-        self.ops.push_back(OpState { submission, waits_for, dependents: Vec::new(), end: None });
+        self.ops.push_back(OpState { submission, waits_for, held: 0, dependents: Vec::new(), end: None });
         if waits_for == 0 {
             self.schedule(at, op, Event::Ready);
         }
@@ -165,12 +158,11 @@ impl Engine {
                 continue;
             }
             let state = self.op(gate);
-            if let Work::Gate(limit) = &mut state.submission.work {
-                *limit = 0.0;
-            }
+            let Work::Gate { late, .. } = state.submission.work else { continue };
+            state.submission.work = Work::Opened(time + late);
             // A gate that work still stands before opens when its turn comes.
             if state.waits_for == 0 {
-                self.schedule(time, gate, Event::End);
+                self.schedule(time + late, gate, Event::End);
             }
         }
     }
@@ -180,8 +172,8 @@ impl Engine {
         std::mem::take(&mut self.expired)
     }
 
-    /// The operations that ended since the last call, in order, and when.
-    pub fn take_ended(&mut self) -> Vec<(Op, f64)> {
+    /// The operations that ended since the last call, in order.
+    pub fn take_ended(&mut self) -> Vec<Ended> {
         while self.ops.front().is_some_and(|oldest| oldest.end.is_some()) {
             self.ops.pop_front();
             self.forgotten += 1;
@@ -220,7 +212,7 @@ impl Engine {
         self.active = still;
         let mut changed = !done.is_empty();
         for flow in done {
-            self.end(flow.op);
+            self.end(flow.op, flow.met);
         }
         while let Some(&Reverse((at, op, event))) = self.agenda.peek() {
             if at.0 > self.now {
@@ -232,17 +224,18 @@ impl Engine {
                 Event::FirstByte => {
                     if let Work::Flow(flow) = &self.op(op).submission.work {
                         let left = flow.bytes;
-                        self.active.push(ActiveFlow { op, left, rate: 0.0 });
+                        self.active.push(ActiveFlow { op, left, rate: 0.0, met: Met::default() });
                         changed = true;
                     }
                 }
-                Event::End if self.end_of(op).is_none() => self.end(op),
+                Event::End if self.end_of(op).is_none() => self.end(op, Met::default()),
                 Event::End => {}
                 Event::Expire if self.end_of(op).is_none() => {
                     self.expired = true;
-                    self.end(op);
+                    self.end(op, Met::default());
                 }
                 Event::Expire => {}
+                Event::Reshare => changed = true,
             }
         }
         if changed {
@@ -250,15 +243,18 @@ impl Engine {
         }
     }
 
-    /// An operation has nothing before it any more.
+    /// An operation has nothing before it any more: it takes its servers, and begins when it has them.
     fn ready(&mut self, op: Op) {
-        if let Some(server) = self.op(op).submission.server {
+        loop {
+            let state = &self.ops[op.0 - self.forgotten];
+            let Some(server) = state.submission.servers.get(state.held).copied() else { break };
             let server = &mut self.servers[server.0];
             if server.free == 0 {
                 server.queue.push_back(op);
                 return;
             }
             server.free -= 1;
+            self.op(op).held += 1;
         }
         self.begin(op);
     }
@@ -266,32 +262,39 @@ impl Engine {
     fn begin(&mut self, op: Op) {
         let submission = &self.ops[op.0 - self.forgotten].submission;
         match &submission.work {
-            Work::Mark => self.end(op),
+            Work::Mark | Work::Record => self.end(op, Met::default()),
             Work::Busy(ns) => self.schedule(self.now + ns, op, Event::End),
             Work::Flow(flow) => {
-                let last = submission.lanes.first().map(|lane| self.lanes[lane.0].last_flow_end);
-                let in_a_row = last == Some(self.now);
-                let setup = if in_a_row { flow.each_ns } else { flow.each_ns + flow.first_ns };
-                self.schedule(self.now + setup, op, Event::FirstByte);
+                let lane = submission.lanes.first().map(|lane| &self.lanes[lane.0]);
+                let in_a_row = lane.filter(|lane| lane.last_flow_end >= self.now);
+                let besides = match in_a_row.map(|lane| lane.recorded) {
+                    None => flow.first_ns,
+                    Some(true) => flow.event_ns,
+                    Some(false) => 0.0,
+                };
+                self.schedule(self.now + flow.each_ns + besides, op, Event::FirstByte);
             }
-            Work::Gate(limit) if *limit <= 0.0 => self.end(op),
-            Work::Gate(limit) => self.schedule(self.now + limit, op, Event::Expire),
+            Work::Opened(at) => self.schedule(self.now.max(*at), op, Event::End),
+            Work::Gate { limit, .. } => self.schedule(self.now + limit, op, Event::Expire),
             Work::Never => {}
         }
     }
 
-    fn end(&mut self, op: Op) {
+    fn end(&mut self, op: Op, met: Met) {
         let now = self.now;
         let state = &mut self.ops[op.0 - self.forgotten];
         if state.end.replace(now).is_some() {
             return;
         }
-        self.ended.push((op, now));
+        self.ended.push(Ended { op, at: now, met });
         let dependents = std::mem::take(&mut state.dependents);
-        let server = state.submission.server;
-        if matches!(state.submission.work, Work::Flow(_)) {
-            for lane in &state.submission.lanes {
-                self.lanes[lane.0].last_flow_end = self.now;
+        let servers = std::mem::take(&mut state.submission.servers);
+        for lane in &state.submission.lanes {
+            let lane = &mut self.lanes[lane.0];
+            match state.submission.work {
+                Work::Flow(_) => (lane.last_flow_end, lane.recorded) = (now, false),
+                Work::Record => lane.recorded = true,
+                _ => {}
             }
         }
         for dependent in dependents {
@@ -302,9 +305,12 @@ impl Engine {
                 self.schedule(at, dependent, Event::Ready);
             }
         }
-        if let Some(server) = server {
+        for server in servers {
             match self.servers[server.0].queue.pop_front() {
-                Some(next) => self.begin(next),
+                Some(next) => {
+                    self.op(next).held += 1;
+                    self.ready(next);
+                }
                 None => self.servers[server.0].free += 1,
             }
         }
@@ -317,20 +323,14 @@ impl Engine {
             _ => None,
         };
         let flows: Vec<_> = self.active.iter().filter_map(flow_of).collect();
-        // The hops in use, numbered anew: they are few among many.
-        let mut used: Vec<usize> = flows.iter().flat_map(|flow| flow.hops.iter().map(|hop| hop.0)).collect();
-        used.sort_unstable();
-        used.dedup();
-        let capacities: Vec<f64> = used.iter().map(|&hop| self.capacities[hop]).collect();
-        let opposed = |hop: &SharedHop| self.opposite[hop.0].is_some_and(|other| used.binary_search(&other).is_ok());
-        let demand = |flow: &&Flow| Demand {
-            hops: flow.hops.iter().filter_map(|hop| used.binary_search(&hop.0).ok()).collect(),
-            cap: if flow.hops.iter().any(opposed) { flow.cap * flow.both_ways } else { flow.cap },
-        };
-        let demands: Vec<_> = flows.iter().map(demand).collect();
-        let rates = max_min(&capacities, &demands);
-        for (active, rate) in self.active.iter_mut().zip(rates) {
+        let shares = self.hops.share(self.now, &flows);
+        for (active, (rate, met)) in self.active.iter_mut().zip(shares.flows) {
             active.rate = rate;
+            active.met.opposite |= met.opposite;
+            active.met.others |= met.others;
+        }
+        if let (Some(until), Some(flow)) = (shares.until, self.active.first().map(|flow| flow.op)) {
+            self.schedule(until, flow, Event::Reshare);
         }
     }
 }

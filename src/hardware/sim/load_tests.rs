@@ -171,6 +171,36 @@ const BROKEN: &[(&str, &str)] = &[
     ("gpu = 1\ncode", "gpu = 2\ncode"),
     ("code = 46", "code = 0"),
     ("[[faults.contexts]]", "[faults]\nlost_gpus = [0, 3]\n[[faults.contexts]]"),
+    // What depends on what else is busy, who issues, and what comes later.
+    ("fault = { slow", "engine = \"kernel\"\npath = \"staged\"\nfault = { slow"),
+    ("fault = { slow", "both_ways = true\nunder_load = true\nfault = { slow"),
+    ("{ slow = { share = 0.5 } }", "\"hangs\"\nunder_load = true"),
+    ("{ slow = { share = 0.5 } }", "{ late-error = { code = 719, calls = 9 } }\nboth_ways = true"),
+    ("{ slow = { share = 0.5 } }", "{ outliers = { one_in = 0, times = 2.0 } }"),
+    ("{ slow = { share = 0.5 } }", "{ outliers = { one_in = 20, times = 0.5 } }"),
+    ("{ slow = { share = 0.5 } }", "{ late-error = { code = 0, calls = 9 } }"),
+    ("{ slow = { share = 0.5 } }", "{ late-error = { code = 719, calls = 0 } }"),
+    ("[[faults.contexts]]", "[[faults.drifts]]\ngpu = 2\npercent = 10.0\nover_ms = 5.0\n[[faults.contexts]]"),
+    ("[[faults.contexts]]", "[[faults.drifts]]\ngpu = 0\npercent = 100.0\nover_ms = 5.0\n[[faults.contexts]]"),
+    ("[[faults.contexts]]", "[[faults.drifts]]\ngpu = 0\npercent = 10.0\nover_ms = -5.0\n[[faults.contexts]]"),
+    // What several flows share.
+    ("[[faults.contexts]]", "[[faults.collapses]]\nat = { pci = \"09:00.0\" }\ngbps = 1.0\n[[faults.contexts]]"),
+    ("[[faults.contexts]]", "[[faults.collapses]]\nat = { pci = \"00:01.0\" }\ngbps = 1.0\n[[faults.contexts]]"),
+    ("[[faults.contexts]]", "[[faults.collapses]]\nat = { pci = \"01:00.0\" }\ngbps = 14.0\n[[faults.contexts]]"),
+    ("[[faults.contexts]]", "[[faults.collapses]]\nat = { uplink = 1 }\ngbps = 1.0\n[[faults.contexts]]"),
+    ("[[faults.contexts]]", "[[faults.collapses]]\nat = \"interconnect\"\ngbps = 0.0\n[[faults.contexts]]"),
+    ("[[faults.contexts]]", "[[faults.collapses]]\nat = { nvlinks = 0 }\ngbps = 1.0\n[[faults.contexts]]"),
+    // Ports, links, memory, engines and gates.
+    ("trained = \"Gen4 x8\"", "redirect_share = 0.5"),
+    ("trained = \"Gen4 x8\"", "acs_redirect = true\nredirect_share = 0.0"),
+    ("kind = \"root-port\"", "kind = \"root-port\"\nwakes = { after_ms = 1.0, for_ms = 1.0, share = 0.5 }"),
+    ("trained = \"Gen4 x8\"", "wakes = { after_ms = -1.0, for_ms = 1.0, share = 0.5 }"),
+    ("trained = \"Gen4 x8\"", "wakes = { after_ms = 1.0, for_ms = 1.0, share = 1.5 }"),
+    ("[noise]", "[[numa_nodes]]\ncpus = \"0\"\nread_gbps = 0.0\n[noise]"),
+    ("[noise]", "[[numa_nodes]]\ncpus = \"0\"\nwrite_gbps = inf\n[noise]"),
+    ("copy_engines = 2", "host_engines = 0"),
+    ("copy_engines = 2", "gate_delay_us = -1.0"),
+    ("copy = 0.8", "event_us = -1.0"),
 ];
 
 #[test]
@@ -220,6 +250,13 @@ const EVERY_TABLE: &[(&str, &str)] = &[
     ("link = 3", "x = 3"),
     ("code = 46", "x = 46"),
     ("[[faults.contexts]]", "[faults.cuda_init]\nx = 1\n[[faults.contexts]]"),
+    ("fault = { slow", "issuer = \"x\"\nfault = { slow"),
+    ("{ slow = { share = 0.5 } }", "{ outliers = { x = 1 } }"),
+    ("{ slow = { share = 0.5 } }", "{ late-error = { x = 1 } }"),
+    ("[[faults.contexts]]", "[[faults.drifts]]\nx = 1\n[[faults.contexts]]"),
+    ("[[faults.contexts]]", "[[faults.collapses]]\nx = 1\n[[faults.contexts]]"),
+    ("[[faults.contexts]]", "[[faults.collapses]]\nat = { x = 1 }\n[[faults.contexts]]"),
+    ("trained = \"Gen4 x8\"", "wakes = { x = 1 }"),
 ];
 
 const DOCS: &str = include_str!("../../../docs/machines.md");
@@ -230,6 +267,10 @@ fn every_key_and_word_is_documented() {
     for (from, to) in EVERY_TABLE {
         assert!(TWO.contains(from), "{from}");
         let error = parse(&TWO.replacen(from, to, 1)).expect_err(to).to_string();
+        if let Some((_, keys)) = error.split_once(", available keys: ") {
+            known.extend(keys.split(", ").map(str::to_owned));
+            continue;
+        }
         let (wrong, right) = error.split_once(", expected ").unwrap_or_else(|| panic!("{to}: {error}"));
         assert!(wrong.contains("unknown"), "{error}");
         known.extend(right.split('`').skip(1).step_by(2).map(str::to_owned));
@@ -249,7 +290,7 @@ fn every_key_and_word_is_documented() {
 #[test]
 fn every_example_of_the_docs_is_a_machine() {
     let blocks: Vec<_> = DOCS.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
-    assert_eq!(blocks.len(), 4);
+    assert_eq!(blocks.len(), 5);
     for block in blocks {
         parse(block).unwrap_or_else(|error| panic!("{error}\n{block}"));
     }
@@ -271,6 +312,8 @@ fn the_defaults_are_those_of_the_docs() {
     assert_eq!(gpu.memory, Bytes(46_068 << 20));
     said("local_gbps", format!("{:?}", gpu.local_gbps));
     said("copy_engines", gpu.copy_engines.to_string());
+    said("host_engines", gpu.host_engines.to_string());
+    said("gate_delay_us", gpu.gate_delay_us.to_string());
     said("driver_version", spec.host.driver_version.clone());
     said("interconnect_gbps", speeds.interconnect_gbps.to_string());
     said("host_memory_gbps", speeds.host_memory_gbps.to_string());
@@ -280,8 +323,11 @@ fn the_defaults_are_those_of_the_docs() {
         ("pull", |path| path.pull),
         ("both_ways", |path| path.both_ways),
         ("each_us", |path| path.each_us),
+        ("least_us", |path| path.least_us),
         ("first_us", |path| path.first_us),
         ("from_destination_us", |path| path.from_destination_us),
+        ("event_us", |path| path.event_us),
+        ("event_from_destination_us", |path| path.event_from_destination_us),
     ] {
         let paths = [&speeds.nvlink, &speeds.pcie, &speeds.cross_socket, &speeds.staged].map(of);
         let row = DOCS.lines().find(|line| line.starts_with(&format!("| `{key}` |"))).unwrap();

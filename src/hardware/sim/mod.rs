@@ -4,6 +4,7 @@
 pub mod builtin;
 mod driver;
 mod engine;
+mod hops;
 pub mod load;
 mod memory;
 mod moved;

@@ -4,7 +4,8 @@
 use crate::model::snapshot::{CommonAncestor, PciKind};
 use crate::model::units::{PciAddress, PcieLink};
 
-use super::spec::{FunctionSpec, MachineSpec, NvLinkSpec, NvLinkTarget};
+use super::hops::Sleep;
+use super::spec::{FunctionSpec, MachineSpec, NvLinkSpec, NvLinkTarget, Shared, WakeSpec};
 
 /// One direction of something that data passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -15,8 +16,8 @@ pub enum Hop {
     Uplink { uplink: usize, up: bool },
     /// Between two NUMA nodes.
     Interconnect { from: u32, to: u32 },
-    /// Host memory, for both directions together.
-    HostMemory,
+    /// The memory of a NUMA node, as it is written or read.
+    HostMemory { node: u32, written: bool },
     /// A GPU's NVLinks to the switches.
     NvSwitch { gpu: u32, up: bool },
     /// The NVLinks between two GPUs.
@@ -30,7 +31,7 @@ impl Hop {
             Self::Pcie { lower, up } => Some(Self::Pcie { lower, up: !up }),
             Self::Uplink { uplink, up } => Some(Self::Uplink { uplink, up: !up }),
             Self::Interconnect { from, to } => Some(Self::Interconnect { from: to, to: from }),
-            Self::HostMemory => None,
+            Self::HostMemory { .. } => None,
             Self::NvSwitch { gpu, up } => Some(Self::NvSwitch { gpu, up: !up }),
             Self::NvLink { from, to } => Some(Self::NvLink { from: to, to: from }),
         }
@@ -148,7 +149,7 @@ impl MachineSpec {
             }
             Hop::Uplink { uplink, .. } => self.uplinks.get(uplink).map_or(f64::INFINITY, |uplink| uplink.gbps),
             Hop::Interconnect { .. } => self.speeds.interconnect_gbps,
-            Hop::HostMemory => self.speeds.host_memory_gbps,
+            Hop::HostMemory { node, written } => self.host_memory_gbps(node, written),
             Hop::NvSwitch { gpu, .. } => self.nvlinks_gbps(gpu, NvLinkTarget::Switch),
             Hop::NvLink { from, to } => self.nvlinks_gbps(from, NvLinkTarget::Gpu(to)),
         }
@@ -159,15 +160,48 @@ impl MachineSpec {
         let share = match hop {
             Hop::Pcie { .. } | Hop::Uplink { .. } => self.speeds.pcie_shared,
             Hop::NvSwitch { .. } | Hop::NvLink { .. } => self.speeds.nvlink_shared,
-            Hop::Interconnect { .. } | Hop::HostMemory => 1.0,
+            Hop::Interconnect { .. } | Hop::HostMemory { .. } => 1.0,
         };
         share * self.hop_gbps(hop)
+    }
+
+    /// What several flows over a hop reach together, GB/s, where that is less.
+    pub fn collapsed_gbps(&self, hop: Hop) -> Option<f64> {
+        let is_meant = |at: Shared| match (at, hop) {
+            (Shared::Pci(function), Hop::Pcie { lower, .. }) => function == lower,
+            (Shared::Uplink(place), Hop::Uplink { uplink, .. }) => place == uplink,
+            (Shared::Interconnect, Hop::Interconnect { .. }) => true,
+            (Shared::Nvlinks(meant), Hop::NvSwitch { gpu, .. }) => meant == gpu,
+            _ => false,
+        };
+        self.faults.collapses.iter().find(|collapse| is_meant(collapse.at)).map(|collapse| collapse.gbps)
+    }
+
+    /// How a hop wakes up, if it sleeps.
+    pub fn sleep(&self, hop: Hop) -> Option<Sleep> {
+        let Hop::Pcie { lower, .. } = hop else { return None };
+        let WakeSpec { after_ms, for_ms, share } = self.function(lower)?.wakes?;
+        Some(Sleep { after_ns: after_ms * 1e6, lasts_ns: for_ms * 1e6, share })
+    }
+
+    /// Share of its rate that is left to direct copies from this GPU, if a port redirects them.
+    pub fn redirect_share(&self, source: u32) -> f64 {
+        let path = self.gpu_path(source);
+        let port = path.iter().find(|function| function.acs_redirect);
+        port.and_then(|port| port.redirect_share).unwrap_or(1.0)
+    }
+
+    /// Rate of the memory of a NUMA node, GB/s.
+    fn host_memory_gbps(&self, node: u32, written: bool) -> f64 {
+        let node = self.numa_nodes.get(node as usize);
+        let own = node.and_then(|node| if written { node.write_gbps } else { node.read_gbps });
+        own.unwrap_or(self.speeds.host_memory_gbps)
     }
 
     /// Payload rate of the narrowest link of a route, GB/s. The interconnect and host memory limit
     /// through sharing only, since their theoretical rates are nobody's denominator.
     pub fn bottleneck_gbps(&self, route: &Route) -> f64 {
-        let links = route.hops.iter().filter(|hop| !matches!(hop, Hop::Interconnect { .. } | Hop::HostMemory));
+        let links = route.hops.iter().filter(|hop| !matches!(hop, Hop::Interconnect { .. } | Hop::HostMemory { .. }));
         links.map(|hop| self.hop_gbps(*hop)).fold(f64::INFINITY, f64::min)
     }
 
@@ -211,7 +245,9 @@ impl MachineSpec {
         let (up, down) = (self.gpu_path(source), self.gpu_path(destination));
         let mut hops = links(&up, None, true);
         hops.extend(self.uplink_above(&up).map(|uplink| Hop::Uplink { uplink, up: true }));
-        hops.push(Hop::HostMemory);
+        // The driver stages in memory near the source: there it is written, and read from there.
+        let node = up.first().and_then(|function| function.numa_node).unwrap_or(0);
+        hops.extend([true, false].map(|written| Hop::HostMemory { node, written }));
         hops.extend(self.uplink_above(&down).map(|uplink| Hop::Uplink { uplink, up: false }));
         hops.extend(links(&down, None, false).into_iter().rev());
         Route { class: PathClass::Staged, hops }

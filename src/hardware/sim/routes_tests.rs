@@ -6,6 +6,7 @@ use crate::hardware::sim::spec::NvLinkSpec;
 fn pcie_hops(route: &Route) -> Vec<String> {
     let text = |hop: &Hop| match hop {
         Hop::Pcie { lower, up } => format!("{}{:02x}", if *up { "up " } else { "down " }, lower.bus),
+        Hop::HostMemory { node, written } => format!("{} node {node}", if *written { "write" } else { "read" }),
         other => format!("{other:?}"),
     };
     route.hops.iter().map(text).collect()
@@ -36,7 +37,11 @@ fn between_sockets_every_link_up_and_down_is_passed() {
     assert_eq!(route.class, PathClass::CrossSocket);
     assert_eq!(pcie_hops(&route), ["up 03", "up 01", "Interconnect { from: 0, to: 1 }", "down 41", "down 44"]);
     assert!((spec.bottleneck_gbps(&route) - 7.88).abs() < 0.01);
-    assert_eq!(pcie_hops(&spec.staged_route(0, 1)), ["up 03", "up 01", "HostMemory", "down 01", "down 04"]);
+    // What is staged passes the memory near the source.
+    let staged = ["up 03", "up 01", "write node 0", "read node 0", "down 01", "down 04"];
+    assert_eq!(pcie_hops(&spec.staged_route(0, 1)), staged);
+    let staged = ["up 43", "up 41", "write node 1", "read node 1", "down 01", "down 03"];
+    assert_eq!(pcie_hops(&spec.staged_route(4, 0)), staged);
 }
 
 #[test]

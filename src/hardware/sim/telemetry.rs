@@ -366,6 +366,10 @@ impl Telemetry for SimTelemetry {
         }
     }
 
+    fn follows_the_driver(&self) -> bool {
+        true
+    }
+
     fn moved(&self, index: u32) -> Moved {
         match self.answering(index) {
             Ok(_) => self.looks.moved(&self.spec, index),

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use super::hops::Met;
+
 /// An operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Op(pub(super) usize);
@@ -23,12 +25,21 @@ pub struct SharedHop(pub(super) usize);
 pub enum Work {
     /// Nothing; it marks a place in its lanes.
     Mark,
+    /// The same for an event: a flow that comes behind another one and this pays for it.
+    Record,
     /// Takes this many nanoseconds.
     Busy(f64),
     /// Moves bytes.
     Flow(Flow),
-    /// Ends when the gates are opened, and by itself after this many nanoseconds.
-    Gate(f64),
+    /// Ends when the gates are opened, or somewhat later, and by itself after so many nanoseconds.
+    Gate {
+        /// Nanoseconds after which it opens by itself.
+        limit: f64,
+        /// Nanoseconds from the opening of all gates to that of this one.
+        late: f64,
+    },
+    /// A gate that was opened, from this time on.
+    Opened(f64),
     /// Never ends.
     Never,
 }
@@ -40,14 +51,36 @@ pub struct Flow {
     pub bytes: f64,
     /// What they pass.
     pub hops: Arc<[SharedHop]>,
+    /// Where they come from and go to, numbered by whoever enqueues.
+    pub places: [u32; 2],
     /// The most that the flow reaches by itself, GB/s.
     pub cap: f64,
     /// What is left of the cap while a hop's opposite direction is busy.
     pub both_ways: f64,
+    /// What is left of the cap while another flow has one of its places.
+    pub beside_others: f64,
     /// Nanoseconds before the first byte moves.
     pub each_ns: f64,
     /// Nanoseconds besides, where the lane's last flow has not just ended.
     pub first_ns: f64,
+    /// Nanoseconds besides, where it has, and an event was recorded in between.
+    pub event_ns: f64,
+}
+
+impl Flow {
+    /// Some bytes at this rate that cost nothing besides and that nothing slows down.
+    pub fn new(bytes: f64, cap: f64) -> Self {
+        let (hops, places) = (Arc::new([]), [0; 2]);
+        let (both_ways, beside_others) = (1.0, 1.0);
+        Self { bytes, hops, places, cap, both_ways, beside_others, each_ns: 0.0, first_ns: 0.0, event_ns: 0.0 }
+    }
+
+    /// The most that it reaches by itself while it meets this, GB/s.
+    pub fn cap_when(&self, met: Met) -> f64 {
+        let opposite = if met.opposite { self.both_ways } else { 1.0 };
+        let others = if met.others { self.beside_others } else { 1.0 };
+        self.cap * opposite * others
+    }
 }
 
 /// An operation to be enqueued.
@@ -59,10 +92,21 @@ pub struct Submission {
     pub after: Vec<Op>,
     /// When the host enqueued it, nanoseconds.
     pub at: f64,
-    /// What it needs one of.
-    pub server: Option<Server>,
+    /// What it needs one of each, taken in this order.
+    pub servers: Vec<Server>,
     /// What it does.
     pub work: Work,
+}
+
+/// An operation that has ended.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Ended {
+    /// Which.
+    pub op: Op,
+    /// When, nanoseconds.
+    pub at: f64,
+    /// Of a flow, what it met on its way.
+    pub met: Met,
 }
 
 /// The operation that is waited for cannot end: something before it never does.

@@ -1,12 +1,10 @@
 //! Copies: which way they go, what they take, and how they go wrong.
 
-use std::sync::Arc;
-
 use crate::hardware::pattern::pattern;
-use crate::hardware::sim::engine::{Flow, Submission, Work};
+use crate::hardware::sim::engine::{Flow, Server, Submission, Work};
 use crate::hardware::sim::spec::{CopyFault, PairFault};
 use crate::hardware::{Buffer, Device, ErrorKind, HardwareError, Stream};
-use crate::model::placement::{Engine, Path};
+use crate::model::placement::{Engine, Path, Side};
 use crate::model::units::MIB;
 
 use super::failed;
@@ -16,9 +14,9 @@ use super::state::{Effect, SharedPath, State};
 const ILLEGAL_ACCESS_NS: f64 = 5e3;
 
 /// What the first copy of a row costs besides does not all come at once. Single copies on H200 took
-/// 9.3 us more than their bytes at 397.5 GB/s at 1 MiB, 11.7 at 16, 12.0 at 64 and 512 (facts.md,
-/// section 1): of 9 us, this share comes at once,
-const FIRST_AT_ONCE: f64 = 0.7;
+/// 9.3 us more than their bytes at 397.41 GB/s at 1 MiB, 11.7 at 16, 12.0 at 64 and 512 (facts.md,
+/// section 1): of 9.5 us beside the 2.26 of every copy, this share comes at once,
+const FIRST_AT_ONCE: f64 = 0.72;
 /// and the rest with the first of so many bytes. Copies that the destination issues do not have it.
 const FIRST_BYTES: f64 = 16.0 * MIB as f64;
 
@@ -44,7 +42,8 @@ impl State {
             Mover::CopyEngine => "cuMemcpyPeerAsync",
             Mover::Kernel => "cuLaunchKernel",
         };
-        for device in [stream.device, source.device, destination.device] {
+        self.answers(stream.device)?;
+        for device in [source.device, destination.device] {
             self.usable_device(device)?;
         }
         if stream.device != source.device && stream.device != destination.device {
@@ -62,14 +61,9 @@ impl State {
         if mover == Mover::CopyEngine && stream.id == 0 && other != stream.device {
             lanes.push(self.lane(Stream::default_of(other))?);
         }
-        let servers = self.servers(stream.device)?;
-        let server = match mover {
-            Mover::Kernel => servers.multiprocessors,
-            Mover::CopyEngine if stream.device == ends.0 => servers.copies_out,
-            Mover::CopyEngine => servers.copies_in,
-        };
         let local = ends.0 == ends.1;
         let direct = local || self.reaches(mover, stream.device, other);
+        let servers = self.servers_of(mover, stream.device, ends, direct)?;
         self.spend(direct, bytes);
         let at = self.clock_ns;
         let (work, effect) = if !direct && mover == Mover::Kernel {
@@ -80,19 +74,46 @@ impl State {
                 Mover::CopyEngine => Engine::Copy,
                 Mover::Kernel => Engine::Kernel,
             };
+            let issuer = if stream.device == ends.0 { Side::Source } else { Side::Destination };
             let path = if direct { Path::Direct } else { Path::Staged };
-            let fault = if local { None } else { self.spec.copy_fault(pair.0, pair.1, engine, path) };
+            let fault = if local { None } else { self.spec.copy_fault(pair, engine, issuer, path) };
             let mut flow = self.flow(mover, stream.device, ends, direct, bytes)?;
+            if direct {
+                flow.cap *= self.drifted(pair.0) * self.drifted(pair.1);
+            }
             self.delay(&mut flow, pair, fault);
             match fault.map(|fault| fault.fault) {
                 Some(CopyFault::Hangs) => (Work::Never, None),
                 Some(CopyFault::Crashes) => std::process::abort(),
-                fault => (Work::Flow(flow), Some(Effect::Moved { destination, source, bytes, fault })),
+                _ => {
+                    let issuer = stream.device;
+                    (Work::Flow(flow), Some(Effect::Moved { issuer, destination, source, bytes, fault }))
+                }
             }
         };
-        let submission = Submission { lanes, after: Vec::new(), at, server: Some(server), work };
+        let submission = Submission { lanes, after: Vec::new(), at, servers, work };
         self.submit(submission, [source, destination], effect);
         Ok(())
+    }
+
+    /// What a copy needs of the devices: a copy between GPUs an engine of the one that issues it, one through host
+    /// memory an engine of both, which are others.
+    fn servers_of(
+        &self,
+        mover: Mover,
+        issuer: Device,
+        (source, destination): (Device, Device),
+        direct: bool,
+    ) -> Result<Vec<Server>, HardwareError> {
+        let servers = self.servers(issuer)?;
+        Ok(match mover {
+            Mover::Kernel => vec![servers.multiprocessors],
+            Mover::CopyEngine if !direct => {
+                vec![self.servers(source)?.to_host, self.servers(destination)?.from_host]
+            }
+            Mover::CopyEngine if issuer == source => vec![servers.copies_out],
+            Mover::CopyEngine => vec![servers.copies_in],
+        })
     }
 
     /// Whether a copy between these devices goes directly. A copy engine needs access one way or
@@ -116,16 +137,19 @@ impl State {
         let noise = self.spec.noise;
         let mut draws = draws(noise.seed, self.copies, source, destination);
         let mut longer = 1.0 + draws.f64() * noise.percent / 100.0;
-        match fault.map(|fault| fault.fault) {
-            Some(CopyFault::Slow { share }) if fault.is_some_and(|fault| fault.both_ways) => flow.both_ways *= share,
-            Some(CopyFault::Slow { share }) => flow.cap *= share,
-            Some(CopyFault::Unstable { percent }) => longer *= 1.0 + draws.f64() * percent / 100.0,
+        match fault.map(|fault| (fault.fault, fault)) {
+            Some((CopyFault::Slow { share }, fault)) if fault.both_ways => flow.both_ways *= share,
+            Some((CopyFault::Slow { share }, fault)) if fault.under_load => flow.beside_others *= share,
+            Some((CopyFault::Slow { share }, _)) => flow.cap *= share,
+            Some((CopyFault::Unstable { percent }, _)) => longer *= 1.0 + draws.f64() * percent / 100.0,
+            Some((CopyFault::Outliers { one_in, times }, _)) if draws.u32(0..one_in.max(1)) == 0 => longer *= times,
             _ => {}
         }
         // More work rather than a lower rate: it holds whatever limits the rate.
         flow.bytes *= longer;
         flow.each_ns *= longer;
         flow.first_ns *= longer;
+        flow.event_ns *= longer;
     }
 
     fn flow(
@@ -140,8 +164,7 @@ impl State {
         if source == destination {
             let cap = self.gpu(source)?.local_gbps;
             let each_ns = self.spec.speeds.nvlink.each_us * 1e3;
-            let hops = Arc::new([]);
-            return Ok(Flow { bytes: bytes as f64, hops, cap, both_ways: 1.0, each_ns, first_ns: 0.0 });
+            return Ok(Flow { places: [from, to], each_ns, ..Flow::new(bytes as f64, cap) });
         }
         let SharedPath { speed, bottleneck_gbps, hops } = self.path(from, to, direct);
         let (share, extra_us) = match mover {
@@ -152,13 +175,26 @@ impl State {
         };
         let warmed_up = if issuer == source { (bytes as f64 / FIRST_BYTES).min(1.0) } else { 0.0 };
         let first_us = speed.first_us * (FIRST_AT_ONCE + (1.0 - FIRST_AT_ONCE) * warmed_up);
+        let cap = share * bottleneck_gbps;
+        // What is left of the least time when the bytes have had theirs.
+        let least_ns = if cap > 0.0 { speed.least_us * 1e3 - bytes as f64 / cap } else { 0.0 };
+        // A read that takes long hides what the event costs it besides.
+        let event_us = match mover {
+            Mover::Kernel => 0.0,
+            Mover::CopyEngine if issuer == source => speed.event_us,
+            Mover::CopyEngine => {
+                let hidden = (bytes as f64 / FIRST_BYTES).min(1.0);
+                speed.event_us + speed.event_from_destination_us * (1.0 - hidden)
+            }
+        };
         Ok(Flow {
-            bytes: bytes as f64,
-            cap: share * bottleneck_gbps,
             hops,
+            places: [from, to],
             both_ways: speed.both_ways,
-            each_ns: (speed.each_us + extra_us) * 1e3,
+            each_ns: ((speed.each_us + extra_us) * 1e3).max(least_ns),
             first_ns: first_us * 1e3,
+            event_ns: event_us * 1e3,
+            ..Flow::new(bytes as f64, cap)
         })
     }
 }

@@ -59,8 +59,8 @@ impl SimDriver {
 
     /// What a call for this device changes, if the device can be used.
     fn usable(&self, device: Device) -> Result<RefMut<'_, State>, HardwareError> {
-        let state = self.state.borrow_mut();
-        state.usable_device(device)?;
+        let mut state = self.state.borrow_mut();
+        state.answers(device)?;
         Ok(state)
     }
 
@@ -170,7 +170,7 @@ impl Driver for SimDriver {
         if event.device != stream.device {
             return Err(failed(ErrorKind::Other, "cuEventRecord", "event and stream are of different devices", 400));
         }
-        let op = state.enqueue(stream, Vec::new(), None, Work::Mark)?;
+        let op = state.enqueue(stream, Vec::new(), None, Work::Record)?;
         state.set_event(event, op);
         Ok(())
     }
@@ -237,7 +237,8 @@ impl Driver for SimDriver {
         if state.spec.faults.no_hold {
             return Err(HardwareError::new(ErrorKind::Unsupported, "streams cannot be held"));
         }
-        state.enqueue(stream, Vec::new(), None, Work::Gate(HOLD_LIMIT_NS)).map(drop)
+        let late = state.gpu(stream.device)?.gate_delay_us * 1e3;
+        state.enqueue(stream, Vec::new(), None, Work::Gate { limit: HOLD_LIMIT_NS, late }).map(drop)
     }
 
     fn release(&self) {

@@ -5,10 +5,11 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::hardware::sim::engine::{Engine, Lane, Op, Server, SharedHop, Submission, Work};
+use crate::hardware::sim::engine::{Ended, Engine, Lane, Op, Server, SharedHop, Submission, Work};
+use crate::hardware::sim::hops::Met;
 use crate::hardware::sim::memory::Memory;
 use crate::hardware::sim::routes::{Hop, PathClass};
-use crate::hardware::sim::spec::{CopyFault, GpuSpec, MachineSpec, PathSpeed};
+use crate::hardware::sim::spec::{CopyFault, Drift, GpuSpec, MachineSpec, PairFault, PathSpeed};
 use crate::hardware::{Buffer, Device, ErrorKind, Event, HardwareError, Stream};
 
 use super::failed;
@@ -16,10 +17,14 @@ use super::failed;
 /// What a device has only so many of.
 #[derive(Debug, Clone, Copy)]
 pub struct Servers {
-    /// Copies that leave.
+    /// Copies that leave for other GPUs.
     pub copies_out: Server,
-    /// Copies that arrive.
+    /// Copies that arrive from other GPUs.
     pub copies_in: Server,
+    /// Copies to the host.
+    pub to_host: Server,
+    /// Copies from the host.
+    pub from_host: Server,
     /// Kernels: each one fills the device.
     pub multiprocessors: Server,
 }
@@ -40,7 +45,7 @@ pub enum Recorded {
 pub struct SharedPath {
     /// What copies of it reach.
     pub speed: PathSpeed,
-    /// Rate of its narrowest link, GB/s.
+    /// Rate of its narrowest link, GB/s, and less where a port redirects.
     pub bottleneck_gbps: f64,
     /// What it passes.
     pub hops: Arc<[SharedHop]>,
@@ -49,8 +54,8 @@ pub struct SharedPath {
 /// What happens in memory, to an event or to a context, when an operation ends.
 #[derive(Debug)]
 pub enum Effect {
-    /// Bytes have moved.
-    Moved { destination: Buffer, source: Buffer, bytes: u64, fault: Option<CopyFault> },
+    /// Bytes have moved for this device.
+    Moved { issuer: Device, destination: Buffer, source: Buffer, bytes: u64, fault: Option<PairFault> },
     /// An event is reached.
     Reached(Event),
     /// A kernel touched what it must not: the context is gone.
@@ -73,6 +78,8 @@ pub struct State {
     gpus: Vec<u32>,
     contexts: HashMap<Device, Servers>,
     broken: HashMap<Device, HardwareError>,
+    /// Calls that a device still serves before it gives the error of this code.
+    due: HashMap<Device, (u32, u32)>,
     lanes: HashMap<Stream, Lane>,
     /// The lanes of each device, in the order in which they were made.
     device_lanes: HashMap<Device, Vec<Lane>>,
@@ -97,6 +104,7 @@ impl State {
             gpus,
             contexts: HashMap::new(),
             broken: HashMap::new(),
+            due: HashMap::new(),
             lanes: HashMap::new(),
             device_lanes: HashMap::new(),
             last_stream: 0,
@@ -110,15 +118,17 @@ impl State {
 
     /// Creates the context of a device.
     pub fn open(&mut self, device: Device) -> Result<(), HardwareError> {
-        let engines = self.gpu(device)?.copy_engines;
+        let &GpuSpec { copy_engines, host_engines, .. } = self.gpu(device)?;
         let index = self.index(device)?;
         if let Some(fault) = self.spec.faults.contexts.iter().find(|fault| fault.gpu == index) {
             return Err(failed(ErrorKind::Other, "cuDevicePrimaryCtxRetain", &fault.meaning, fault.code));
         }
         if !self.contexts.contains_key(&device) {
             let servers = Servers {
-                copies_out: self.engine.add_server(engines),
-                copies_in: self.engine.add_server(engines),
+                copies_out: self.engine.add_server(copy_engines),
+                copies_in: self.engine.add_server(copy_engines),
+                to_host: self.engine.add_server(host_engines),
+                from_host: self.engine.add_server(host_engines),
                 multiprocessors: self.engine.add_server(1),
             };
             self.contexts.insert(device, servers);
@@ -149,6 +159,20 @@ impl State {
     pub fn usable_device(&self, device: Device) -> Result<(), HardwareError> {
         self.servers(device)?;
         self.broken.get(&device).map_or(Ok(()), |error| Err(error.clone()))
+    }
+
+    /// The same for a new call: errors of earlier work come to light in one.
+    pub fn answers(&mut self, device: Device) -> Result<(), HardwareError> {
+        if let Some((code, calls)) = self.due.get_mut(&device) {
+            *calls = calls.saturating_sub(1);
+            if *calls == 0 {
+                let meaning = "an error of earlier work on this device";
+                let error = failed(ErrorKind::Sticky, "cuCtxSynchronize", meaning, *code);
+                self.due.remove(&device);
+                self.broken.insert(device, error);
+            }
+        }
+        self.usable_device(device)
     }
 
     /// Whether the GPU kernels were loaded.
@@ -212,12 +236,26 @@ impl State {
         if let Some(known) = self.hops.get(&hop) {
             return *known;
         }
-        let shared = self.engine.add_hop(self.spec.shared_gbps(hop));
+        let hops = &mut self.engine.hops;
+        let shared = hops.add(self.spec.shared_gbps(hop));
         self.hops.insert(hop, shared);
         if let Some(opposite) = hop.reversed().and_then(|reversed| self.hops.get(&reversed)) {
-            self.engine.oppose(shared, *opposite);
+            hops.oppose(shared, *opposite);
         }
+        self.spec.collapsed_gbps(hop).into_iter().for_each(|gbps| hops.collapse(shared, gbps));
+        self.spec.sleep(hop).into_iter().for_each(|sleep| hops.put_to_sleep(shared, sleep));
         shared
+    }
+
+    /// Share of its rate that a GPU has by now, from 0 to 1.
+    pub fn drifted(&self, gpu: u32) -> f64 {
+        let drifts = self.spec.faults.drifts.iter().filter(|drift| drift.gpu == gpu);
+        let left = |drift: &Drift| {
+            let over_ns = drift.over_ms * 1e6;
+            let passed = if self.clock_ns < over_ns { self.clock_ns / over_ns } else { 1.0 };
+            1.0 - drift.percent / 100.0 * passed
+        };
+        drifts.map(left).product()
     }
 
     /// What a GPU's own memory gives, GB/s: the limit where the description has no link on the way.
@@ -231,6 +269,10 @@ impl State {
             return known.clone();
         }
         let route = if direct { self.spec.direct_route(from, to) } else { self.spec.staged_route(from, to) };
+        let redirected = if direct && route.class != PathClass::NvLink { self.spec.redirect_share(from) } else { 1.0 };
+        let bottleneck_gbps = Some(self.spec.bottleneck_gbps(&route))
+            .filter(|rate| rate.is_finite())
+            .unwrap_or_else(|| self.local_gbps(from).min(self.local_gbps(to)));
         let path = SharedPath {
             speed: match route.class {
                 PathClass::NvLink => self.spec.speeds.nvlink,
@@ -238,9 +280,7 @@ impl State {
                 PathClass::CrossSocket => self.spec.speeds.cross_socket,
                 PathClass::Staged => self.spec.speeds.staged,
             },
-            bottleneck_gbps: Some(self.spec.bottleneck_gbps(&route))
-                .filter(|rate| rate.is_finite())
-                .unwrap_or_else(|| self.local_gbps(from).min(self.local_gbps(to))),
+            bottleneck_gbps: redirected * bottleneck_gbps,
             hops: route.hops.iter().map(|hop| self.shared_hop(*hop)).collect(),
         };
         self.paths.insert((from, to, direct), path.clone());
@@ -262,7 +302,8 @@ impl State {
     ) -> Result<Op, HardwareError> {
         let lanes = vec![self.lane(stream)?];
         self.call();
-        Ok(self.engine.enqueue(Submission { lanes, after, at: self.clock_ns, server, work }))
+        let servers = server.into_iter().collect();
+        Ok(self.engine.enqueue(Submission { lanes, after, at: self.clock_ns, servers, work }))
     }
 
     /// Enqueues what the host has made ready, with what happens at its end.
@@ -275,9 +316,13 @@ impl State {
     /// Lets the devices do what they have done by the host's clock.
     pub fn catch_up(&mut self) {
         self.engine.run_to(self.clock_ns);
-        for (op, end) in self.engine.take_ended() {
+        for Ended { op, at: end, met } in self.engine.take_ended() {
             match self.effects.remove(&op) {
-                Some(Effect::Moved { destination, source, bytes, fault }) => {
+                Some(Effect::Moved { issuer, destination, source, bytes, fault }) => {
+                    let fault = fault.filter(|fault| shows(fault, met)).map(|fault| fault.fault);
+                    if let Some(CopyFault::LateError { code, calls }) = fault {
+                        self.due.entry(issuer).or_insert((code, calls));
+                    }
                     self.memory.copy(destination, source, bytes, fault);
                 }
                 Some(Effect::Reached(event)) => {
@@ -349,4 +394,9 @@ impl State {
         self.clock_ns += span;
         self.catch_up();
     }
+}
+
+/// Whether a fault shows in a copy that met this on its way.
+const fn shows(fault: &PairFault, met: Met) -> bool {
+    (!fault.both_ways || met.opposite) && (!fault.under_load || met.others)
 }

@@ -1,10 +1,12 @@
+mod conditions;
 mod faults;
+mod rows;
 mod streams;
 
 use super::*;
 use crate::hardware::sim::builtin;
 use crate::hardware::sim::spec::{CopyFault, LinkFault, Noise, PairFault, Pairs, PeerException, PeerRule, UplinkSpec};
-use crate::model::placement::{Engine, Path};
+use crate::model::placement::{Engine, Path, Side};
 use crate::model::snapshot::{P2pStatus, PciKind, PcieErrors};
 use crate::model::testing::pcie_link;
 use crate::model::units::{GIB, MIB};
@@ -369,7 +371,8 @@ fn without_kernels_copy_engines_still_work() {
 fn copies_that_hang_or_crash_are_declared_for_one_pair() {
     // Running one would hang or crash this process too.
     let fault = |machine: &str, source, destination, engine| {
-        let fault = builtin::get(machine).unwrap().copy_fault(source, destination, engine, Path::Direct);
+        let fault =
+            builtin::get(machine).unwrap().copy_fault((source, destination), engine, Side::Source, Path::Direct);
         fault.map(|fault| fault.fault)
     };
     assert_eq!(fault("pair-hangs", 1, 2, Engine::Copy), Some(CopyFault::Hangs));

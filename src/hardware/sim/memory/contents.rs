@@ -1,6 +1,7 @@
 //! What stands in one buffer, exact to the bit at any size: a list of stretches, each of which says
 //! what its bytes are a part of.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::hardware::PatternCheck;
@@ -87,18 +88,16 @@ impl Contents {
 
     /// Some bytes, as stretches that begin at 0.
     pub fn read(&self, at: u64, bytes: u64) -> Vec<Stretch> {
-        let mut cut = cut(&self.stretches, at, at + bytes);
-        cut.iter_mut().for_each(|stretch| stretch.start -= at);
-        cut
+        cut(&self.stretches, at, at + bytes).map(|stretch| Stretch { start: stretch.start - at, ..stretch }).collect()
     }
 
     /// Writes bytes that stretches hold from 0 on; what lies beyond the memory is left out.
     pub fn write(&mut self, at: u64, bytes: u64, from: &[Stretch]) {
-        self.write_all([(at, bytes, from.to_vec())]);
+        self.write_all([(at, bytes, from.into())]);
     }
 
     /// The same with many: place, length, stretches. Those that ascend cost one pass over the memory.
-    pub fn write_all(&mut self, writes: impl IntoIterator<Item = (u64, u64, Vec<Stretch>)>) {
+    pub fn write_all<'a>(&mut self, writes: impl IntoIterator<Item = (u64, u64, Cow<'a, [Stretch]>)>) {
         let (mut new, mut done) = (Vec::new(), 0);
         for (at, bytes, from) in writes {
             let end = (at + bytes).min(self.bytes);
@@ -110,9 +109,7 @@ impl Contents {
                 (self.stretches, done) = (std::mem::take(&mut new), 0);
             }
             new.extend(cut(&self.stretches, done, at));
-            let mut middle = cut(&from, 0, end - at);
-            middle.iter_mut().for_each(|stretch| stretch.start += at);
-            new.extend(middle);
+            new.extend(cut(&from, 0, end - at).map(|stretch| Stretch { start: stretch.start + at, ..stretch }));
             done = end;
         }
         new.extend(cut(&self.stretches, done, self.bytes));
@@ -155,17 +152,13 @@ impl Contents {
 }
 
 /// The stretches between two places, the first cut to begin at `from`.
-fn cut(stretches: &[Stretch], from: u64, to: u64) -> Vec<Stretch> {
-    if from >= to {
-        return Vec::new();
-    }
+fn cut(stretches: &[Stretch], from: u64, to: u64) -> impl Iterator<Item = Stretch> + '_ {
     let first = stretches.partition_point(|stretch| stretch.start <= from).saturating_sub(1);
-    let inside = stretches[first..].iter().take_while(|stretch| stretch.start < to);
-    let cut = |stretch: &Stretch| {
+    let inside = stretches[first..].iter().take_while(move |stretch| from < to && stretch.start < to);
+    inside.map(move |stretch| {
         let start = stretch.start.max(from);
         Stretch { start, origin: stretch.origin + (start - stretch.start), content: stretch.content.clone() }
-    };
-    inside.map(cut).collect()
+    })
 }
 
 /// A check under way.

@@ -34,13 +34,26 @@ pub enum Piece {
     },
 }
 
+/// Whether a copy of this many bytes moves any.
+pub const fn moves(fault: Option<CopyFault>, bytes: u64) -> bool {
+    bytes > 0 && !matches!(fault, Some(CopyFault::Dropped | CopyFault::Hangs | CopyFault::Crashes))
+}
+
+/// How much a copy of this many bytes writes, from the beginning of the destination on.
+pub const fn covers(fault: Option<CopyFault>, bytes: u64) -> u64 {
+    match fault {
+        Some(CopyFault::MissingTail { bytes: missing }) => bytes.saturating_sub(missing),
+        fault if moves(fault, bytes) => bytes,
+        _ => 0,
+    }
+}
+
 /// What a copy of this many bytes does, one after the other.
 pub fn pieces(fault: Option<CopyFault>, bytes: u64) -> Vec<Piece> {
     let arrives = |from, at, bytes| Piece::Arrives { from, at, bytes };
     let all = arrives(0, 0, bytes);
     match fault {
-        _ if bytes == 0 => Vec::new(),
-        Some(CopyFault::Dropped | CopyFault::Hangs | CopyFault::Crashes) => Vec::new(),
+        fault if !moves(fault, bytes) => Vec::new(),
         Some(CopyFault::Corrupt { words }) => {
             let places = spread(words, bytes / 8);
             let garbage =
@@ -54,10 +67,7 @@ pub fn pieces(fault: Option<CopyFault>, bytes: u64) -> Vec<Piece> {
         Some(CopyFault::FlippedBit { bit }) => vec![all, Piece::Flips { bit: bit % (bytes * 8) }],
         Some(CopyFault::MissingTail { bytes: missing }) => vec![arrives(0, 0, bytes.saturating_sub(missing))],
         // Where the bytes come from, and when they arrive, is not decided here.
-        None
-        | Some(CopyFault::WrongSource | CopyFault::Stale | CopyFault::Slow { .. } | CopyFault::Unstable { .. }) => {
-            vec![all]
-        }
+        _ => vec![all],
     }
 }
 

@@ -3,6 +3,7 @@
 mod contents;
 mod damage;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
 use crate::hardware::{Buffer, Device, PatternCheck};
@@ -24,6 +25,43 @@ struct State {
     version: u64,
     /// The copy that brought what stands in it, while nothing else was written: made again, it changes nothing.
     origin: Option<Origin>,
+    /// Copies into it that are carried out when somebody looks, since most are overwritten before: a row of
+    /// copies with thousands of wrong words each costs one.
+    due: Vec<Arrival>,
+}
+
+/// A copy that has arrived.
+#[derive(Debug)]
+struct Arrival {
+    data: Vec<Stretch>,
+    bytes: u64,
+    fault: Option<CopyFault>,
+}
+
+impl State {
+    /// Forgets copies that would not show behind one that writes so much from the beginning on.
+    fn overwrite(&mut self, bytes: u64) {
+        self.due.retain(|arrival| arrival.bytes > bytes);
+    }
+
+    /// Carries out what is due.
+    fn settle(&mut self) {
+        for Arrival { data, bytes, fault } in std::mem::take(&mut self.due) {
+            let whole = Contents::new(bytes, data);
+            let garbage = [Stretch::whole(Content::Pattern(GARBAGE))];
+            let pieces = damage::pieces(fault, bytes);
+            self.contents.write_all(pieces.iter().filter_map(|piece| match *piece {
+                Piece::Arrives { from, at, bytes } => Some((at, bytes, Cow::Owned(whole.read(from, bytes)))),
+                Piece::Garbage { at, bytes } => Some((at, bytes, Cow::Borrowed(&garbage[..]))),
+                Piece::Flips { .. } => None,
+            }));
+            for piece in &pieces {
+                if let Piece::Flips { bit } = *piece {
+                    self.contents.flip(bit);
+                }
+            }
+        }
+    }
 }
 
 /// What a copy depends on.
@@ -68,7 +106,7 @@ impl Memory {
         self.last_id += 1;
         let buffer = Buffer { device, id: self.last_id, bytes };
         let contents = Contents::new(bytes, vec![Stretch::whole(Content::Pattern(GARBAGE ^ u64::from(buffer.id)))]);
-        self.buffers.insert(buffer.id, State { buffer, contents, version: 0, origin: None });
+        self.buffers.insert(buffer.id, State { buffer, contents, version: 0, origin: None, due: Vec::new() });
         Ok(buffer)
     }
 
@@ -93,6 +131,8 @@ impl Memory {
         if let Some(state) = self.buffers.get_mut(&buffer.id) {
             self.last_version += 1;
             (state.version, state.origin) = (self.last_version, None);
+            state.overwrite(bytes / 8 * 8);
+            state.settle();
             state.contents.write(0, bytes / 8 * 8, &[Stretch::whole(content)]);
         }
     }
@@ -102,38 +142,45 @@ impl Memory {
     pub fn copy(&mut self, destination: Buffer, source: Buffer, bytes: u64, fault: Option<CopyFault>) {
         let Some(from) = self.buffers.get(&source.id) else { return };
         let origin = Origin { source: source.id, version: from.version, bytes, fault };
-        let (data, bytes) = match fault {
-            Some(CopyFault::Stale) => match self.brought.get(&destination.device) {
-                Some((stale, length)) => (stale.clone(), bytes.min(*length)),
-                None => return,
-            },
-            Some(CopyFault::WrongSource) => {
-                let garbage = || vec![Stretch::whole(Content::Pattern(GARBAGE))];
-                let other = self.elsewhere(source, destination, bytes);
-                (other.map_or_else(garbage, |other| other.contents.read(0, bytes)), bytes)
-            }
-            _ => (from.contents.read(0, bytes), bytes),
-        };
+        let Some((data, bytes)) = self.sent(destination, source, bytes, fault) else { return };
         let Some(state) = self.buffers.get_mut(&destination.id) else { return };
-        let whole = Contents::new(bytes, data);
-        let pieces = damage::pieces(fault, bytes);
+        let covered = damage::covers(fault, bytes);
         let elsewhere = matches!(fault, Some(CopyFault::Stale | CopyFault::WrongSource));
-        if elsewhere || state.origin.as_ref() != Some(&origin) {
+        if covered > 0 && (elsewhere || state.origin.as_ref() != Some(&origin)) {
             self.last_version += 1;
             (state.version, state.origin) = (self.last_version, Some(origin));
-            state.contents.write_all(pieces.iter().filter_map(|piece| match *piece {
-                Piece::Arrives { from, at, bytes } => Some((at, bytes, whole.read(from, bytes))),
-                Piece::Garbage { at, bytes } => Some((at, bytes, vec![Stretch::whole(Content::Pattern(GARBAGE))])),
-                Piece::Flips { .. } => None,
-            }));
-            for piece in &pieces {
-                if let Piece::Flips { bit } = *piece {
-                    state.contents.flip(bit);
-                }
-            }
+            state.overwrite(covered);
+            state.due.push(Arrival { data: data.clone(), bytes, fault });
         }
-        if source.device != destination.device && !pieces.is_empty() {
-            self.brought.insert(destination.device, (whole.read(0, bytes), bytes));
+        if source.device != destination.device && damage::moves(fault, bytes) {
+            self.brought.insert(destination.device, (data, bytes));
+        }
+    }
+
+    /// What a copy sends, and how much.
+    fn sent(
+        &mut self,
+        destination: Buffer,
+        source: Buffer,
+        bytes: u64,
+        fault: Option<CopyFault>,
+    ) -> Option<(Vec<Stretch>, u64)> {
+        match fault {
+            Some(CopyFault::Stale) => {
+                let (stale, length) = self.brought.get(&destination.device)?;
+                Some((stale.clone(), bytes.min(*length)))
+            }
+            Some(CopyFault::WrongSource) => {
+                self.buffers.values_mut().for_each(State::settle);
+                let garbage = || vec![Stretch::whole(Content::Pattern(GARBAGE))];
+                let other = self.elsewhere(source, destination, bytes);
+                Some((other.map_or_else(garbage, |other| other.contents.read(0, bytes)), bytes))
+            }
+            _ => {
+                let from = self.buffers.get_mut(&source.id)?;
+                from.settle();
+                Some((from.contents.read(0, bytes), bytes))
+            }
         }
     }
 
@@ -152,9 +199,12 @@ impl Memory {
     }
 
     /// Compares the first `bytes` bytes with the pattern of a seed.
-    pub fn check(&self, buffer: Buffer, bytes: u64, seed: u64, poison: u64) -> PatternCheck {
+    pub fn check(&mut self, buffer: Buffer, bytes: u64, seed: u64, poison: u64) -> PatternCheck {
         let empty = PatternCheck { words: bytes / 8, wrong: 0, poisoned: 0, first_wrong: None };
-        self.buffers.get(&buffer.id).map_or(empty, |state| state.contents.check(bytes, seed, poison))
+        self.buffers.get_mut(&buffer.id).map_or(empty, |state| {
+            state.settle();
+            state.contents.check(bytes, seed, poison)
+        })
     }
 }
 

@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use super::defaults::DEEPEST;
-use super::numbers::{HIGHEST_RATE, copy_fault, error_code, memory, number, rate, speeds};
-use super::{CopyFault, Faults, FunctionSpec, GpuSpec, MachineSpec, NvLinkTarget, Pairs};
+use super::numbers::{memory, microseconds, milliseconds, number, rate, share, speeds};
+use super::{FunctionSpec, GpuSpec, MachineSpec, NvLinkTarget, Pairs};
 use crate::model::snapshot::PciKind;
 use crate::model::units::PciAddress;
 
@@ -56,7 +56,11 @@ impl MachineSpec {
     pub fn check(&self) -> Checked {
         self.sizes()?;
         for (place, node) in self.numa_nodes.iter().enumerate() {
-            memory(&format!("numa_nodes[{place}].memory"), node.memory)?;
+            let key = |name: &str| format!("numa_nodes[{place}].{name}");
+            memory(&key("memory"), node.memory)?;
+            for (name, gbps) in [("read_gbps", node.read_gbps), ("write_gbps", node.write_gbps)] {
+                gbps.map_or(Ok(()), |gbps| rate(&key(name), gbps))?;
+            }
         }
         let places = self.tree()?;
         self.gpus_in_tree(&places)?;
@@ -83,6 +87,8 @@ impl MachineSpec {
             ("faults.links", self.faults.links.len(), MOST_FUNCTIONS),
             ("faults.nvlinks", self.faults.nvlinks.len(), MOST_FUNCTIONS),
             ("faults.others", self.faults.others.len(), MOST_OTHERS),
+            ("faults.drifts", self.faults.drifts.len(), MOST_OTHERS),
+            ("faults.collapses", self.faults.collapses.len(), MOST_OTHERS),
         ] {
             ensure!(length <= most, key, "{length} are more than can be simulated, which is {most}");
         }
@@ -108,6 +114,7 @@ impl MachineSpec {
                 "there is no NUMA node {node}: {} in numa_nodes, counted from 0",
                 counted(self.numa_nodes.len(), "stands", "stand")
             );
+            access_and_sleep(place, function)?;
             let Some(parent) = function.parent else { continue };
             let key = || format!("pci[{place}].parent");
             let above = places.get(&parent).and_then(|place| self.pci.get(*place));
@@ -190,6 +197,13 @@ impl MachineSpec {
             "{} is not between 1 and {MOST_COPY_ENGINES}: without a copy engine no copy ends",
             gpu.copy_engines
         );
+        ensure!(
+            (1..=MOST_COPY_ENGINES).contains(&gpu.host_engines),
+            key("host_engines"),
+            "{} is not between 1 and {MOST_COPY_ENGINES}: without one no copy to or from the host ends",
+            gpu.host_engines
+        );
+        microseconds(&key("gate_delay_us"), gpu.gate_delay_us)?;
         let links: u32 = gpu.nvlinks.iter().map(|links| u32::from(links.count)).sum();
         let fit = links <= MOST_NVLINKS;
         ensure!(fit, key("nvlinks"), "{links} links are more than NVML counts, which is {MOST_NVLINKS}");
@@ -278,44 +292,7 @@ impl MachineSpec {
         Ok(())
     }
 
-    fn faults(&self, faults: &Faults, places: &HashMap<PciAddress, usize>) -> Checked {
-        for (place, fault) in faults.pairs.iter().enumerate() {
-            self.pairs(fault.pairs, &format!("faults.pairs[{place}].pairs"))?;
-            copy_fault(&format!("faults.pairs[{place}].fault"), fault.fault)?;
-            let slow = matches!(fault.fault, CopyFault::Slow { .. });
-            let key = format!("faults.pairs[{place}].both_ways");
-            ensure!(slow || !fault.both_ways, key, "only slow copies can depend on the opposite direction");
-        }
-        for (place, fault) in faults.links.iter().enumerate() {
-            let (known, key) = (places.contains_key(&fault.function), format!("faults.links[{place}].function"));
-            ensure!(known, key, "no [[pci]] has the address {}", fault.function);
-        }
-        for (place, fault) in faults.nvlinks.iter().enumerate() {
-            self.gpu_index(fault.gpu, || format!("faults.nvlinks[{place}].gpu"))?;
-            let links = self.gpus.get(fault.gpu as usize).map_or(&[][..], |gpu| gpu.nvlinks.as_slice());
-            let links: u32 = links.iter().map(|links| u32::from(links.count)).sum();
-            let (gpu, link, key) = (fault.gpu, fault.link, format!("faults.nvlinks[{place}].link"));
-            ensure!(link < links, key, "GPU {gpu} has no link {link}: it has {links}, counted from 0");
-        }
-        for (place, index) in faults.lost_gpus.iter().enumerate() {
-            self.gpu_index(*index, || format!("faults.lost_gpus[{place}]"))?;
-        }
-        for (place, fault) in faults.contexts.iter().enumerate() {
-            self.gpu_index(fault.gpu, || format!("faults.contexts[{place}].gpu"))?;
-            error_code(&format!("faults.contexts[{place}].code"), fault.code)?;
-        }
-        for (place, others) in faults.others.iter().enumerate() {
-            let key = |name: &str| format!("faults.others[{place}].{name}");
-            self.gpu_index(others.gpu, || key("gpu"))?;
-            for (name, rates) in [("nvlink", others.nvlink), ("pcie", others.pcie)] {
-                rates.into_iter().try_for_each(|rate| number(&key(name), rate, 0.0, HIGHEST_RATE, "GB/s"))?;
-            }
-            number(&key("utilization"), others.utilization.into(), 0.0, 100.0, "per cent")?;
-        }
-        faults.cuda_init.as_ref().map_or(Ok(()), |fault| error_code("faults.cuda_init.code", fault.code))
-    }
-
-    fn pairs(&self, pairs: Pairs, key: &str) -> Checked {
+    pub(super) fn pairs(&self, pairs: Pairs, key: &str) -> Checked {
         let (Pairs::Ordered(one, other) | Pairs::Both(one, other)) = pairs else { return Ok(()) };
         for index in [one, other] {
             self.gpu_index(index, || key.into())?;
@@ -324,11 +301,26 @@ impl MachineSpec {
         Ok(())
     }
 
-    fn gpu_index(&self, index: u32, key: impl FnOnce() -> String) -> Checked {
+    pub(super) fn gpu_index(&self, index: u32, key: impl FnOnce() -> String) -> Checked {
         let there = counted(self.gpus.len(), "stands", "stand");
         ensure!((index as usize) < self.gpus.len(), key(), "there is no GPU {index}: {there} in gpus, counted from 0");
         Ok(())
     }
+}
+
+/// What a port redirects, and how a link wakes up.
+fn access_and_sleep(place: usize, function: &FunctionSpec) -> Checked {
+    let key = |name: &str| format!("pci[{place}].{name}");
+    if let Some(left) = function.redirect_share {
+        ensure!(function.acs_redirect, key("redirect_share"), "nothing is redirected here: set acs_redirect = true");
+        share(&key("redirect_share"), left)?;
+    }
+    let Some(wakes) = function.wakes else { return Ok(()) };
+    let lower = !matches!(function.kind, PciKind::RootPort | PciKind::SwitchDownstream);
+    ensure!(lower, key("wakes"), "the link below a port belongs to its lower end: say it at the function there");
+    milliseconds(&key("wakes.after_ms"), wakes.after_ms)?;
+    milliseconds(&key("wakes.for_ms"), wakes.for_ms)?;
+    share(&key("wakes.share"), wakes.share)
 }
 
 fn counted(number: usize, one: &str, many: &str) -> String {

@@ -17,44 +17,54 @@ const PEER_LIMIT: u32 = 8;
 /// No tree is deeper. A real one has 256 buses at most.
 pub(super) const DEEPEST: usize = 64;
 
-/// Copies over NVLink. A least-squares reading of the recorded gated runs on H200 (512 and 64 MiB,
-/// one copy and eight in a row: 394, 396.3, 371, 388 GB/s) is 397.5 GB/s, 3 us for each copy and
-/// 9 us for the first; small copies in a row took 2.8 us. A kernel reached 365 and 370. Both ways at
-/// once 392 were left of 396. Issued by the destination, one copy of 512, 64 and 1 MiB took 7, 4 and
-/// 10 us longer; rows of them cost 8 to 27 us a copy.
+/// Copies over NVLink, as H200 reached them (facts.md, sections 1 and 7). In rows without events between
+/// the copies a write took 2.26 us beside its bytes at 397.41 GB/s, and the first of a row 9.5 us more: 396.4
+/// GB/s for eight of 512 MiB, 395.8 for three, 4.9 us for one of 1 MiB. A read took 9.8 us more: 393.7, 393.3,
+/// 14.7 us. Small copies in a row took 2.8 us. With an event between, a write took 2.9 us longer, and a read of 1 MiB 6 us, of 512 MiB 3.
+/// A kernel reached 365 and 370. Both ways at once 392 were left of 396.
 const NVLINK: PathSpeed = PathSpeed {
-    copy: 397.5 / 450.0,
+    copy: 397.41 / 450.0,
     push: 366.0 / 450.0,
     pull: 371.0 / 450.0,
     both_ways: 0.9885,
-    each_us: 2.75,
-    first_us: 9.0,
+    each_us: 2.26,
+    least_us: 2.75,
+    first_us: 9.5,
     from_destination_us: 9.8,
+    event_us: 2.9,
+    event_from_destination_us: 3.1,
 };
 
-/// Peer copies over PCIe: 84% was reported for Gen4 from slots of the processor.
+/// Peer copies over PCIe: 84% was reported for Gen4 from slots of the processor. Events are recorded by the same
+/// engine as over NVLink.
 const PCIE: PathSpeed = PathSpeed {
     copy: 0.83,
     push: 0.80,
     pull: 0.70,
     both_ways: 0.95,
     each_us: 3.5,
+    least_us: 0.0,
     first_us: 9.0,
     from_destination_us: 5.5,
+    event_us: 2.9,
+    event_from_destination_us: 3.1,
 };
 
 /// Across sockets 62 to 81% was reported.
 const CROSS_SOCKET: PathSpeed = PathSpeed { copy: 0.72, push: 0.68, pull: 0.55, each_us: 4.5, ..PCIE };
 
-/// Through host memory: chosen, 40% of the GPU's link.
+/// Through host memory: chosen, 40% of the GPU's link. What events cost there is not known.
 const STAGED: PathSpeed = PathSpeed {
     copy: 0.40,
     push: 0.0,
     pull: 0.0,
     both_ways: 0.7,
     each_us: 18.0,
+    least_us: 0.0,
     first_us: 10.0,
     from_destination_us: 0.0,
+    event_us: 0.0,
+    event_from_destination_us: 0.0,
 };
 
 impl Default for Speeds {
@@ -104,8 +114,11 @@ struct PathSpeedKeys {
     pull: Option<f64>,
     both_ways: Option<f64>,
     each_us: Option<f64>,
+    least_us: Option<f64>,
     first_us: Option<f64>,
     from_destination_us: Option<f64>,
+    event_us: Option<f64>,
+    event_from_destination_us: Option<f64>,
 }
 
 fn over<'de, D: Deserializer<'de>>(base: PathSpeed, deserializer: D) -> Result<PathSpeed, D::Error> {
@@ -116,8 +129,11 @@ fn over<'de, D: Deserializer<'de>>(base: PathSpeed, deserializer: D) -> Result<P
         pull: keys.pull.unwrap_or(base.pull),
         both_ways: keys.both_ways.unwrap_or(base.both_ways),
         each_us: keys.each_us.unwrap_or(base.each_us),
+        least_us: keys.least_us.unwrap_or(base.least_us),
         first_us: keys.first_us.unwrap_or(base.first_us),
         from_destination_us: keys.from_destination_us.unwrap_or(base.from_destination_us),
+        event_us: keys.event_us.unwrap_or(base.event_us),
+        event_from_destination_us: keys.event_from_destination_us.unwrap_or(base.event_from_destination_us),
     })
 }
 
@@ -168,6 +184,15 @@ pub(super) const fn copy_engines() -> u32 {
     2
 }
 
+pub(super) const fn host_engines() -> u32 {
+    1
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's form")]
+pub(super) const fn is_host_engines(engines: &u32) -> bool {
+    *engines == host_engines()
+}
+
 pub(super) const fn clocks_mhz() -> (u32, u32) {
     (2520, 9001)
 }
@@ -188,7 +213,12 @@ impl MachineSpec {
     /// Fills in what was left out and follows from the rest.
     pub(in crate::hardware::sim) fn complete(&mut self) {
         if self.numa_nodes.is_empty() {
-            self.numa_nodes.push(NumaNodeSpec { cpus: "0-31".into(), memory: host_memory() });
+            self.numa_nodes.push(NumaNodeSpec {
+                cpus: "0-31".into(),
+                memory: host_memory(),
+                read_gbps: None,
+                write_gbps: None,
+            });
         }
         for gpu in &mut self.gpus {
             if gpu.memory_free == all() {

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{NvLinkErrors, Pairs, text};
 use crate::model::background::Moment;
-use crate::model::placement::{Engine, Path};
+use crate::model::placement::{Engine, Path, Side};
 use crate::model::snapshot::{ComputeMode, PcieErrors};
 use crate::model::units::{PciAddress, PcieLink};
 
@@ -31,6 +31,48 @@ pub struct Faults {
     /// What other programs do with GPUs. It shows in counters alone: copies that it slows down are
     /// described as pairs.
     pub others: Vec<OthersWork>,
+    /// GPUs whose direct copies grow slower over the run.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub drifts: Vec<Drift>,
+    /// What carries less in all as soon as several flows pass.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub collapses: Vec<Collapse>,
+}
+
+/// A GPU whose direct copies, to it and from it, grow slower evenly over a time and stay so.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Drift {
+    /// NVML's index.
+    pub gpu: u32,
+    /// What is lost of the rate in the end, per cent.
+    pub percent: f64,
+    /// From the start of the driver on, milliseconds of the simulated clock.
+    pub over_ms: f64,
+}
+
+/// Something that carries less in all as soon as several flows pass it in one direction.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Collapse {
+    /// What.
+    pub at: Shared,
+    /// What the flows have together then, GB/s.
+    pub gbps: f64,
+}
+
+/// Something that flows share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Shared {
+    /// The PCIe link above this function, which is its lower end.
+    Pci(PciAddress),
+    /// An uplink, by its place.
+    Uplink(usize),
+    /// The interconnect of the sockets.
+    Interconnect,
+    /// The NVLinks from a GPU to the switches.
+    Nvlinks(u32),
 }
 
 /// What other programs do with a GPU.
@@ -78,18 +120,30 @@ pub struct PairFault {
     /// Copies of this engine alone; both where it is not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine: Option<Engine>,
+    /// Copies that this side issues alone: writes those of the source, reads those of the destination.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub issuer: Option<Side>,
     /// Copies on this path alone: direct ones, or those through host memory.
     #[serde(default = "direct", skip_serializing_if = "is_direct")]
     pub path: Path,
-    /// Only while the opposite direction is busy too; of slow copies alone.
+    /// Only while the opposite direction is busy too.
     #[serde(default, skip_serializing_if = "super::is_default")]
     pub both_ways: bool,
+    /// Only while another flow is busy at one of the two GPUs.
+    #[serde(default, skip_serializing_if = "super::is_default")]
+    pub under_load: bool,
 }
 
 impl PairFault {
     /// One of direct copies by any engine, whatever the opposite direction does.
     pub const fn new(pairs: Pairs, fault: CopyFault) -> Self {
-        Self { pairs, fault, engine: None, path: Path::Direct, both_ways: false }
+        let (engine, issuer, path) = (None, None, Path::Direct);
+        Self { pairs, fault, engine, issuer, path, both_ways: false, under_load: false }
+    }
+
+    /// Whether it depends on what else is busy.
+    pub const fn is_conditional(&self) -> bool {
+        self.both_ways || self.under_load
     }
 }
 
@@ -141,6 +195,20 @@ pub enum CopyFault {
     Unstable {
         /// The most, per cent.
         percent: f64,
+    },
+    /// One copy in so many, drawn by chance, takes so many times as long.
+    Outliers {
+        /// How many copies there are for one of them.
+        one_in: u32,
+        /// How many times as long it takes.
+        times: f64,
+    },
+    /// It ends well, and a later call for the device that issued it gives an error, as every one does from then on.
+    LateError {
+        /// CUDA's code.
+        code: u32,
+        /// Which call it is, counted from the end of the copy.
+        calls: u32,
     },
     /// It never ends.
     Hangs,

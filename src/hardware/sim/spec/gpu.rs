@@ -29,9 +29,15 @@ pub struct GpuSpec {
     /// Rate of copies within the GPU, GB/s.
     #[serde(default = "defaults::local_gbps")]
     pub local_gbps: f64,
-    /// Copies that may run at once in each direction.
+    /// Copies to and from other GPUs that may run at once in each direction.
     #[serde(default = "defaults::copy_engines")]
     pub copy_engines: u32,
+    /// Copies to and from the host that may run at once in each direction, beside those.
+    #[serde(default = "defaults::host_engines", skip_serializing_if = "defaults::is_host_engines")]
+    pub host_engines: u32,
+    /// How much later than on others what the host releases begins on this GPU, microseconds.
+    #[serde(default, skip_serializing_if = "super::is_default")]
+    pub gate_delay_us: f64,
     /// Clocks of multiprocessors and memory, MHz.
     #[serde(default = "defaults::clocks_mhz")]
     pub clocks_mhz: (u32, u32),

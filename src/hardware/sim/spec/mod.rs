@@ -3,23 +3,28 @@
 //! what is wrong with it.
 
 mod check;
+mod check_faults;
 mod defaults;
 mod faults;
 mod gpu;
 mod numbers;
 mod nvidia;
+mod peers;
 mod text;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::placement::{Engine, Path};
-use crate::model::snapshot::{AdapterKind, BoundDriver, P2pStatus, PciKind, PcieErrors};
+use crate::model::placement::{Engine, Path, Side};
+use crate::model::snapshot::{AdapterKind, BoundDriver, PciKind, PcieErrors};
 use crate::model::units::{Bytes, PciAddress, PcieLink};
 
 pub use check::Problem;
-pub use faults::{ContextFault, CopyFault, Faults, InitFault, LinkFault, NvLinkFault, OthersWork, PairFault};
+pub use faults::{
+    Collapse, ContextFault, CopyFault, Drift, Faults, InitFault, LinkFault, NvLinkFault, OthersWork, PairFault, Shared,
+};
 pub use gpu::{FabricSpec, GpuSpec, GpuState, NvLinkErrors, NvLinkSpec, NvLinkTarget};
 pub use nvidia::Hidden;
+pub use peers::{CudaPeerRule, Pairs, PeerException, PeerRule, PeerSpec};
 
 /// A whole machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -88,6 +93,12 @@ pub struct NumaNodeSpec {
     /// Memory.
     #[serde(default = "defaults::host_memory", with = "text::size")]
     pub memory: Bytes,
+    /// Rate at which all devices together read it, GB/s; the one of `speeds` where it is not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_gbps: Option<f64>,
+    /// Rate at which all devices together write it, GB/s; the one of `speeds` where it is not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write_gbps: Option<f64>,
 }
 
 /// A PCI function and its end of the link towards the root (of the link below, for root and
@@ -147,6 +158,24 @@ pub struct FunctionSpec {
     /// Whether peer requests are sent up to the root.
     #[serde(default)]
     pub acs_redirect: bool,
+    /// Share of their rate that copies reach which it sends up to the root; all of it where it is not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub redirect_share: Option<f64>,
+    /// How the link wakes up after a rest. Without it, it is always awake.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wakes: Option<WakeSpec>,
+}
+
+/// How a link wakes up: it carries a share of its rate for a while when nothing has passed it before.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WakeSpec {
+    /// How long nothing must have passed, milliseconds.
+    pub after_ms: f64,
+    /// How long it carries less, milliseconds.
+    pub for_ms: f64,
+    /// Which share it carries then.
+    pub share: f64,
 }
 
 /// A link above several root ports that no file shows, such as the one from a chipset to its
@@ -172,83 +201,6 @@ pub struct AdapterSpec {
     pub pci: PciAddress,
 }
 
-/// Peer access: a rule for every pair, and exceptions.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PeerSpec {
-    /// The rule.
-    #[serde(default)]
-    pub rule: PeerRule,
-    /// Exceptions; the last that fits a pair holds.
-    #[serde(default)]
-    pub exceptions: Vec<PeerException>,
-    /// Peers that one GPU may have enabled. Where it is not given it is CUDA's 8, and none with
-    /// NVSwitches, which lift it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub limit: Option<u32>,
-}
-
-/// What is said of peer access, which need not be the same everywhere.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PeerRule {
-    /// NVML's word on reading, and on writing too where nothing else is given.
-    #[serde(default = "defaults::ok")]
-    pub nvml: P2pStatus,
-    /// NVML's word on writing, where it differs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub nvml_write: Option<P2pStatus>,
-    /// CUDA's word.
-    #[serde(default)]
-    pub cuda: CudaPeerRule,
-}
-
-/// CUDA's word on peer access.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum CudaPeerRule {
-    /// It can be had.
-    #[default]
-    Granted,
-    /// It cannot.
-    Refused,
-    /// It is said to be possible and refused when it is enabled, as patched drivers do.
-    RefusedOnEnabling,
-}
-
-/// Peer access of some pairs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PeerException {
-    /// Which.
-    pub pairs: Pairs,
-    /// What holds for them.
-    pub rule: PeerRule,
-}
-
-/// Pairs of GPUs by NVML index.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Pairs {
-    /// Every ordered pair.
-    All,
-    /// One direction.
-    Ordered(u32, u32),
-    /// Both directions.
-    Both(u32, u32),
-}
-
-impl Pairs {
-    /// Whether data from `source` to `destination` is meant.
-    pub const fn contains(self, source: u32, destination: u32) -> bool {
-        match self {
-            Self::All => true,
-            Self::Ordered(a, b) => a == source && b == destination,
-            Self::Both(a, b) => (a == source && b == destination) || (b == source && a == destination),
-        }
-    }
-}
-
 /// How much of the theoretical rates is reached, and what calls cost.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -271,7 +223,8 @@ pub struct Speeds {
     pub pcie_shared: f64,
     /// Rate between two sockets per direction, GB/s.
     pub interconnect_gbps: f64,
-    /// Rate of host memory for staged copies, all together, GB/s.
+    /// Rate of the host memory of a NUMA node for staged copies, all together, GB/s: of writing it and of reading
+    /// it, where the node has no rates of its own.
     pub host_memory_gbps: f64,
     /// Host time of a call that enqueues a copy, microseconds.
     pub copy_call_us: f64,
@@ -305,13 +258,20 @@ pub struct PathSpeed {
     pub pull: f64,
     /// What is left of a rate while the opposite direction is busy.
     pub both_ways: f64,
-    /// Fixed cost of every copy, microseconds: the time of one small copy in a row of them.
+    /// Fixed cost of every copy in a row, microseconds.
     pub each_us: f64,
+    /// What a copy takes at least, microseconds: the time of one small copy in a row of them, where that is more.
+    pub least_us: f64,
     /// Cost of the first of a row besides, microseconds: of a large one, smaller ones cost somewhat
     /// less.
     pub first_us: f64,
     /// Cost of every copy besides that the destination issues, microseconds.
     pub from_destination_us: f64,
+    /// Cost of a copy by a copy engine besides where an event was recorded between it and the one before in the
+    /// same row, microseconds.
+    pub event_us: f64,
+    /// The same besides where the destination issues it: of a small copy, large ones hide it.
+    pub event_from_destination_us: f64,
 }
 
 impl MachineSpec {
@@ -326,11 +286,13 @@ impl MachineSpec {
         exception.map_or(self.peers.rule, |exception| exception.rule)
     }
 
-    /// What is wrong with the copies of this pair by this engine on this path, if something is.
-    pub fn copy_fault(&self, source: u32, destination: u32, engine: Engine, path: Path) -> Option<PairFault> {
+    /// What is wrong with the copies of this pair by this engine on this path that this side issues, if something
+    /// is.
+    pub fn copy_fault(&self, pair: (u32, u32), engine: Engine, issuer: Side, path: Path) -> Option<PairFault> {
         let fits = |fault: &&PairFault| {
-            fault.pairs.contains(source, destination)
+            fault.pairs.contains(pair.0, pair.1)
                 && fault.engine.is_none_or(|only| only == engine)
+                && fault.issuer.is_none_or(|only| only == issuer)
                 && fault.path == path
         };
         self.faults.pairs.iter().find(fits).copied()

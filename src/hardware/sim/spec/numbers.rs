@@ -8,6 +8,10 @@ use crate::model::units::{Bytes, GIB};
 const MOST_MEMORY: u64 = 65_536 * GIB;
 /// Any rate, GB/s.
 pub const HIGHEST_RATE: f64 = 1e6;
+/// Any outlier.
+const MOST_TIMES: f64 = 1e6;
+/// Any time, milliseconds: a day.
+const LONGEST_MS: f64 = 8.64e7;
 /// Any cost of a call or copy, microseconds: a second.
 const LONGEST_US: f64 = 1e6;
 
@@ -31,7 +35,7 @@ pub fn rate(key: &str, gbps: f64) -> Checked {
 }
 
 /// A share that something is reached by: a copy at none of the rate never ends.
-fn share(key: &str, share: f64) -> Checked {
+pub fn share(key: &str, share: f64) -> Checked {
     ensure!(share > 0.0 && share <= 1.0, key, "{share:?} is not above 0 and up to 1");
     Ok(())
 }
@@ -71,9 +75,14 @@ fn path_speed(key: &str, path: &PathSpeed, staged: bool) -> Checked {
             number(&format!("{key}.{name}"), value, 0.0, 1.0, "")?;
         }
     }
-    for (name, value) in
-        [("each_us", path.each_us), ("first_us", path.first_us), ("from_destination_us", path.from_destination_us)]
-    {
+    for (name, value) in [
+        ("each_us", path.each_us),
+        ("least_us", path.least_us),
+        ("first_us", path.first_us),
+        ("from_destination_us", path.from_destination_us),
+        ("event_us", path.event_us),
+        ("event_from_destination_us", path.event_from_destination_us),
+    ] {
         number(&format!("{key}.{name}"), value, 0.0, LONGEST_US, "us")?;
     }
     Ok(())
@@ -83,6 +92,17 @@ pub fn copy_fault(key: &str, fault: CopyFault) -> Checked {
     match fault {
         CopyFault::Slow { share: of } => share(&format!("{key}.slow.share"), of),
         CopyFault::Unstable { percent } => number(&format!("{key}.unstable.percent"), percent, 0.0, 1000.0, "per cent"),
+        CopyFault::Outliers { one_in, times } => {
+            let key = |name: &str| format!("{key}.outliers.{name}");
+            number(&key("times"), times, 1.0, MOST_TIMES, "")?;
+            ensure!(one_in > 0, key("one_in"), "one copy in 0 is none");
+            Ok(())
+        }
+        CopyFault::LateError { code, calls } => {
+            error_code(&format!("{key}.late-error.code"), code)?;
+            ensure!(calls > 0, format!("{key}.late-error.calls"), "the first call after the copy is number 1");
+            Ok(())
+        }
         CopyFault::Corrupt { words: 0 } => Err(problem(format!("{key}.corrupt.words"), "0 wrong words are no fault")),
         CopyFault::Shifted { bytes: 0 } => Err(problem(format!("{key}.shifted.bytes"), "a shift by 0 is no fault")),
         CopyFault::MissingTail { bytes: 0 } => {
@@ -90,6 +110,16 @@ pub fn copy_fault(key: &str, fault: CopyFault) -> Checked {
         }
         _ => Ok(()),
     }
+}
+
+/// A time in milliseconds.
+pub fn milliseconds(key: &str, value: f64) -> Checked {
+    number(key, value, 0.0, LONGEST_MS, "ms")
+}
+
+/// A time in microseconds.
+pub fn microseconds(key: &str, value: f64) -> Checked {
+    number(key, value, 0.0, LONGEST_US, "us")
 }
 
 pub fn error_code(key: &str, code: u32) -> Checked {

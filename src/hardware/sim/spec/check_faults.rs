@@ -1,0 +1,128 @@
+//! Whether what is wrong with a machine holds together.
+
+use std::collections::HashMap;
+
+use super::check::{Checked, Problem, ensure, problem};
+use super::numbers::{HIGHEST_RATE, copy_fault, error_code, milliseconds, number, rate};
+use super::{Collapse, CopyFault, Faults, MachineSpec, NvLinkTarget, PairFault, Shared};
+use crate::hardware::sim::routes::Hop;
+use crate::model::placement::{Engine, Path};
+use crate::model::snapshot::PciKind;
+use crate::model::units::PciAddress;
+
+impl MachineSpec {
+    pub(super) fn faults(&self, faults: &Faults, places: &HashMap<PciAddress, usize>) -> Checked {
+        for (place, fault) in faults.pairs.iter().enumerate() {
+            self.pairs(fault.pairs, &format!("faults.pairs[{place}].pairs"))?;
+            copy_fault(&format!("faults.pairs[{place}].fault"), fault.fault)?;
+            pair_fault(|name| format!("faults.pairs[{place}].{name}"), fault)?;
+        }
+        for (place, fault) in faults.links.iter().enumerate() {
+            let (known, key) = (places.contains_key(&fault.function), format!("faults.links[{place}].function"));
+            ensure!(known, key, "no [[pci]] has the address {}", fault.function);
+        }
+        for (place, fault) in faults.nvlinks.iter().enumerate() {
+            self.gpu_index(fault.gpu, || format!("faults.nvlinks[{place}].gpu"))?;
+            let links = self.gpus.get(fault.gpu as usize).map_or(&[][..], |gpu| gpu.nvlinks.as_slice());
+            let links: u32 = links.iter().map(|links| u32::from(links.count)).sum();
+            let (gpu, link, key) = (fault.gpu, fault.link, format!("faults.nvlinks[{place}].link"));
+            ensure!(link < links, key, "GPU {gpu} has no link {link}: it has {links}, counted from 0");
+        }
+        for (place, index) in faults.lost_gpus.iter().enumerate() {
+            self.gpu_index(*index, || format!("faults.lost_gpus[{place}]"))?;
+        }
+        for (place, fault) in faults.contexts.iter().enumerate() {
+            self.gpu_index(fault.gpu, || format!("faults.contexts[{place}].gpu"))?;
+            error_code(&format!("faults.contexts[{place}].code"), fault.code)?;
+        }
+        for (place, others) in faults.others.iter().enumerate() {
+            let key = |name: &str| format!("faults.others[{place}].{name}");
+            self.gpu_index(others.gpu, || key("gpu"))?;
+            for (name, rates) in [("nvlink", others.nvlink), ("pcie", others.pcie)] {
+                rates.into_iter().try_for_each(|rate| number(&key(name), rate, 0.0, HIGHEST_RATE, "GB/s"))?;
+            }
+            number(&key("utilization"), others.utilization.into(), 0.0, 100.0, "per cent")?;
+        }
+        for (place, drift) in faults.drifts.iter().enumerate() {
+            let key = |name: &str| format!("faults.drifts[{place}].{name}");
+            self.gpu_index(drift.gpu, || key("gpu"))?;
+            let possible = drift.percent > 0.0 && drift.percent < 100.0;
+            ensure!(possible, key("percent"), "{:?} is not above 0 and below 100 per cent", drift.percent);
+            milliseconds(&key("over_ms"), drift.over_ms)?;
+        }
+        for (place, collapse) in faults.collapses.iter().enumerate() {
+            self.collapse(|name| format!("faults.collapses[{place}].{name}"), collapse, places)?;
+        }
+        faults.cuda_init.as_ref().map_or(Ok(()), |fault| error_code("faults.cuda_init.code", fault.code))
+    }
+
+    /// Something that carries less for several flows than for one.
+    fn collapse(
+        &self,
+        key: impl Fn(&str) -> String,
+        collapse: &Collapse,
+        places: &HashMap<PciAddress, usize>,
+    ) -> Checked {
+        rate(&key("gbps"), collapse.gbps)?;
+        let hop = self.hop_of(&key("at"), collapse.at, places)?;
+        let (gbps, alone) = (collapse.gbps, self.shared_gbps(hop));
+        let collapses = gbps < alone;
+        ensure!(collapses, key("gbps"), "{gbps} GB/s are no collapse: one flow has no more than {alone:.1} there");
+        Ok(())
+    }
+
+    /// One direction of what flows share.
+    fn hop_of(&self, key: &str, at: Shared, places: &HashMap<PciAddress, usize>) -> Result<Hop, Problem> {
+        match at {
+            Shared::Pci(lower) => {
+                let function = places.get(&lower).and_then(|place| self.pci.get(*place));
+                let function = function.ok_or_else(|| problem(key, format!("no [[pci]] has the address {lower}")))?;
+                let port = matches!(function.kind, PciKind::RootPort | PciKind::SwitchDownstream);
+                ensure!(
+                    !port,
+                    key,
+                    "the link below the port {lower} belongs to its lower end: name the function there"
+                );
+                Ok(Hop::Pcie { lower, up: true })
+            }
+            Shared::Uplink(uplink) => {
+                ensure!(uplink < self.uplinks.len(), key, "there is no uplink {uplink}: they are counted from 0");
+                Ok(Hop::Uplink { uplink, up: true })
+            }
+            Shared::Interconnect => Ok(Hop::Interconnect { from: 0, to: 1 }),
+            Shared::Nvlinks(gpu) => {
+                self.gpu_index(gpu, || key.into())?;
+                let links = self.gpus.get(gpu as usize).map_or(&[][..], |gpu| gpu.nvlinks.as_slice());
+                let switched = links.iter().any(|links| links.active && links.remote == NvLinkTarget::Switch);
+                ensure!(switched, key, "GPU {gpu} has no active NVLinks to switches");
+                Ok(Hop::NvSwitch { gpu, up: true })
+            }
+        }
+    }
+}
+
+/// What a fault of copies depends on.
+fn pair_fault(key: impl Fn(&str) -> String, fault: &PairFault) -> Checked {
+    let staged_kernel = fault.engine == Some(Engine::Kernel) && fault.path == Path::Staged;
+    ensure!(!staged_kernel, key("engine"), "kernels copy nothing through host memory");
+    ensure!(
+        !(fault.both_ways && fault.under_load),
+        key("under_load"),
+        "while both directions are busy there is load: choose one of both_ways and under_load"
+    );
+    let condition = if fault.both_ways { "both_ways" } else { "under_load" };
+    let at_once = matches!(
+        fault.fault,
+        CopyFault::Unstable { .. }
+            | CopyFault::Outliers { .. }
+            | CopyFault::LateError { .. }
+            | CopyFault::Hangs
+            | CopyFault::Crashes
+    );
+    ensure!(
+        !(fault.is_conditional() && at_once),
+        key(condition),
+        "only the rate of copies and the bytes that arrive can depend on what else is busy"
+    );
+    Ok(())
+}

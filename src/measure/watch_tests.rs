@@ -1,0 +1,110 @@
+use super::*;
+use crate::hardware::sim;
+use crate::hardware::sim::spec::{LinkFault, NvLinkErrors, NvLinkFault};
+use crate::model::reading::Unknown;
+use crate::model::snapshot::PciKind;
+use crate::model::testing::{function, pcie_link};
+
+#[test]
+fn what_links_do_and_count_while_copies_run_is_seen() {
+    let mut spec = sim::builtin::get("h200x2").unwrap();
+    spec.gpus[0].nvlinks[0].errors = NvLinkErrors { crc: 1000, replay: 0, recovery: 2 };
+    spec.faults.nvlinks.push(NvLinkFault { gpu: 0, link: 5, errors: NvLinkErrors { crc: 30, replay: 4, recovery: 0 } });
+    spec.faults.links.push(LinkFault {
+        function: spec.gpus[1].pci,
+        trains_down_to: Some(pcie_link(5, 8)),
+        replays: 17,
+        errors: PcieErrors { correctable: 9, non_fatal: 0, fatal: 0 },
+    });
+    let telemetry = sim::telemetry(spec);
+    let gpus: Vec<_> = (0..2)
+        .map(|index| {
+            let mut gpu = Gpu::unread(index, &Unknown::Unsupported);
+            GpuGroup::ALL.into_iter().for_each(|group| telemetry.read_gpu(group, &mut gpu));
+            gpu
+        })
+        .collect();
+    // However short the run.
+    let watch = Watch::start(&telemetry, &[0, 1]);
+    let (samples, counted) = watch.finish(&Snapshot { gpus, ..crate::model::testing::empty() });
+    let of = |gpu: u32| samples.iter().filter(move |(index, _)| *index == gpu).map(|(_, sample)| sample.clone());
+    let links = [0, 1].map(|gpu| summary(gpu, &of(gpu).collect::<Vec<_>>()));
+    assert_eq!(counted.late, [0; 0]);
+    assert_eq!(counted.nvlink_of(0), Some(vec![NvLinkErrorsAdded { link: 5, crc: 30, replay: 4, recovery: 0 }]));
+    assert_eq!((links[0].width, links[0].replays_added), (Some([16, 16]), Some(0)));
+    assert_eq!(counted.nvlink_of(1), Some(vec![]));
+    assert_eq!((links[1].width, links[1].replays_added), (Some([8, 16]), Some(17)));
+    assert_eq!(links[1].pcie_errors_before, Some(PcieErrors::default()));
+    assert_eq!(links[1].pcie_errors_after.map(|errors| errors.correctable), Some(9));
+}
+
+fn sample(generation: u8, width: u8, replays: u64, correctable: u64) -> LinkSample {
+    LinkSample {
+        generation: generation.try_into().ok(),
+        width: width.try_into().ok(),
+        replays: Some(replays),
+        pcie_errors: Some(PcieErrors { correctable, ..PcieErrors::default() }),
+        ..LinkSample::default()
+    }
+}
+
+#[test]
+fn changes_are_kept_in_their_order_and_counters_before_and_after() {
+    let mut samples = vec![sample(1, 16, 7, 2), sample(4, 16, 7, 2), sample(4, 16, 9, 3), sample(3, 16, 12, 5)];
+    samples.insert(2, LinkSample { width: None, ..sample(4, 16, 7, 2) });
+    let link = summary(2, &samples);
+    let states: Vec<_> = link.states.iter().map(|state| (state.reading, state.generation, state.width)).collect();
+    assert_eq!(states, [(0, 1, 16), (1, 4, 16), (4, 3, 16)]);
+    assert_eq!((link.replays_added, link.generation, link.readings), (Some(5), Some([1, 4]), 5));
+    let counts = [link.pcie_errors_before, link.pcie_errors_after].map(|errors| errors.unwrap().correctable);
+    assert_eq!(counts, [2, 5]);
+
+    let flapping: Vec<_> = (0..500).map(|turn| sample(if turn % 2 == 0 { 1 } else { 4 }, 16, 0, 0)).collect();
+    assert_eq!(super::states(&flapping).len(), LinkUnderLoad::MOST_STATES);
+    let nothing = summary(0, &[LinkSample::default()]);
+    assert_eq!((nothing.pcie_errors_after, nothing.replays_added, nothing.states.len()), (None, None, 0));
+}
+
+#[test]
+fn counters_of_functions_are_reported_where_they_rose() {
+    let with = |address: &str, correctable: Reading<u64>, fatal: u64| {
+        let mut function = function(address, None, PciKind::RootPort, (4, 16), (4, 16));
+        function.aer_correctable = correctable;
+        function.aer_fatal = Reading::Known(fatal);
+        function
+    };
+    let before = [
+        with("0000:00:01.0", Reading::Known(4), 0),
+        with("0000:00:02.0", Reading::Known(4), 1),
+        with("0000:00:03.0", Reading::unsupported(), 0),
+    ];
+    let after = [
+        with("0000:00:01.0", Reading::Known(9), 1),
+        with("0000:00:02.0", Reading::Known(0), 1),
+        with("0000:00:03.0", Reading::Known(7), 0),
+    ];
+    let rises = rises(&before, &after);
+    let [rise] = rises.as_slice() else { panic!("{rises:?}") };
+    assert_eq!((rise.address.to_string().as_str(), rise.added.correctable, rise.added.fatal), ("0000:00:01.0", 5, 1));
+}
+
+/// Readings of each GPU of a simulated machine whose driver's clock showed these in turn, in milliseconds.
+fn readings_by_clock(clock: &[u64]) -> Vec<usize> {
+    let telemetry = sim::telemetry(sim::builtin::get("h200x2").unwrap());
+    let mut watch = Watch::start(&telemetry, &[0, 1]);
+    clock.iter().for_each(|now| watch.follow(Duration::from_millis(*now)));
+    let (samples, _) = watch.finish(&crate::model::testing::empty());
+    [0, 1].map(|gpu| samples.iter().filter(|(index, _)| *index == gpu).count()).to_vec()
+}
+
+#[test]
+fn readings_of_a_simulated_machine_follow_its_clock_and_not_the_hosts() {
+    // One at the start and one at the end, and one for each tenth of a second.
+    assert_eq!(readings_by_clock(&[]), [2, 2]);
+    assert_eq!(readings_by_clock(&[50, 99]), [2, 2]);
+    assert_eq!(readings_by_clock(&[50, 99, 101, 199, 430]), [6, 6]);
+    // Another worker begins anew.
+    assert_eq!(readings_by_clock(&[250, 10, 60, 120]), [5, 5]);
+    // A copy that takes years is no reason for millions of readings.
+    assert_eq!(readings_by_clock(&[u64::MAX / 2, u64::MAX / 2 + 150]), [53, 53]);
+}
