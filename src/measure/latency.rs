@@ -38,7 +38,7 @@ impl Bench<'_> {
                 Path::Direct => self.opening(source.opened),
                 Path::Staged => Origin { event: events[0], at: began },
             };
-            copies.push(self.span(origin, events[0], events[1])?);
+            copies.extend(self.spans(origin, &events)?);
         }
         host_ns.remove(0);
         let stream = stream_of(setup.placement, Side::Source);

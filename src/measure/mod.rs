@@ -6,6 +6,7 @@ mod bandwidth;
 mod bench;
 mod figures;
 mod latency;
+mod local;
 mod overlap;
 mod seeds;
 pub mod statistics;
@@ -18,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::bench::{Bench, Selection};
 use self::verify::Verifications;
-use crate::hardware::HardwareError;
+use crate::hardware::{ErrorKind, HardwareError};
 use crate::model::measurement::{Measurements, Status, Verified};
 use crate::model::placement::StreamKind;
 use crate::model::topology::Topology;
@@ -44,6 +45,11 @@ pub enum Outcome {
     Overlap {
         /// One per sample.
         samples: Vec<OverlapSample>,
+    },
+    /// Copies within a GPU were timed.
+    Within {
+        /// Each row as a whole, of [`crate::plan::LOCAL_COPIES`].
+        rows: Vec<Span>,
     },
     /// It did not work.
     Failed {
@@ -124,6 +130,12 @@ pub struct OverlapSample {
 impl Bench<'_> {
     /// Runs one round.
     pub fn run(&self, round: &Round) -> Outcome {
+        if let (Action::Local { samples }, [flow]) = (round.task.action, round.flows.as_slice())
+            && let Some(gpu) = flow.within()
+        {
+            let result = self.local(gpu, round.task.setup, samples);
+            return result.unwrap_or_else(|error| Outcome::Failed { error });
+        }
         let result = self.pairs(round).and_then(|pairs| {
             let (pair, setup) = (pairs[0], round.task.setup);
             match round.task.action {
@@ -131,6 +143,7 @@ impl Bench<'_> {
                 Action::Bandwidth { samples } => self.bandwidth(&pairs, setup, samples),
                 Action::Overlap { compute_on, samples } => self.overlap(pair, setup, compute_on, samples),
                 Action::Latency { samples } => self.latency(pair, setup, samples),
+                Action::Local { .. } => Err(HardwareError::new(ErrorKind::Other, "copies within a GPU have one flow")),
             }
         });
         result.unwrap_or_else(|error| Outcome::Failed { error })
@@ -145,6 +158,8 @@ pub fn assemble(rounds: &[Round], outcomes: &HashMap<u32, Outcome>, topology: &T
     let not_reached = Outcome::Lost { status: Status::Skipped, reason: "not reached".into() };
     for round in rounds {
         let (setup, outcome) = (round.task.setup, outcomes.get(&round.id).unwrap_or(&not_reached));
+        let within = round.flows.iter().filter_map(|flow| flow.within());
+        tables.local.extend(within.map(|gpu| local::cell(gpu, setup, outcome)));
         for (at, (&flow, pair)) in round.flows.iter().filter_map(|flow| Some((flow, flow.pair()?))).enumerate() {
             match round.task.action {
                 Action::Verify => verified.take(flow, setup, outcome),
@@ -156,6 +171,7 @@ pub fn assemble(rounds: &[Round], outcomes: &HashMap<u32, Outcome>, topology: &T
                     tables.overlap.push(overlap::cell(pair, setup, compute_on, outcome));
                 }
                 Action::Latency { .. } => tables.latency.push(latency::cell(pair, setup, outcome)),
+                Action::Local { .. } => {}
             }
         }
     }

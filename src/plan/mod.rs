@@ -2,6 +2,7 @@
 //! a list of rounds that a worker can run one by one.
 
 mod latency;
+mod local;
 mod many;
 mod overlap;
 mod peers;
@@ -14,6 +15,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use self::latency::LATENCY_COPIES;
+pub use self::local::LOCAL_COPIES;
 pub use self::many::left_out;
 use self::peers::Staged;
 pub use self::peers::{FIXED_COST_BYTES, FIXED_COST_COPIES};
@@ -31,7 +33,7 @@ const DEADLINE_FLOOR_GBPS: f64 = 0.2;
 /// A probe group, as `--only` and `--skip` name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, clap::ValueEnum)]
 pub enum Group {
-    /// Bandwidth between GPUs, with verification.
+    /// Bandwidth between GPUs, with verification, and of copies within each GPU.
     Peers,
     /// Overlap of copies with kernels.
     Overlap,
@@ -115,6 +117,11 @@ pub enum Action {
         /// How often.
         samples: u32,
     },
+    /// Time rows of copies within a GPU.
+    Local {
+        /// How many rows.
+        samples: u32,
+    },
 }
 
 impl Task {
@@ -125,6 +132,7 @@ impl Task {
             Action::Bandwidth { samples } => samples + 1,
             Action::Overlap { samples, .. } => samples,
             Action::Latency { .. } => 0,
+            Action::Local { samples } => samples * (LOCAL_COPIES + 1),
         };
         self.setup.bytes.0 * u64::from(copies)
     }
@@ -143,6 +151,7 @@ impl fmt::Display for Task {
             Action::Verify => write!(f, "verification of the {path} path ({engine})"),
             Action::Overlap { compute_on, .. } => write!(f, "overlap {placement}, kernel on {compute_on}"),
             Action::Latency { .. } => write!(f, "latency, {path}"),
+            Action::Local { .. } => write!(f, "copies within a GPU"),
             Action::Bandwidth { .. } => {
                 write!(f, "{placement}")?;
                 let parts = [
@@ -169,6 +178,8 @@ pub struct Profile {
     pub overlap: overlap::Overlap,
     /// Small-copy latency.
     pub latency: latency::Latency,
+    /// Copies within each GPU.
+    pub local: local::Local,
 }
 
 impl Profile {
@@ -239,6 +250,7 @@ pub fn rounds(request: &Request<'_>) -> Vec<Round> {
     let (both_ways, first): (Vec<_>, Vec<_>) = planned.into_iter().partition(|(_, task)| task.is_both_ways());
     first
         .into_iter()
+        .chain(local::rounds(request))
         .chain(both_ways)
         .zip(0..)
         .map(|((flows, task), id)| {
@@ -264,7 +276,7 @@ pub fn obstacle(round: &Round, driver: &DriverFacts) -> Option<String> {
     let needs_kernels = match action {
         Action::Verify | Action::Bandwidth { .. } => setup.engine == Engine::Kernel,
         Action::Overlap { .. } => true,
-        Action::Latency { .. } => false,
+        Action::Latency { .. } | Action::Local { .. } => false,
     };
     if let Some(why) = driver.kernels_failure.as_ref().filter(|_| needs_kernels) {
         return Some(format!("the GPU kernels could not be loaded: {why}"));

@@ -100,6 +100,8 @@ fn measure(into: &mut Measurements, pair: Pair, theoretical: f64) {
             theoretical_gbps: Some(GbPerSecond(theory)),
             percent: Some(100.0 * share),
             expected_gbps: None,
+            expected_low_gbps: None,
+            expected_high_gbps: None,
             expected_percent: None,
             samples: 8,
             spread_percent: Some(0.4),

@@ -7,7 +7,7 @@ use super::page::{Page, Paint};
 use crate::model::flow::Setup;
 use crate::model::measurement::Measurements;
 use crate::model::placement::{Path, Placement, Side};
-use crate::model::rounding::{percent, rate, short};
+use crate::model::rounding::{percent, range, rate, short};
 
 /// All tables that have something to show.
 pub(super) fn write(page: &mut Page, measurements: &Measurements) {
@@ -26,9 +26,9 @@ fn placements(page: &mut Page, measurements: &Measurements) {
         return;
     }
     page.heading(&format!("Stream placements, over {}", pairs_meant(measurements)));
-    let mut table = Table::of_figures(9);
-    table.captions(["streams of source and", "", "GB/s", "", "% of", "% of", "overlap", "overlap", "host"]);
-    table.captions(["destination, host", "min", "median", "max", "theory", "exp.", "src. %", "dest. %", "us"]);
+    let mut table = Table::of_figures(8);
+    table.captions(["streams of source and", "", "GB/s", "", "% of", "overlap", "overlap", "host"]);
+    table.captions(["destination, host", "min", "median", "max", "theory", "src. %", "dest. %", "us"]);
     let path = path_of_placements(measurements);
     for placement in Placement::all() {
         let setup = Setup::REFERENCE.with_path(path).with_placement(placement);
@@ -43,7 +43,12 @@ fn placements(page: &mut Page, measurements: &Measurements) {
         table.row(cells);
     }
     page.table(table);
-    let note = format!("copy engine, issued by source, one way, {path}; per cent, overlap and host are medians");
+    let expected = Figures::of(measurements.in_setup(Setup::REFERENCE.with_path(path)).into_values()).expected;
+    let expected = expected.map(|[low, high]| format!("{} GB/s expected; ", range(low, high, rate, " to ")));
+    let expected = expected.unwrap_or_default();
+    let note = format!(
+        "copy engine, issued by source, one way, {path}; {expected}per cent of theory, overlap and host are medians"
+    );
     page.note(Paint::Faint, &note);
     let overlap = "share of a kernel, on the source or the destination, that ran at the same time as the copy; on a \
                    default stream the two may have to take turns, by CUDA's rules and not by a fault";
@@ -77,8 +82,8 @@ fn others(page: &mut Page, measurements: &Measurements) {
     }
     page.heading(&format!("Other ways to copy, all else as above, over {}", pairs_meant(measurements)));
     let mut table = Table::of_figures(7);
-    table.captions(["", "", "GB/s", "", "% of", "% of", ""]);
-    table.captions(["", "min", "median", "max", "theory", "exp.", "pairs"]);
+    table.captions(["", "", "GB/s", "", "% of", "GB/s", ""]);
+    table.captions(["", "min", "median", "max", "theory", "expected", "pairs"]);
     // Placements of one way to copy stand below its name: in one label they would leave figures no room.
     let alike = |setup: &Setup| setup.with_placement(Setup::REFERENCE.placement);
     let mut groups: Vec<(Setup, Vec<Setup>)> = Vec::new();
@@ -98,6 +103,7 @@ fn others(page: &mut Page, measurements: &Measurements) {
             let figures = Figures::of(measurements.in_setup(setup).into_values());
             let mut cells = vec![Cell::from(label)];
             cells.extend(rate_cells(figures));
+            cells.push(or_dash(figures.expected.map(|[low, high]| range(low, high, rate, "-"))));
             cells.push(done_cell(figures.rates, figures.planned));
             table.row(cells);
         }
@@ -163,10 +169,10 @@ const fn pairs_meant(measurements: &Measurements) -> &'static str {
     if measurements.left_out.is_empty() { "all pairs" } else { "the pairs that were measured in this way" }
 }
 
-/// Rates, and medians of the per cent of theoretical and of what healthy machines reach.
+/// Rates, and the median of the per cent of theoretical.
 fn rate_cells(figures: Figures) -> Vec<Cell> {
     let mut cells = spread_cells(figures.rates, rate).to_vec();
-    cells.extend([figures.percents, figures.expected].map(|spread| median(spread, percent)));
+    cells.push(median(figures.percents, percent));
     cells
 }
 
