@@ -123,7 +123,7 @@ fn a_gpu_a_little_low_in_every_pair_is_found_and_slow_pairs_are_not_what_is_norm
         }
     }
     // Two of four: ten of twelve pairs are low.
-    let machine = h200_vm(4);
+    let machine = of_no_known_model(h200_vm(4));
     let mut measurements = measured(&machine, 0.88);
     scale(&mut measurements, 0.91, |cell| touches(cell, 0) || touches(cell, 3));
     let found = findings(&machine, Some(&measurements));

@@ -258,6 +258,12 @@ impl Figures {
     }
 }
 
+/// Rates of copies within a GPU, over all GPUs.
+pub(super) fn local_rates(measurements: &Measurements) -> Option<Spread> {
+    let sound = measurements.local.iter().filter(|local| local.cell().tested());
+    Spread::of(sound.filter_map(|local| Some(local.achieved_gbps?.0)))
+}
+
 /// The range of what healthy machines reach where these cells were measured: what they are known to have
 /// reached, or the figure that is expected where that is all there is.
 fn expected<'a>(cells: impl Iterator<Item = &'a PeerBandwidth>) -> Option<[f64; 2]> {

@@ -30,6 +30,7 @@ fn render(digest: &Digest<'_>, style: &Style) -> String {
     run(&mut metrics, digest);
     verdict(&mut metrics, digest);
     classes(&mut metrics, digest);
+    gpus(&mut metrics, digest);
     if style.pairs {
         every_pair(&mut metrics, digest);
     }
@@ -166,6 +167,18 @@ fn classes(metrics: &mut Metrics, digest: &Digest<'_>) {
         });
         metrics.gauge(name, help, samples);
     }
+}
+
+/// What each GPU reaches in itself.
+fn gpus(metrics: &mut Metrics, digest: &Digest<'_>) {
+    let local = digest.report.measurements.iter().flat_map(|measurements| &measurements.local);
+    metrics.gauge(
+        "gpu_local_copy_bytes_per_second",
+        "Bytes copied per second within a GPU, not read plus written.",
+        local.filter(|local| local.cell().tested()).filter_map(|local| {
+            Some((vec![("gpu", local.gpu.to_string().into())], bytes_per_second(local.achieved_gbps?.0)))
+        }),
+    );
 }
 
 fn every_pair(metrics: &mut Metrics, digest: &Digest<'_>) {

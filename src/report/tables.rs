@@ -1,6 +1,6 @@
 //! Tables over all pairs: the eight placements, other configurations, latency, links under load.
 
-use super::digest::{Figures, is_sound};
+use super::digest::{Figures, is_sound, local_rates};
 use super::figures::Spread;
 use super::matrix::{Cell, Table};
 use super::page::{Page, Paint};
@@ -13,6 +13,7 @@ use crate::model::rounding::{percent, range, rate, short};
 pub(super) fn write(page: &mut Page, measurements: &Measurements) {
     placements(page, measurements);
     latency(page, measurements);
+    local(page, measurements);
     others(page, measurements);
     if page.verbose() {
         links(page, measurements);
@@ -128,6 +129,27 @@ fn latency(page: &mut Page, measurements: &Measurements) {
         cells.extend(spread_cells(spread, short));
         cells.push(done_cell(spread, planned.len()));
         table.row(cells);
+    }
+    page.table(table);
+}
+
+/// Copies within each GPU: over all of them, and on request of each.
+fn local(page: &mut Page, measurements: &Measurements) {
+    let Some(first) = measurements.local.first() else { return };
+    page.heading("Copies within each GPU, GB/s copied (not read plus written)");
+    let mut table = Table::of_figures(5);
+    table.captions(["", "min", "median", "max", "GPUs"]);
+    let spread = local_rates(measurements);
+    let mut cells = vec![Cell::from(format!("copies of {}", first.bytes))];
+    cells.extend(spread_cells(spread, rate));
+    cells.push(done_cell(spread, measurements.local.len()));
+    table.row(cells);
+    if page.verbose() {
+        for local in &measurements.local {
+            let achieved = local.achieved_gbps.filter(|_| local.cell().tested()).map(|achieved| rate(achieved.0));
+            let cells = [Cell::from(format!("GPU{}", local.gpu)), Cell::default(), or_dash(achieved)];
+            table.row(cells.into_iter().chain([Cell::default(), Cell::default()]));
+        }
     }
     page.table(table);
 }

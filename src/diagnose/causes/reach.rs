@@ -3,7 +3,7 @@
 use crate::diagnose::coverage::{self, coverage};
 use crate::diagnose::evidence::Evidence;
 use crate::diagnose::rules::{acs_redirect, fabric_not_ready, iommu_translating, latency_high};
-use crate::model::finding::{Finding, Setting, Subject};
+use crate::model::finding::{Finding, Setting, Severity, Subject};
 use crate::model::placement::{Pair, Path};
 
 /// How far a cause reaches.
@@ -46,6 +46,8 @@ pub enum Reach {
     AllLinksDown,
     /// What was not tested because the cause's GPU cannot be used.
     LostGpu,
+    /// Copies through the host's memory, whatever is said of them.
+    ByTheHost,
     /// The setting of the machine that is among the cause's suspects. It is reported there, with the test
     /// that would show whether it is the cause.
     SuspectedSetting,
@@ -74,6 +76,8 @@ impl Reach {
                 let gpus = &effect.scope.gpus;
                 !gpus.is_empty() && gpus.iter().all(|gpu| cause.scope.gpus.contains(gpu) && all_down(gpu))
             }
+            // A high latency that is an error is one of direct copies.
+            Self::ByTheHost => effect.code != latency_high::RULE.id || effect.severity < Severity::Error,
             Self::LostGpu => nothing_else_is_untested(&cause.scope.gpus, evidence),
             Self::SuspectedSetting => {
                 let setting = [(iommu_translating::RULE.id, Setting::Iommu), (acs_redirect::RULE.id, Setting::Acs)]

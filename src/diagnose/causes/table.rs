@@ -61,6 +61,8 @@ causes! {
         SlowGpus: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric unstable_measurement staged_slow
                   both_ways_low;
     }
+    // Staged copies wait for the host at every step.
+    host_calls_slow { ByTheHost: staged_slow latency_high; }
     // What copies cost beside their bytes lowers their rates.
     latency_high { LongToBegin: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric; }
     acs_redirect {
