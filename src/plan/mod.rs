@@ -33,7 +33,8 @@ const DEADLINE_FLOOR_GBPS: f64 = 0.2;
 /// A probe group, as `--only` and `--skip` name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, clap::ValueEnum)]
 pub enum Group {
-    /// Bandwidth between GPUs, with verification, and of copies within each GPU.
+    // With the copies within each GPU, which say what its copies could reach at best.
+    /// Bandwidth between GPUs, with verification.
     Peers,
     /// Overlap of copies with kernels.
     Overlap,
