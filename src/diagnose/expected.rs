@@ -138,6 +138,8 @@ const BESIDE_BYTES_US: f64 = 5.0;
 /// What a kernel reaches of what the copy engine does: 365 (writing) and 370 (reading) of 396 GB/s
 /// on H200, measured. Per cent.
 const KERNEL_OF_COPY_PERCENT: f64 = 92.0;
+/// The lowest and the highest that is known: 365 of 396 GB/s written, 376 read, on H200, measured. Per cent.
+const KERNEL_REACHED: [f64; 2] = [92.0, 95.0];
 /// How far below that a kernel may be: kernels depend on more than the link. Chosen.
 const KERNEL_MARGIN_PERCENT: f64 = 40.0;
 /// What is left of a direction over NVLink while the other is busy: 392 of 396 GB/s on H200 (783.7 in all
@@ -153,6 +155,13 @@ const BOTH_WAYS_FAR: Share = Share { percent: 85.0, margin_percent: 40.0 };
 /// The same through host memory, which both directions share: 24 to 26.5 of 37 GB/s on H200, measured.
 /// Where the memory is what limits one direction already, half is left: the margin is chosen for that.
 const BOTH_WAYS_STAGED: Share = Share { percent: 68.0, margin_percent: 50.0 };
+
+/// The lowest and the highest share that is known to be left: 388 to 392 of 396 GB/s on H200, measured. Per cent.
+const BOTH_WAYS_REACHED: [f64; 2] = [97.0, 99.0];
+/// The same over PCIe: 51 of 55.5 GB/s on H200, measured; 111 of 113 in all between cards, published.
+const BOTH_WAYS_REACHED_PCIE: [f64; 2] = [92.0, 98.0];
+/// The same through host memory: 24 to 26.5 of 37 GB/s on H200, measured.
+const BOTH_WAYS_REACHED_STAGED: [f64; 2] = [65.0, 72.0];
 
 /// What is left of one way while the other direction is busy.
 pub fn both_ways(class: Expected, setup: Setup) -> Share {
@@ -234,19 +243,23 @@ pub fn of(
     if set.is_none() && class.key != class.general {
         share.margin_percent = widened(share, cell.setup.bytes, theoretical);
     }
-    let mut take = |left: f64, margin_percent: f64| {
+    let mut take = |left: f64, margin_percent: f64, [low, high]: [f64; 2]| {
         share.percent *= left / 100.0;
         share.margin_percent = share.margin_percent.max(margin_percent);
-        reached = reached.map(|reached| reached.map(|percent| percent * left / 100.0));
+        reached = reached.map(|[lowest, highest]| [lowest * low / 100.0, highest * high / 100.0]);
     };
     if cell.setup.engine == Engine::Kernel {
-        take(KERNEL_OF_COPY_PERCENT, KERNEL_MARGIN_PERCENT);
+        take(KERNEL_OF_COPY_PERCENT, KERNEL_MARGIN_PERCENT, KERNEL_REACHED);
     }
     // What a class reaches one way is known better over PCIe than what is left of it: the share of NVLink, so that
     // the figure stays one that healthy machines come near to.
     if cell.setup.direction == Direction::BothWays {
-        let left = if cell.setup.path == Path::Staged { BOTH_WAYS_STAGED } else { BOTH_WAYS };
-        take(left.percent, BOTH_WAYS.margin_percent);
+        let (left, range) = match cell.setup.path {
+            Path::Staged => (BOTH_WAYS_STAGED, BOTH_WAYS_REACHED_STAGED),
+            Path::Direct if matches!(route.class, LinkClass::NvLink(_)) => (BOTH_WAYS, BOTH_WAYS_REACHED),
+            Path::Direct => (BOTH_WAYS, BOTH_WAYS_REACHED_PCIE),
+        };
+        take(left.percent, BOTH_WAYS.margin_percent, range);
     }
     let rate = |percent: f64| as_written(GbPerSecond(theoretical.0 * percent / 100.0));
     Some(Expectation { class, share, gbps: rate(share.percent), reached: reached.map(|reached| reached.map(rate)) })
