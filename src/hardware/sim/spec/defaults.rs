@@ -203,7 +203,7 @@ const LOCAL_GBPS: &[(&[&str], f64)] = &[
 /// What a GPU of this name reaches in itself, GB/s.
 fn local_gbps_of(name: &str) -> f64 {
     let has = |word: &&str| name.split([' ', '-']).any(|part| part == *word);
-    let of_model = LOCAL_GBPS.iter().find(|(words, _)| words.iter().all(|word| has(word)));
+    let of_model = LOCAL_GBPS.iter().find(|(words, _)| words.iter().all(has));
     of_model.map_or(LOCAL_GBPS_ELSE, |(_, gbps)| *gbps)
 }
 
