@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::models;
+pub use super::models::{Expected, Share};
 use crate::model::flow::Setup;
 use crate::model::measurement::{Measurements, PeerBandwidth};
 use crate::model::placement::{Direction, Engine, Path};
@@ -14,38 +15,6 @@ use crate::model::rounding::four_places;
 use crate::model::snapshot::Snapshot;
 use crate::model::topology::{LinkClass, PairRoute, Topology};
 use crate::model::units::{Bytes, GbPerSecond};
-
-/// Share of the theoretical rate.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Share {
-    /// What healthy machines reach, per cent of theoretical.
-    pub percent: f64,
-    /// How far below that is still healthy, per cent of it.
-    pub margin_percent: f64,
-}
-
-impl Share {
-    /// The least that is still healthy, per cent of theoretical.
-    pub fn floor_percent(self) -> f64 {
-        self.percent * (1.0 - self.margin_percent / 100.0)
-    }
-}
-
-/// A class of copies and what they reach.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Expected {
-    /// Its name in `--config`.
-    pub key: &'static str,
-    /// The class of links that it belongs to, in whose place it stands; its own key where it is one.
-    pub general: &'static str,
-    /// What is reached.
-    pub share: Share,
-    /// The lowest and the highest share that healthy machines are known to have reached, per cent of
-    /// theoretical. None where no figure is known.
-    pub reached: Option<[f64; 2]>,
-    /// Where that comes from.
-    pub source: &'static str,
-}
 
 const fn row(
     key: &'static str,
@@ -55,20 +24,6 @@ const fn row(
     source: &'static str,
 ) -> Expected {
     Expected { key, general: key, share: Share { percent, margin_percent }, reached, source }
-}
-
-/// The row of one model, from figures in GB/s of its theoretical rate: the lowest and the highest that are known
-/// of healthy ones, what is expected, and the floor.
-pub(super) const fn of_model(
-    (key, general): (&'static str, &'static str),
-    theoretical: f64,
-    [low, high]: [f64; 2],
-    (expected, floor): (f64, f64),
-    source: &'static str,
-) -> Expected {
-    let share = Share { percent: 100.0 * expected / theoretical, margin_percent: 100.0 * (1.0 - floor / expected) };
-    let reached = Some([100.0 * low / theoretical, 100.0 * high / theoretical]);
-    Expected { key, general, share, reached, source }
 }
 
 /// Copies over NVLink 1 and 2. No figure was published that could be checked: chosen as for NVLink 3

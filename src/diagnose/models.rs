@@ -2,10 +2,55 @@
 //! than what their kind of link reaches, so a machine that is uniformly slow shows. A model that is not here
 //! is judged by the table of links.
 
-use super::expected::{Expected, of_model};
 use crate::model::placement::Pair;
 use crate::model::snapshot::Snapshot;
 use crate::model::units::GbPerSecond;
+
+/// Share of the theoretical rate.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Share {
+    /// What healthy machines reach, per cent of theoretical.
+    pub percent: f64,
+    /// How far below that is still healthy, per cent of it.
+    pub margin_percent: f64,
+}
+
+impl Share {
+    /// The least that is still healthy, per cent of theoretical.
+    pub fn floor_percent(self) -> f64 {
+        self.percent * (1.0 - self.margin_percent / 100.0)
+    }
+}
+
+/// A class of copies and what they reach.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Expected {
+    /// Its name in `--config`.
+    pub key: &'static str,
+    /// The class of links that it belongs to, in whose place it stands; its own key where it is one.
+    pub general: &'static str,
+    /// What is reached.
+    pub share: Share,
+    /// The lowest and the highest share that healthy machines are known to have reached, per cent of
+    /// theoretical. None where no figure is known.
+    pub reached: Option<[f64; 2]>,
+    /// Where that comes from.
+    pub source: &'static str,
+}
+
+/// The row of one model, from figures in GB/s of its theoretical rate: the lowest and the highest that are known
+/// of healthy ones, what is expected, and the floor.
+const fn of_model(
+    (key, general): (&'static str, &'static str),
+    theoretical: f64,
+    [low, high]: [f64; 2],
+    (expected, floor): (f64, f64),
+    source: &'static str,
+) -> Expected {
+    let share = Share { percent: 100.0 * expected / theoretical, margin_percent: 100.0 * (1.0 - floor / expected) };
+    let reached = Some([100.0 * low / theoretical, 100.0 * high / theoretical]);
+    Expected { key, general, share, reached, source }
+}
 
 /// Copies between two GPUs of one model over this many NVLinks.
 struct Model {
