@@ -71,8 +71,8 @@ pub fn parse(text: &str) -> Result<Settings, String> {
         }
     }
     for (key, share) in file.expected {
-        let known = expected::TABLE.iter().find(|known| known.key == key).ok_or_else(|| {
-            let keys: Vec<_> = expected::TABLE.iter().map(|known| known.key).collect();
+        let known = expected::rows().find(|known| known.key == key).ok_or_else(|| {
+            let keys: Vec<_> = expected::rows().map(|known| known.key).collect();
             let meant = did_you_mean(&key, keys.iter().copied());
             format!("expected.{key}: there is no such class{meant}; the classes are {}", keys.join(", "))
         })?;

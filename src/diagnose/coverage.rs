@@ -37,6 +37,9 @@ pub fn hidden(measurements: &Measurements) -> impl Iterator<Item = (u32, Hidden,
 pub struct Coverage {
     /// Measurements with an answer.
     pub tested: u32,
+    /// Of those, how many are of copies from one place to another. Copies within a GPU say nothing of its ways to
+    /// others.
+    pub tested_ways: u32,
     /// Measurements without.
     pub untested: u32,
     /// Of those with an answer, how many have a figure of which it is not known whether the bytes
@@ -57,6 +60,7 @@ pub fn coverage(measurements: &Measurements) -> Coverage {
     for cell in cells(measurements) {
         if cell.tested() {
             coverage.tested += 1;
+            coverage.tested_ways += u32::from(cell.flow.within().is_none());
             coverage.unverified += u32::from(cell.verified == Verified::Inconclusive);
             continue;
         }

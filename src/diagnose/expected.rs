@@ -6,85 +6,95 @@
 
 use std::collections::BTreeMap;
 
+use super::models;
+pub use super::models::{Expected, Share};
 use crate::model::flow::Setup;
 use crate::model::measurement::{Measurements, PeerBandwidth};
 use crate::model::placement::{Direction, Engine, Path};
 use crate::model::rounding::four_places;
 use crate::model::snapshot::Snapshot;
 use crate::model::topology::{LinkClass, PairRoute, Topology};
-use crate::model::units::GbPerSecond;
+use crate::model::units::{Bytes, GbPerSecond};
 
-/// Share of the theoretical rate.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Share {
-    /// What healthy machines reach, per cent of theoretical.
-    pub percent: f64,
-    /// How far below that is still healthy, per cent of it.
-    pub margin_percent: f64,
-}
-
-impl Share {
-    /// The least that is still healthy, per cent of theoretical.
-    pub fn floor_percent(self) -> f64 {
-        self.percent * (1.0 - self.margin_percent / 100.0)
-    }
-}
-
-/// A class of copies and what they reach.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Expected {
-    /// Its name in `--config`.
-    pub key: &'static str,
-    /// What is reached.
-    pub share: Share,
-    /// Where that comes from.
-    pub source: &'static str,
-}
-
-const fn row(key: &'static str, percent: f64, margin_percent: f64, source: &'static str) -> Expected {
-    Expected { key, share: Share { percent, margin_percent }, source }
+const fn row(
+    key: &'static str,
+    percent: f64,
+    margin_percent: f64,
+    reached: Option<[f64; 2]>,
+    source: &'static str,
+) -> Expected {
+    Expected { key, general: key, share: Share { percent, margin_percent }, reached, source }
 }
 
 /// Copies over NVLink 1 and 2. No figure was published that could be checked: chosen as for NVLink 3
 /// with a wider margin.
-const NVLINK_2: Expected = row("nvlink-2", 90.0, 20.0, "chosen after NVLink 3: no figure is known");
+const NVLINK_2: Expected = row("nvlink-2", 90.0, 20.0, None, "chosen after NVLink 3: no figure is known");
 /// Copies over NVLink 3. Azure's node check fails A100 pairs below 235 of 300 GB/s, 78%.
-const NVLINK_3: Expected = row("nvlink-3", 92.0, 14.0, "A100, 12 links: 276 of 300 GB/s (published)");
+const NVLINK_3: Expected =
+    row("nvlink-3", 92.0, 14.0, Some([92.0, 92.0]), "A100, 12 links: 276 of 300 GB/s (published)");
 /// Copies over NVLink 4. The lowest healthy figure known is 82% (H100, 18 links, 371 of 450 GB/s);
 /// Azure's node check fails H100 pairs below 335, 74%.
 const NVLINK_4: Expected = row(
     "nvlink-4",
     86.0,
     13.0,
+    Some([82.0, 88.0]),
     "H200, 18 links: 396 of 450 GB/s (measured); H100: 371 to 380 of 450, 12 links 257 of 300 (published)",
 );
-/// Copies over NVLink 5 and later: no figure is known, taken as NVLink 4 with a wider margin.
-const NVLINK_5: Expected = row("nvlink-5", 86.0, 15.0, "chosen after NVLink 4: no figure is known");
+/// Copies over NVLink 5 and later, whose only figures are those of GB200 and GB300: with a wider margin than
+/// NVLink 4.
+const NVLINK_5: Expected = row(
+    "nvlink-5",
+    86.0,
+    15.0,
+    Some([85.0, 86.0]),
+    "GB200 and GB300, 18 links: 768 to 776 of 900 GB/s (published); no figure of others is known",
+);
 /// Copies over PCIe below one switch, that never reach the processor.
 const PCIE_NEAR: Expected = row(
     "pcie",
     84.0,
     12.0,
+    Some([82.0, 90.0]),
     "PCIe 5 x16 in one socket: 53 to 56.6 of 63 GB/s; PCIe 4 x8: 13.2 of 15.75; planning value for PCIe 3: 12 of \
      15.75 (published)",
 );
 /// Copies over PCIe through the root complex of one processor. Intel's splits them into packets of
 /// 64 bytes: NCCL plans a sixth less, 10 of 15.75 GB/s for PCIe 3 (63%), so the margin is wider.
-const PCIE_ROOT: Expected =
-    row("pcie-root", 84.0, 25.0, "as pcie; NCCL plans a sixth less through Intel processors (published)");
+const PCIE_ROOT: Expected = row(
+    "pcie-root",
+    84.0,
+    25.0,
+    Some([63.0, 90.0]),
+    "as pcie; NCCL plans a sixth less through Intel processors (published)",
+);
 /// Copies over PCIe between host bridges or processors, and where what is crossed cannot be seen.
-const PCIE_FAR: Expected = row("pcie-far", 70.0, 21.0, "PCIe 5 x16 across sockets: 39 to 51 of 63 GB/s (published)");
+const PCIE_FAR: Expected =
+    row("pcie-far", 70.0, 21.0, Some([62.0, 81.0]), "PCIe 5 x16 across sockets: 39 to 51 of 63 GB/s (published)");
 /// Staged copies, of the narrowest PCIe link to the host: 35 to 38 of 63 GB/s on H200. Other
 /// machines are not known, and the host's memory has more part in them than the link: so the margin
 /// is wide, and the floor lies at 20%.
-const STAGED: Expected = row("staged", 58.0, 65.0, "H200, PCIe 5 x16: 35 to 38 of 63 GB/s (measured)");
+const STAGED: Expected =
+    row("staged", 58.0, 65.0, Some([56.0, 60.0]), "H200, PCIe 5 x16: 35 to 38 of 63 GB/s (measured)");
 
-/// Every class.
-pub const TABLE: &[Expected] = &[NVLINK_2, NVLINK_3, NVLINK_4, NVLINK_5, PCIE_NEAR, PCIE_ROOT, PCIE_FAR, STAGED];
+/// Every class of links.
+const TABLE: &[Expected] = &[NVLINK_2, NVLINK_3, NVLINK_4, NVLINK_5, PCIE_NEAR, PCIE_ROOT, PCIE_FAR, STAGED];
+
+/// Every row: the classes of links, then the models.
+pub fn rows() -> impl Iterator<Item = Expected> {
+    TABLE.iter().copied().chain(models::rows())
+}
+
+/// What a copy of a row may take beside its bytes, microseconds, before its rate counts as low by the floor of a
+/// model: 2.3 is the fixed cost of a copy in a row on H200, and copies of 16 MiB took 2 more than a line
+/// through larger ones says (docs/measurement.md). The floors of classes are wide enough without.
+const BESIDE_BYTES_US: f64 = 5.0;
 
 /// What a kernel reaches of what the copy engine does: 365 (writing) and 370 (reading) of 396 GB/s
 /// on H200, measured. Per cent.
 const KERNEL_OF_COPY_PERCENT: f64 = 92.0;
+/// The lowest and the highest that is known: 365 of 396 GB/s written, 376 read, on H200, measured. Per cent.
+const KERNEL_REACHED: [f64; 2] = [92.0, 95.0];
 /// How far below that a kernel may be: kernels depend on more than the link. Chosen.
 const KERNEL_MARGIN_PERCENT: f64 = 40.0;
 /// What is left of a direction over NVLink while the other is busy: 392 of 396 GB/s on H200 (783.7 in all
@@ -100,6 +110,13 @@ const BOTH_WAYS_FAR: Share = Share { percent: 85.0, margin_percent: 40.0 };
 /// The same through host memory, which both directions share: 24 to 26.5 of 37 GB/s on H200, measured.
 /// Where the memory is what limits one direction already, half is left: the margin is chosen for that.
 const BOTH_WAYS_STAGED: Share = Share { percent: 68.0, margin_percent: 50.0 };
+
+/// The lowest and the highest share that is known to be left: 388 to 392 of 396 GB/s on H200, measured. Per cent.
+const BOTH_WAYS_REACHED: [f64; 2] = [97.0, 99.0];
+/// The same over PCIe: 51 of 55.5 GB/s on H200, measured; 111 of 113 in all between cards, published.
+const BOTH_WAYS_REACHED_PCIE: [f64; 2] = [92.0, 98.0];
+/// The same through host memory: 24 to 26.5 of 37 GB/s on H200, measured.
+const BOTH_WAYS_REACHED_STAGED: [f64; 2] = [65.0, 72.0];
 
 /// What is left of one way while the other direction is busy.
 pub fn both_ways(class: Expected, setup: Setup) -> Share {
@@ -124,7 +141,9 @@ pub fn class_of(route: &PairRoute, path: Path, snapshot: &Snapshot) -> Expected 
     // In a virtual machine the PCI tree is flat: what a route crosses cannot be seen.
     let hidden = snapshot.host.virtual_machine.get() == Some(true);
     match route.class {
-        LinkClass::NvLink(_) => nvlink(route, snapshot),
+        LinkClass::NvLink(links) => {
+            models::over_nvlink(snapshot, route.pair, links).unwrap_or_else(|| nvlink(route, snapshot))
+        }
         LinkClass::Pix | LinkClass::Pxb if !hidden => PCIE_NEAR,
         LinkClass::Phb if !hidden => PCIE_ROOT,
         _ => PCIE_FAR,
@@ -151,6 +170,8 @@ pub struct Expectation {
     pub share: Share,
     /// What healthy machines reach.
     pub gbps: GbPerSecond,
+    /// The lowest and the highest rate that healthy machines are known to have reached.
+    pub reached: Option<[GbPerSecond; 2]>,
 }
 
 impl Expectation {
@@ -171,20 +192,39 @@ pub fn of(
     let theoretical = cell.theoretical_gbps.or_else(|| route.theoretical(cell.setup.path));
     let theoretical = as_written(theoretical.filter(|rate| rate.0 > 0.0)?);
     let class = class_of(route, cell.setup.path, snapshot);
-    let mut share = shares.get(class.key).copied().unwrap_or(class.share);
+    let set = shares.get(class.key).or_else(|| shares.get(class.general)).copied();
+    let mut share = set.unwrap_or(class.share);
+    let mut reached = set.map(|set| [set.percent; 2]).or(class.reached);
+    if set.is_none() && class.key != class.general {
+        share.margin_percent = widened(share, cell.setup.bytes, theoretical);
+    }
+    let mut take = |left: f64, margin_percent: f64, [low, high]: [f64; 2]| {
+        share.percent *= left / 100.0;
+        share.margin_percent = share.margin_percent.max(margin_percent);
+        reached = reached.map(|[lowest, highest]| [lowest * low / 100.0, highest * high / 100.0]);
+    };
     if cell.setup.engine == Engine::Kernel {
-        share.percent *= KERNEL_OF_COPY_PERCENT / 100.0;
-        share.margin_percent = share.margin_percent.max(KERNEL_MARGIN_PERCENT);
+        take(KERNEL_OF_COPY_PERCENT, KERNEL_MARGIN_PERCENT, KERNEL_REACHED);
     }
     // What a class reaches one way is known better over PCIe than what is left of it: the share of NVLink, so that
     // the figure stays one that healthy machines come near to.
     if cell.setup.direction == Direction::BothWays {
-        let left = if cell.setup.path == Path::Staged { BOTH_WAYS_STAGED } else { BOTH_WAYS };
-        share.percent *= left.percent / 100.0;
-        share.margin_percent = share.margin_percent.max(BOTH_WAYS.margin_percent);
+        let (left, range) = match cell.setup.path {
+            Path::Staged => (BOTH_WAYS_STAGED, BOTH_WAYS_REACHED_STAGED),
+            Path::Direct if matches!(route.class, LinkClass::NvLink(_)) => (BOTH_WAYS, BOTH_WAYS_REACHED),
+            Path::Direct => (BOTH_WAYS, BOTH_WAYS_REACHED_PCIE),
+        };
+        take(left.percent, BOTH_WAYS.margin_percent, range);
     }
-    let gbps = as_written(GbPerSecond(theoretical.0 * share.percent / 100.0));
-    Some(Expectation { class, share, gbps })
+    let rate = |percent: f64| as_written(GbPerSecond(theoretical.0 * percent / 100.0));
+    Some(Expectation { class, share, gbps: rate(share.percent), reached: reached.map(|reached| reached.map(rate)) })
+}
+
+/// The margin of a model for copies of this size, which take [`BESIDE_BYTES_US`] longer.
+#[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
+fn widened(share: Share, bytes: Bytes, theoretical: GbPerSecond) -> f64 {
+    let at_floor_us = bytes.0 as f64 / (theoretical.0 * share.floor_percent() / 100.0) / 1e3;
+    100.0 - (100.0 - share.margin_percent) * at_floor_us / (at_floor_us + BESIDE_BYTES_US)
 }
 
 /// A rate as a report holds it: a report that is judged again must come to the same figures.
@@ -202,6 +242,8 @@ pub fn fill(
     for cell in &mut measurements.peer {
         let expected = of(cell, topology, snapshot, shares);
         cell.expected_gbps = expected.map(|expected| expected.gbps);
+        let reached = expected.and_then(|expected| expected.reached);
+        (cell.expected_low_gbps, cell.expected_high_gbps) = reached.map(|[low, high]| (low, high)).unzip();
         let rates = cell.achieved_gbps.zip(cell.expected_gbps);
         cell.expected_percent = rates.map(|(achieved, expected)| as_written(achieved).percent_of(expected));
     }
@@ -263,9 +305,10 @@ mod tests {
 
     #[test]
     fn keys_are_unique_and_every_row_has_a_source() {
-        for (at, row) in TABLE.iter().enumerate() {
-            assert!(TABLE[..at].iter().all(|other| other.key != row.key), "{}", row.key);
+        for (at, row) in rows().enumerate() {
+            assert!(rows().take(at).all(|other| other.key != row.key), "{}", row.key);
             assert!(!row.source.is_empty() && row.share.percent <= 100.0, "{}", row.key);
+            assert!(TABLE.iter().any(|class| class.key == row.general), "{}", row.key);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Rules on figures beside those that pairs are judged by: both ways, staged siblings, GPUs that are a little
 //! low in every pair, and rates that cannot be.
 
-use super::testing::{cell, codes, exit, fact, findings, is, measured, only, subjects, touches};
+use super::testing::{cell, codes, exit, fact, findings, is, measured, of_no_known_model, only, subjects, touches};
 use super::verdict::exit_code;
 use crate::model::finding::{Severity, Subject};
 use crate::model::measurement::{Measurements, PeerBandwidth, Verified};
@@ -109,7 +109,7 @@ fn over_pcie_both_ways_lose_more_and_warn() {
 #[test]
 fn a_gpu_a_little_low_in_every_pair_is_found_and_slow_pairs_are_not_what_is_normal() {
     for gpus in [3, 4, 8] {
-        let machine = h200_vm(gpus);
+        let machine = of_no_known_model(h200_vm(gpus));
         for low in [0.92, 0.9, 0.88] {
             for ways in [[true, true], [true, false], [false, true]] {
                 let mut measurements = measured(&machine, 0.88);
@@ -123,7 +123,7 @@ fn a_gpu_a_little_low_in_every_pair_is_found_and_slow_pairs_are_not_what_is_norm
         }
     }
     // Two of four: ten of twelve pairs are low.
-    let machine = h200_vm(4);
+    let machine = of_no_known_model(h200_vm(4));
     let mut measurements = measured(&machine, 0.88);
     scale(&mut measurements, 0.91, |cell| touches(cell, 0) || touches(cell, 3));
     let found = findings(&machine, Some(&measurements));
@@ -133,7 +133,7 @@ fn a_gpu_a_little_low_in_every_pair_is_found_and_slow_pairs_are_not_what_is_norm
 
 #[test]
 fn what_is_a_little_low_without_a_gpu_in_common_is_no_gpu() {
-    let machine = h200_vm(4);
+    let machine = of_no_known_model(h200_vm(4));
     // Less than the margin; one pair less than its own; or one pair that is faster than all others.
     let mut little = measured(&machine, 0.88);
     scale(&mut little, 0.95, |cell| touches(cell, 2));
@@ -156,7 +156,7 @@ fn what_is_a_little_low_without_a_gpu_in_common_is_no_gpu() {
 
 #[test]
 fn a_gpu_that_straddles_the_floor_is_one_finding() {
-    let machine = h200_vm(4);
+    let machine = of_no_known_model(h200_vm(4));
     let mut measurements = measured(&machine, 0.88);
     scale(&mut measurements, 0.86, |cell| touches(cell, 1));
     scale(&mut measurements, 0.97, |cell| touches(cell, 1) && touches(cell, 0));

@@ -24,6 +24,9 @@ fn without_disturbed(measurements: &Measurements) -> Option<Measurements> {
     for cell in sound.latency.iter_mut().filter(|cell| cell.disturbed) {
         (cell.status, cell.latency_us) = (Status::Skipped, None);
     }
+    for cell in sound.local.iter_mut().filter(|cell| cell.disturbed) {
+        (cell.status, cell.achieved_gbps) = (Status::Skipped, None);
+    }
     Some(sound)
 }
 

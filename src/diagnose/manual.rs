@@ -6,6 +6,8 @@ use super::rule::{Parameter, Rule};
 use super::rules;
 #[cfg(test)]
 use super::rules::ALL;
+#[cfg(test)]
+use crate::model::rounding::{one_place, range, short};
 
 /// The manual page of a rule in Markdown, as `explain` prints it below its first line.
 pub fn page(rule: &Rule) -> String {
@@ -53,12 +55,17 @@ fn index() -> String {
     text.push_str(
         "\n## What healthy machines reach\n\nShare of the theoretical rate (payload of the narrowest link of the \
          route), by class of route; below it by more than the margin is a finding (`peer-bandwidth-low`, \
-         `staged-slow`). Kernel copies and copies with both directions busy have shares of these, see \
-         src/diagnose/expected.rs.\n\n| class | % of theoretical | margin, % of that | source |\n|---|---|---|---|\n",
+         `staged-slow`). A model of which figures are known goes before the class of its links, unless `--config` sets \
+         that class; for its margin a copy may take 5 us beside its bytes. Kernel copies and copies with both \
+         directions busy have shares of these, see src/diagnose/expected.rs.\n\n\
+         | class or model | % of theoretical | margin, % of that | healthy machines were seen at, % | source |\n\
+         |---|---|---|---|---|\n",
     );
-    for row in expected::TABLE {
+    for row in expected::rows() {
         let expected::Share { percent, margin_percent } = row.share;
-        text.push_str(&format!("| `{}` | {percent} | {margin_percent} | {} |\n", row.key, row.source));
+        let (percent, margin_percent) = (one_place(percent), one_place(margin_percent));
+        let reached = row.reached.map_or("-".into(), |[low, high]| range(low, high, short, " to "));
+        text.push_str(&format!("| `{}` | {percent} | {margin_percent} | {reached} | {} |\n", row.key, row.source));
     }
     text.push_str(
         "\n## Setting severities and figures\n\nA TOML file given by `--config`. Keys that do not exist are refused by \

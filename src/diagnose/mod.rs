@@ -13,6 +13,7 @@ pub mod expected;
 mod judge;
 mod links;
 pub mod manual;
+mod models;
 mod rule;
 mod rules;
 mod settings;

@@ -1,6 +1,6 @@
 //! Rules on what passes between GPUs: what they must find, and what they must not.
 
-use super::testing::{cell, codes, exit, fact, findings, is, measured, only, touches, without};
+use super::testing::{cell, codes, exit, fact, findings, is, measured, of_no_known_model, only, touches, without};
 use super::tests::{deny, with_links_down};
 use crate::model::finding::{Severity, Subject};
 use crate::model::measurement::{DriverFacts, Measurements, PeerBandwidth, Status, Verified};
@@ -31,7 +31,7 @@ fn with_staged(measurements: &mut Measurements, gbps: f64) {
 #[test]
 fn what_scatters_or_has_no_like_is_no_outlier() {
     // Within the samples' own spread; or of a spread that is not known.
-    let machine = h200_vm(4);
+    let machine = of_no_known_model(h200_vm(4));
     for spread in [Some(8.0), None] {
         let mut measurements = measured(&machine, 0.88);
         scale(&mut measurements, 0.88, |cell| is(cell, 0, 2) || is(cell, 2, 0));
@@ -53,7 +53,7 @@ fn what_scatters_or_has_no_like_is_no_outlier() {
 
 #[test]
 fn one_direction_that_is_slower_is_one_finding() {
-    let machine = h200_vm(2);
+    let machine = of_no_known_model(h200_vm(2));
     let mut measurements = measured(&machine, 0.9);
     scale(&mut measurements, 0.84, |cell| is(cell, 0, 1));
     let found = only(&findings(&machine, Some(&measurements)), "peer-bandwidth-asymmetric", Severity::Warning);

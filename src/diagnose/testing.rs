@@ -5,8 +5,9 @@ use serde_json::Value;
 use super::{Evidence, Settings, judge, verdict};
 use crate::model::finding::{Finding, Severity};
 use crate::model::flow::Setup;
-use crate::model::measurement::{CudaPeerAccess, Measurements, PeerBandwidth, Status, Verified};
+use crate::model::measurement::{CudaPeerAccess, Latency, LocalCopy, Measurements, PeerBandwidth, Status, Verified};
 use crate::model::placement::{Pair, Path};
+use crate::model::reading::Reading;
 use crate::model::snapshot::Snapshot;
 use crate::model::topology::Topology;
 use crate::model::units::{Bytes, GIB, GbPerSecond};
@@ -30,6 +31,8 @@ pub fn cell(pair: Pair, path: Path, gbps: f64) -> PeerBandwidth {
         theoretical_gbps: None,
         percent: None,
         expected_gbps: None,
+        expected_low_gbps: None,
+        expected_high_gbps: None,
         expected_percent: None,
         samples: 5,
         spread_percent: Some(1.0),
@@ -45,6 +48,12 @@ pub fn cell(pair: Pair, path: Path, gbps: f64) -> PeerBandwidth {
     }
 }
 
+/// The same with GPUs of a model whose figures are not known, which the classes of links judge.
+pub fn of_no_known_model(mut machine: Snapshot) -> Snapshot {
+    machine.gpus.iter_mut().for_each(|gpu| gpu.name = Reading::Known("NVIDIA H20".into()));
+    machine
+}
+
 /// Every pair at this share of its theoretical rate, and access for all.
 pub fn measured(machine: &Snapshot, share: f64) -> Measurements {
     let mut measurements = Measurements::default();
@@ -55,6 +64,35 @@ pub fn measured(machine: &Snapshot, share: f64) -> Measurements {
         measurements.driver.peer_access.push(access);
     }
     measurements
+}
+
+/// The time of a small copy.
+pub fn latency(source: u32, destination: u32, path: Path, us: f64) -> Latency {
+    Latency {
+        pair: Pair { source, destination },
+        path,
+        bytes: Bytes(16),
+        latency_us: Some(us),
+        samples: 5,
+        spread_percent: Some(1.0),
+        status: Status::Measured,
+        reason: None,
+        disturbed: false,
+    }
+}
+
+/// The rate of copies within a GPU.
+pub fn local(gpu: u32, gbps: f64) -> LocalCopy {
+    LocalCopy {
+        gpu,
+        bytes: Bytes(GIB),
+        achieved_gbps: Some(GbPerSecond(gbps)),
+        samples: 3,
+        spread_percent: Some(1.0),
+        status: Status::Measured,
+        reason: None,
+        disturbed: false,
+    }
 }
 
 /// Whether this figure is of a pair with this GPU.

@@ -132,7 +132,7 @@ pub fn verdict(findings: &[Finding], measurements: Option<&Measurements>, terms:
         || coverage.untested > 0
         || interrupted
         || cut_off
-        || (measurements.is_some() && coverage.tested == 0);
+        || (measurements.is_some() && coverage.tested_ways == 0);
 
     let verdict = match (fault, incomplete) {
         (true, _) => Conclusion::Faulty,

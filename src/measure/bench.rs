@@ -277,11 +277,20 @@ impl<'a> Bench<'a> {
     }
 
     /// What ran between two events.
+    ///
+    /// # Errors
+    ///
+    /// A time is no number, which says nothing about the copy.
     #[allow(clippy::cast_precision_loss, reason = "2^53 ns are a hundred days")]
     pub(super) fn span(&self, origin: Origin, start: Event, end: Event) -> Result<Span, HardwareError> {
         let start_ns = origin.at.as_nanos() as f64 + self.driver.elapsed_ns(origin.event, start)?;
         // Not from the origin: drivers give times as floats of some seven digits.
-        Ok(Span { start_ns, end_ns: start_ns + self.driver.elapsed_ns(start, end)? })
+        let span = Span { start_ns, end_ns: start_ns + self.driver.elapsed_ns(start, end)? };
+        if !(span.start_ns.is_finite() && span.end_ns.is_finite()) {
+            let why = "the driver gave a time that is no number: no figure can be made of it";
+            return Err(HardwareError::new(ErrorKind::Hindered, why));
+        }
+        Ok(span)
     }
 
     /// The spans between marks that follow each other.

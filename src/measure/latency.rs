@@ -37,7 +37,7 @@ impl Bench<'_> {
                 Path::Direct => self.opening(source.opened),
                 Path::Staged => Origin { event: events[0], at: began },
             };
-            rows.push(self.span(origin, events[0], events[1])?);
+            rows.extend(self.spans(origin, &events)?);
         }
         (rows.remove(0), host_ns.remove(0));
         let stream = stream_of(setup.placement, Side::Source);

@@ -9,6 +9,7 @@ mod contents;
 mod figures;
 mod lane;
 mod latency;
+mod local;
 mod overlap;
 mod peer;
 mod seats;
@@ -51,6 +52,11 @@ pub enum Outcome {
     Overlap {
         /// One per sample.
         samples: Vec<OverlapSample>,
+    },
+    /// Copies within a GPU were timed.
+    Within {
+        /// Each row as a whole, of [`crate::plan::LOCAL_COPIES`].
+        rows: Vec<Span>,
     },
     /// It did not work.
     Failed {
@@ -164,6 +170,12 @@ impl Bench<'_> {
 
     /// Runs one round.
     pub fn run_one(&self, round: &Round) -> Outcome {
+        if let (Action::Local { samples }, [flow]) = (round.task.action, round.flows.as_slice())
+            && let Some(gpu) = flow.within()
+        {
+            let result = self.local(gpu, round.task.setup, samples);
+            return result.unwrap_or_else(|error| Outcome::Failed { error });
+        }
         let result = self.pairs(round).and_then(|pairs| {
             let (pair, setup) = (pairs[0], round.task.setup);
             match round.task.action {
@@ -173,6 +185,7 @@ impl Bench<'_> {
                 }
                 Action::Overlap { samples } => self.overlap(pair, setup, samples),
                 Action::Latency { samples } => self.latency(pair, setup, samples),
+                Action::Local { .. } => Err(HardwareError::new(ErrorKind::Other, "copies within a GPU have one flow")),
             }
         });
         result.unwrap_or_else(|error| Outcome::Failed { error })
@@ -216,6 +229,8 @@ pub fn assemble(rounds: &[Round], outcomes: &HashMap<u32, Outcome>, topology: &T
     let not_reached = Outcome::Lost { status: Status::Skipped, reason: "not reached".into() };
     for round in rounds {
         let (setup, outcome) = (round.task.setup, outcomes.get(&round.id).unwrap_or(&not_reached));
+        let within = round.flows.iter().filter_map(|flow| flow.within());
+        tables.local.extend(within.map(|gpu| local::cell(gpu, setup, outcome)));
         for (at, (&flow, pair)) in round.flows.iter().filter_map(|flow| Some((flow, flow.pair()?))).enumerate() {
             match round.task.action {
                 Action::Verify => verified.take(flow, at, setup, outcome),
@@ -226,6 +241,7 @@ pub fn assemble(rounds: &[Round], outcomes: &HashMap<u32, Outcome>, topology: &T
                 }
                 Action::Overlap { .. } => tables.overlap.extend(overlap::cells(pair, setup, outcome)),
                 Action::Latency { .. } => tables.latency.push(latency::cell(pair, setup, outcome)),
+                Action::Local { .. } => {}
             }
         }
     }

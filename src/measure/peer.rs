@@ -47,6 +47,8 @@ pub(super) fn cell(
         theoretical_gbps: theoretical,
         percent: achieved.zip(theoretical).map(|(achieved, theoretical)| achieved.percent_of(theoretical)),
         expected_gbps: None,
+        expected_low_gbps: None,
+        expected_high_gbps: None,
         expected_percent: None,
         samples: count(&gbps),
         spread_percent: spread_percent(&gbps),

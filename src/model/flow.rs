@@ -102,9 +102,15 @@ impl Flow {
         Self { from: self.to, to: self.from }
     }
 
-    /// The pair of GPUs, where both ends are GPUs.
+    /// The pair of GPUs, where the ends are two GPUs.
     pub fn pair(self) -> Option<Pair> {
-        Some(Pair { source: self.from.gpu()?, destination: self.to.gpu()? })
+        let pair = Pair { source: self.from.gpu()?, destination: self.to.gpu()? };
+        (pair.source != pair.destination).then_some(pair)
+    }
+
+    /// The GPU, where the bytes stay within it.
+    pub fn within(self) -> Option<u32> {
+        self.from.gpu().filter(|gpu| self.to.gpu() == Some(*gpu))
     }
 
     /// Both ends.
@@ -121,7 +127,10 @@ impl From<Pair> for Flow {
 
 impl fmt::Display for Flow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&format!("{} → {}", self.from, self.to))
+        match self.within() {
+            Some(_) => f.pad(&format!("within {}", self.from)),
+            None => f.pad(&format!("{} → {}", self.from, self.to)),
+        }
     }
 }
 
@@ -241,6 +250,13 @@ mod tests {
         let up = Flow { from: host, to: Endpoint::Gpu(3) };
         assert_eq!((up.pair(), up.to_string().as_str()), (None, "pinned host memory of NUMA node 1 → GPU 3"));
         assert_eq!(host.place(), Endpoint::Host { node: Some(1), memory: HostMemory::Pageable }.place());
+    }
+
+    #[test]
+    fn a_copy_within_a_gpu_is_no_pair() {
+        let within = Flow { from: Endpoint::Gpu(3), to: Endpoint::Gpu(3) };
+        assert_eq!((within.pair(), within.within(), within.to_string().as_str()), (None, Some(3), "within GPU 3"));
+        assert_eq!(Flow::from(Pair { source: 3, destination: 4 }).within(), None);
     }
 
     #[test]

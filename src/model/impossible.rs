@@ -1,12 +1,12 @@
 //! What no run can have written: figures that are no quantities, shares that cannot be, and the same
 //! measurement twice. A report with one of them is refused when it is read, since nothing can be said of a
-//! machine by it. Rates that only the links rule out are judged by a rule instead: which links there are is
-//! a fact that may be wrong too.
+//! machine by it; a run that comes to such a figure sets it aside. Rates that only the links rule out are judged
+//! by a rule instead: which links there are is a fact that may be wrong too.
 
 use std::collections::HashSet;
 
-use super::flow::Setup;
-use super::measurement::{Latency, Measurements, Overlap, PeerBandwidth, Probe};
+use super::flow::{Flow, Setup};
+use super::measurement::{Impossible, Latency, LocalCopy, Measurements, Overlap, PeerBandwidth, Probe, Status};
 use super::placement::{Pair, Side};
 use super::report::Report;
 use super::units::GbPerSecond;
@@ -32,14 +32,16 @@ pub fn in_report(report: &Report) -> Option<String> {
 }
 
 fn in_measurements(measurements: &Measurements) -> Option<String> {
-    let Measurements { peer, overlap, latency, .. } = measurements;
+    let Measurements { peer, overlap, latency, local, .. } = measurements;
     let figures = peer.iter().map(|cell| (name(Probe::Bandwidth, cell.pair, cell.setup), in_bandwidth(cell)));
     let figures = figures.chain(overlap.iter().map(|cell| (of_overlap(cell), in_overlap(cell))));
-    let mut figures = figures.chain(latency.iter().map(|cell| (of_latency(cell), in_latency(cell))));
+    let figures = figures.chain(latency.iter().map(|cell| (of_latency(cell), in_latency(cell))));
+    let mut figures = figures.chain(local.iter().map(|cell| (of_local(cell), in_local(cell))));
     let wrong = figures.find_map(|(cell, why)| Some(format!("{cell}: {}", why?)));
     wrong.or_else(|| repeated(measurements)).or_else(|| {
-        let pairs = measurements.cells().filter_map(|cell| cell.flow.pair());
-        let own = pairs.filter(|pair| pair.source == pair.destination).map(|pair| pair.source).next()?;
+        let pairs = peer.iter().map(|cell| cell.pair).chain(overlap.iter().map(|cell| cell.pair));
+        let mut pairs = pairs.chain(latency.iter().map(|cell| cell.pair));
+        let own = pairs.find(|pair| pair.source == pair.destination).map(|pair| pair.source)?;
         Some(format!("GPU {own} is measured with itself"))
     })
 }
@@ -56,11 +58,56 @@ fn of_latency(cell: &Latency) -> String {
     name(Probe::Latency, cell.pair, cell.cell().setup)
 }
 
+fn of_local(cell: &LocalCopy) -> String {
+    format!("{}, {}, {}", Probe::Local, cell.cell().flow, cell.bytes)
+}
+
+/// Takes the figures out that cannot be, with everything that was worked out from them. What was
+/// measured there is not known then, and the measurement counts as not made.
+pub fn set_aside(measurements: &mut Measurements) {
+    let mut found = Vec::new();
+    let mut take = |flow: Flow, what: String, why: String| {
+        let reason = format!("set aside: {why}");
+        found.push(Impossible { flow: flow.to_string(), measurement: what, why });
+        (Status::Skipped, Some(reason))
+    };
+    for cell in &mut measurements.peer {
+        if let Some(why) = in_bandwidth(cell) {
+            let what = name(Probe::Bandwidth, cell.pair, cell.setup);
+            (cell.status, cell.reason) = take(cell.pair.into(), what, why);
+            (cell.achieved_gbps, cell.percent, cell.spread_percent) = (None, None, None);
+            (cell.fixed_cost_us, cell.host_blocked_us) = (None, None);
+        }
+    }
+    for cell in &mut measurements.overlap {
+        if let Some(why) = in_overlap(cell) {
+            (cell.status, cell.reason) = take(cell.pair.into(), of_overlap(cell), why);
+            (cell.overlap_percent, cell.host_blocked_us) = (None, None);
+            (cell.copy_us, cell.kernel_us) = (None, None);
+        }
+    }
+    for cell in &mut measurements.latency {
+        if let Some(why) = in_latency(cell) {
+            (cell.status, cell.reason) = take(cell.pair.into(), of_latency(cell), why);
+            (cell.latency_us, cell.spread_percent) = (None, None);
+        }
+    }
+    for cell in &mut measurements.local {
+        if let Some(why) = in_local(cell) {
+            (cell.status, cell.reason) = take(cell.cell().flow, of_local(cell), why);
+            (cell.achieved_gbps, cell.spread_percent) = (None, None);
+        }
+    }
+    measurements.impossible.extend(found);
+}
+
 fn in_bandwidth(cell: &PeerBandwidth) -> Option<String> {
     let rates = [
         ("achieved_gbps", cell.achieved_gbps),
         ("theoretical_gbps", cell.theoretical_gbps),
         ("expected_gbps", cell.expected_gbps),
+        ("expected_low_gbps", cell.expected_low_gbps),
+        ("expected_high_gbps", cell.expected_high_gbps),
     ];
     let shares = [
         ("percent", cell.percent),
@@ -89,6 +136,10 @@ fn in_latency(cell: &Latency) -> Option<String> {
     none.or_else(|| negative(&[("latency_us", cell.latency_us), ("spread_percent", cell.spread_percent)]))
 }
 
+fn in_local(cell: &LocalCopy) -> Option<String> {
+    no_rate("achieved_gbps", cell.achieved_gbps).or_else(|| negative(&[("spread_percent", cell.spread_percent)]))
+}
+
 fn no_rate(key: &str, rate: Option<GbPerSecond>) -> Option<String> {
     let GbPerSecond(rate) = rate.filter(|rate| !(0.0..=MOST_GBPS).contains(&rate.0))?;
     Some(format!("{key} is {rate}, which is no rate"))
@@ -114,7 +165,11 @@ fn repeated(measurements: &Measurements) -> Option<String> {
         .map(|cell| (of_overlap(cell), (Probe::Overlap, cell.pair, cell.cell().setup, Some(cell.compute_on))));
     let latency = measurements.latency.iter();
     let latency = latency.map(|cell| (of_latency(cell), (Probe::Latency, cell.pair, cell.cell().setup, None)));
-    let twice = peer.chain(overlap).chain(latency).find(|(_, key)| !seen.insert(*key));
+    let local = measurements.local.iter().map(|cell| {
+        let within = Pair { source: cell.gpu, destination: cell.gpu };
+        (of_local(cell), (Probe::Local, within, cell.cell().setup, None))
+    });
+    let twice = peer.chain(overlap).chain(latency).chain(local).find(|(_, key)| !seen.insert(*key));
     twice.map(|(cell, _)| format!("{cell}: is there twice"))
 }
 

@@ -28,6 +28,9 @@ pub struct Measurements {
     pub overlap: Vec<Overlap>,
     /// Small-copy latency.
     pub latency: Vec<Latency>,
+    /// Copies within each GPU. Empty in reports that are older than that probe.
+    #[serde(default)]
+    pub local: Vec<LocalCopy>,
     /// Copies between host and GPU. Empty until that probe exists.
     #[serde(default)]
     pub host: Vec<serde_json::Value>,
@@ -42,6 +45,9 @@ pub struct Measurements {
     /// What each GPU did while this program left it alone. Empty where that could not be read.
     #[serde(default)]
     pub background: Vec<Background>,
+    /// Figures that cannot be, which the run came to and set aside.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub impossible: Vec<Impossible>,
     /// What went wrong beside single cells (a worker that had to be replaced, say), a sentence each.
     pub problems: Vec<String>,
     /// What a limit of the process kept from being watched while copies ran, a sentence each.
@@ -68,8 +74,21 @@ impl Measurements {
     pub fn cells(&self) -> impl Iterator<Item = Cell<'_>> {
         let peer = self.peer.iter().map(PeerBandwidth::cell);
         let overlap = self.overlap.iter().map(Overlap::cell);
-        peer.chain(overlap).chain(self.latency.iter().map(Latency::cell))
+        let latency = self.latency.iter().map(Latency::cell);
+        peer.chain(overlap).chain(latency).chain(self.local.iter().map(LocalCopy::cell))
     }
+}
+
+/// A figure that cannot be: no number, or no quantity.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Impossible {
+    /// From where to where: `GPU 0 → GPU 1`.
+    pub flow: String,
+    /// Which measurement it was of.
+    pub measurement: String,
+    /// Its key, what it was and why it cannot be.
+    pub why: String,
 }
 
 /// What was measured.
@@ -81,6 +100,8 @@ pub enum Probe {
     Latency,
     /// Whether a copy and a kernel run at the same time.
     Overlap,
+    /// The rate of copies within a GPU.
+    Local,
 }
 
 impl fmt::Display for Probe {
@@ -89,6 +110,7 @@ impl fmt::Display for Probe {
             Self::Bandwidth => "bandwidth",
             Self::Overlap => "overlap",
             Self::Latency => "latency",
+            Self::Local => "local",
         })
     }
 }
@@ -185,6 +207,12 @@ pub struct PeerBandwidth {
     /// What healthy machines reach on a route of this class. Null where theory is not known.
     #[serde(default)]
     pub expected_gbps: Option<GbPerSecond>,
+    /// The lowest rate that healthy machines are known to have reached there. Null where none is known.
+    #[serde(default)]
+    pub expected_low_gbps: Option<GbPerSecond>,
+    /// The highest one.
+    #[serde(default)]
+    pub expected_high_gbps: Option<GbPerSecond>,
     /// Achieved as per cent of expected.
     #[serde(default)]
     pub expected_percent: Option<f64>,
@@ -304,6 +332,30 @@ pub struct Latency {
     pub disturbed: bool,
 }
 
+/// Copies within one GPU.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct LocalCopy {
+    /// The GPU, by NVML's index.
+    pub gpu: u32,
+    /// Size of one copy.
+    pub bytes: Bytes,
+    /// Median over the samples: bytes copied per second, not read plus written.
+    pub achieved_gbps: Option<GbPerSecond>,
+    /// Number of samples, each a row of copies.
+    pub samples: u32,
+    /// (Largest - smallest) / median, per cent.
+    pub spread_percent: Option<f64>,
+    /// How the measurement ended.
+    pub status: Status,
+    /// Why there is no figure.
+    pub reason: Option<String>,
+    /// Whether another program moved data over the links of this GPU or worked on it: the figure is shown, and
+    /// nothing is judged by it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub disturbed: bool,
+}
+
 impl PeerBandwidth {
     /// What every probe has in common.
     pub fn cell(&self) -> Cell<'_> {
@@ -345,6 +397,22 @@ impl Latency {
             setup: Setup::REFERENCE.with_path(self.path).with_bytes(self.bytes),
             status: self.status,
             has_figure: self.latency_us.is_some(),
+            reason: self.reason.as_deref(),
+            disturbed: self.disturbed,
+            verified: Verified::Skipped,
+        }
+    }
+}
+
+impl LocalCopy {
+    /// What every probe has in common.
+    pub fn cell(&self) -> Cell<'_> {
+        Cell {
+            probe: Probe::Local,
+            flow: Flow { from: Endpoint::Gpu(self.gpu), to: Endpoint::Gpu(self.gpu) },
+            setup: Setup::REFERENCE.with_bytes(self.bytes),
+            status: self.status,
+            has_figure: self.achieved_gbps.is_some(),
             reason: self.reason.as_deref(),
             disturbed: self.disturbed,
             verified: Verified::Skipped,

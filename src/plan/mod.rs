@@ -3,6 +3,7 @@
 
 mod heats;
 mod latency;
+mod local;
 mod many;
 mod overlap;
 mod peers;
@@ -15,6 +16,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use self::latency::LATENCY_COPIES;
+pub use self::local::LOCAL_COPIES;
 pub use self::many::{left_out, thinned_out};
 pub use self::peers::{FIXED_COST_BYTES, FIXED_COST_COPIES};
 use crate::model::flow::{Endpoint, Flow, Place, Setup};
@@ -31,6 +33,7 @@ const DEADLINE_FLOOR_GBPS: f64 = 0.2;
 /// A probe group, as `--only` and `--skip` name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, clap::ValueEnum)]
 pub enum Group {
+    // With the copies within each GPU, which say what its copies could reach at best.
     /// Bandwidth between GPUs, with verification.
     Peers,
     /// Overlap of copies with kernels.
@@ -118,6 +121,11 @@ pub enum Action {
         /// How often.
         samples: u32,
     },
+    /// Time rows of copies within a GPU.
+    Local {
+        /// How many rows.
+        samples: u32,
+    },
 }
 
 impl Task {
@@ -128,6 +136,7 @@ impl Task {
             Action::Bandwidth { rows, copies } => rows * (copies + 1),
             Action::Overlap { samples } => samples + 1,
             Action::Latency { .. } => 0,
+            Action::Local { samples } => samples * (LOCAL_COPIES + 1),
         };
         self.setup.bytes.0 * u64::from(copies)
     }
@@ -154,6 +163,7 @@ impl fmt::Display for Task {
             }
             Action::Overlap { .. } => write!(f, "overlap {}/{}", placement.source, placement.destination),
             Action::Latency { .. } => write!(f, "latency, {path}"),
+            Action::Local { .. } => write!(f, "copies within a GPU"),
             Action::Bandwidth { .. } => {
                 write!(f, "{placement}")?;
                 let parts = [
@@ -180,6 +190,8 @@ pub struct Profile {
     pub overlap: overlap::Overlap,
     /// Small-copy latency.
     pub latency: latency::Latency,
+    /// Copies within each GPU.
+    pub local: local::Local,
 }
 
 impl Profile {
@@ -250,6 +262,7 @@ pub fn rounds(request: &Request<'_>) -> Vec<Round> {
             }
         }
     }
+    planned.extend(local::rounds(request).into_iter().map(|(flows, task)| Slot { task, of: vec![flows] }));
     planned.extend(both_ways);
     numbered(planned, request)
 }
@@ -358,7 +371,7 @@ pub fn obstacle(round: &Round, driver: &DriverFacts) -> Option<String> {
     let needs_kernels = match action {
         Action::Verify | Action::Bandwidth { .. } => setup.engine == Engine::Kernel,
         Action::Overlap { .. } => true,
-        Action::Latency { .. } => false,
+        Action::Latency { .. } | Action::Local { .. } => false,
     };
     let gpus = round.flows.iter().flat_map(|flow| flow.ends()).filter_map(Endpoint::gpu);
     let without_kernels = gpus.filter(|_| needs_kernels).find_map(|gpu| Some((gpu, driver.kernels_failure_of(gpu)?)));

@@ -24,7 +24,7 @@ const fn overlap_bytes() -> Bytes {
     Bytes(64 * MIB)
 }
 
-fn bytes<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Bytes, D::Error> {
+pub(super) fn bytes<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Bytes, D::Error> {
     Bytes::from_str(&String::deserialize(from)?).map_err(serde::de::Error::custom)
 }
 

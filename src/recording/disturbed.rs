@@ -27,11 +27,13 @@ pub(super) fn mark(measurements: &mut Measurements, snapshot: &Snapshot, topolog
                 || gpus.contains(&pair.destination)
                 || links_of(topology, pair, cell.setup.path).iter().any(|link| links.contains(link))
         };
-        has_figure && !gpus.is_empty() && cell.flow.pair().is_some_and(in_the_way)
+        let within = cell.flow.within().is_some_and(|gpu| gpus.contains(&gpu));
+        has_figure && !gpus.is_empty() && (within || cell.flow.pair().is_some_and(in_the_way))
     };
     measurements.peer.iter_mut().for_each(|cell| cell.disturbed = is_disturbed(&cell.cell()));
     measurements.overlap.iter_mut().for_each(|cell| cell.disturbed = is_disturbed(&cell.cell()));
     measurements.latency.iter_mut().for_each(|cell| cell.disturbed = is_disturbed(&cell.cell()));
+    measurements.local.iter_mut().for_each(|cell| cell.disturbed = is_disturbed(&cell.cell()));
 }
 
 /// The PCIe links between a GPU and its root: what it exchanges with the host passes all of them.

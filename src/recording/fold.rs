@@ -9,6 +9,7 @@ use crate::hardware::{ErrorKind, HardwareError, LinkSample};
 use crate::measure::watch::{Counted, summary};
 use crate::measure::{Outcome, assemble};
 use crate::model::background::Background;
+use crate::model::impossible;
 use crate::model::measurement::{DriverFacts, LinkUnderLoad, Measurements, Status};
 use crate::model::report::Timing;
 use crate::model::request::Request;
@@ -175,6 +176,7 @@ impl Recording {
             ..assemble(&self.rounds, &self.outcomes, &topology)
         };
         topology::refute::readings(&snapshot, &mut topology, &mut measurements);
+        impossible::set_aside(&mut measurements);
         disturbed::mark(&mut measurements, &snapshot, &topology);
         let times = self.times;
         let measured = if times.measured > 0.0 { times.measured } else { times.last };

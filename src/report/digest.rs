@@ -240,8 +240,8 @@ pub(super) struct Figures {
     pub(super) rates: Option<Spread>,
     /// Achieved as per cent of theoretical.
     pub(super) percents: Option<Spread>,
-    /// Achieved as per cent of what healthy machines reach.
-    pub(super) expected: Option<Spread>,
+    /// The lowest and the highest rate that is expected of them, GB/s.
+    pub(super) expected: Option<[f64; 2]>,
 }
 
 impl Figures {
@@ -253,9 +253,25 @@ impl Figures {
             planned: cells.len(),
             rates: Spread::of(sound().filter_map(|cell| Some(cell.achieved_gbps?.0))),
             percents: Spread::of(sound().filter_map(|cell| cell.percent)),
-            expected: Spread::of(sound().filter_map(|cell| cell.expected_percent)),
+            expected: expected(sound().copied()),
         }
     }
+}
+
+/// Rates of copies within a GPU, over all GPUs.
+pub(super) fn local_rates(measurements: &Measurements) -> Option<Spread> {
+    let sound = measurements.local.iter().filter(|local| local.cell().tested());
+    Spread::of(sound.filter_map(|local| Some(local.achieved_gbps?.0)))
+}
+
+/// The range of what healthy machines reach where these cells were measured: what they are known to have
+/// reached, or the figure that is expected where that is all there is.
+fn expected<'a>(cells: impl Iterator<Item = &'a PeerBandwidth>) -> Option<[f64; 2]> {
+    let ranges = cells.filter_map(|cell| {
+        let low = cell.expected_low_gbps.or(cell.expected_gbps)?;
+        Some([low.0, cell.expected_high_gbps.or(cell.expected_gbps)?.0])
+    });
+    ranges.reduce(|one, other| [one[0].min(other[0]), one[1].max(other[1])])
 }
 
 /// Figures of one class of link and one path.

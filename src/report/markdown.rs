@@ -6,16 +6,16 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::digest::{Caveat, Digest};
+use super::digest::{Caveat, Digest, Figures, local_rates};
 use super::escape::clean;
-use super::figures::{count, ranges};
+use super::figures::{Spread, count, ranges};
 use super::findings::sentence;
 use super::format::{Format, Style};
 use super::page::GLUE;
 use super::{evidence, gaps, machine, partial};
 use crate::model::finding::Finding;
 use crate::model::report::Report;
-use crate::model::rounding::{percent, rate};
+use crate::model::rounding::{percent, range, rate};
 
 /// Markdown.
 pub(super) const FORMAT: Format = Format::new("markdown", &["md"], "For a ticket", render);
@@ -117,6 +117,9 @@ fn facts(page: &mut String, report: &Report) -> std::fmt::Result {
     if groups.len() > SHOWN_LINES {
         writeln!(page, "| GPUs | {} more kinds |", groups.len() - SHOWN_LINES)?;
     }
+    if let Some(Spread { min, max, .. }) = report.measurements.as_ref().and_then(local_rates) {
+        writeln!(page, "| copies within a GPU | {} GB/s |", range(min, max, rate, " to "))?;
+    }
     Ok(())
 }
 
@@ -130,12 +133,17 @@ fn worst_pairs(page: &mut String, digest: &Digest<'_>) -> std::fmt::Result {
     }
     let number = cells.len();
     writeln!(page, "\n## Pairs with the least of their theoretical bandwidth, of {}\n", count(number, "pair"))?;
-    writeln!(page, "| pair | class | path | GB/s | % of theoretical | narrowest hop |\n|---|---|---|---|---|---|")?;
+    writeln!(
+        page,
+        "| pair | class | path | GB/s | % of theoretical | expected, GB/s | narrowest hop |\n|---|---|---|---|---|---|---|"
+    )?;
     for (figure, share, achieved) in cells.iter().take(SHOWN_PAIRS) {
         let pair = figure.pair;
         let hop = digest.report.topology.route(pair).and_then(|route| route.bottleneck.as_deref()).unwrap_or("-");
         let (class, path, hop) = (digest.class(pair), figure.setup.path, cell(hop));
-        writeln!(page, "| {pair} | {class} | {path} | {} | {} | {hop} |", rate(*achieved), percent(*share))?;
+        let expected = Figures::of([*figure]).expected.map(|[low, high]| range(low, high, rate, " to "));
+        let (expected, achieved, share) = (expected.unwrap_or_default(), rate(*achieved), percent(*share));
+        writeln!(page, "| {pair} | {class} | {path} | {achieved} | {share} | {expected} | {hop} |")?;
     }
     Ok(())
 }

@@ -43,22 +43,20 @@ impl<'a> Matrices<'a> {
         self.measurements.peer.iter().filter(move |peer| peer.setup.of_any_size() == setup)
     }
 
-    /// The rates of healthy machines on these routes, and the share that was achieved.
+    /// The rates of healthy machines on these routes.
     fn expected(&self) -> Option<String> {
-        let peers = || self.of_setup(Setup::REFERENCE);
-        let mut routes: Vec<(f64, f64)> =
-            peers().filter_map(|peer| Some((peer.theoretical_gbps?.0, peer.expected_gbps?.0))).collect();
-        routes.sort_by(|one, other| other.0.total_cmp(&one.0).then(other.1.total_cmp(&one.1)));
-        let mut texts: Vec<_> =
-            routes.iter().map(|(theory, expected)| format!("{} of {}", rate(*expected), rate(*theory))).collect();
+        let of = |peer: &PeerBandwidth| {
+            let expected = Figures::of([peer]).expected.or_else(|| peer.expected_gbps.map(|rate| [rate.0; 2]))?;
+            Some((peer.theoretical_gbps?.0, expected))
+        };
+        let mut routes: Vec<(f64, [f64; 2])> = self.of_setup(Setup::REFERENCE).filter_map(of).collect();
+        routes.sort_by(|one, other| other.0.total_cmp(&one.0).then(other.1[1].total_cmp(&one.1[1])));
+        let text = |(theory, [low, high]): &(f64, [f64; 2])| {
+            format!("{} of {}", range(*low, *high, rate, " to "), rate(*theory))
+        };
+        let mut texts: Vec<_> = routes.iter().map(text).collect();
         texts.dedup();
-        if texts.is_empty() {
-            return None;
-        }
-        let reached = Figures::of(peers()).expected;
-        let reached = reached.map(|reached| range(reached.min, reached.max, percent, " to "));
-        let reached = reached.map(|reached| format!("; achieved is {reached}% of that")).unwrap_or_default();
-        Some(format!("healthy machines reach {} GB/s on these routes{reached}", texts.join(", ")))
+        (!texts.is_empty()).then(|| format!("healthy machines reach {} GB/s on these routes", texts.join(", ")))
     }
 
     /// The size of a copy, what it costs beside its bytes, and how many pairs were copied at once.

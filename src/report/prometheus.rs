@@ -10,7 +10,7 @@ use std::fmt::Write;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::digest::{Caveat, ClassFigures, Digest, SEVERITIES};
+use super::digest::{Caveat, ClassFigures, Digest, SEVERITIES, local_rates};
 use super::escape::clean;
 use super::format::{Format, Style};
 use super::partial;
@@ -30,6 +30,7 @@ fn render(digest: &Digest<'_>, style: &Style) -> String {
     run(&mut metrics, digest);
     verdict(&mut metrics, digest);
     classes(&mut metrics, digest);
+    within_gpus(&mut metrics, digest);
     if style.pairs {
         every_pair(&mut metrics, digest);
     }
@@ -168,6 +169,18 @@ fn classes(metrics: &mut Metrics, digest: &Digest<'_>) {
     }
 }
 
+/// What the GPUs reach in themselves.
+fn within_gpus(metrics: &mut Metrics, digest: &Digest<'_>) {
+    let rates = digest.report.measurements.as_ref().and_then(local_rates);
+    let help = "Bytes copied per second within a GPU, not read plus written";
+    for (name, of, rate) in [
+        ("local_copy_min_bytes_per_second", "the slowest", rates.map(|rates| rates.min)),
+        ("local_copy_median_bytes_per_second", "the median", rates.map(|rates| rates.median)),
+    ] {
+        metrics.gauge(name, &format!("{help}: {of}."), rate.map(|rate| (Labels::new(), bytes_per_second(rate))));
+    }
+}
+
 fn every_pair(metrics: &mut Metrics, digest: &Digest<'_>) {
     let report = digest.report;
     let labels = |pair: Pair, path: Option<&dyn std::fmt::Display>| {
@@ -210,6 +223,14 @@ fn every_pair(metrics: &mut Metrics, digest: &Digest<'_>) {
             .flat_map(|measurements| &measurements.latency)
             .filter(|cell| cell.cell().tested())
             .filter_map(|cell| Some((labels(cell.pair, Some(&cell.path)), seconds(cell.latency_us?)))),
+    );
+    let local = report.measurements.iter().flat_map(|measurements| &measurements.local);
+    metrics.gauge(
+        "gpu_local_copy_bytes_per_second",
+        "Bytes copied per second within the GPU, not read plus written.",
+        local.filter(|local| local.cell().tested()).filter_map(|local| {
+            Some((vec![("gpu", local.gpu.to_string().into())], bytes_per_second(local.achieved_gbps?.0)))
+        }),
     );
     let mut states: BTreeMap<Pair, [usize; 2]> = BTreeMap::new();
     for cell in report.measurements.iter().flat_map(diagnose::cells) {
@@ -284,113 +305,5 @@ fn number(value: f64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-    use crate::model::report::Report;
-    use crate::report::sample;
-
-    fn metrics(report: &Report, pairs: bool) -> String {
-        render(&Digest::of(report), &Style { pairs, ..Style::PLAIN })
-    }
-
-    /// The value of a sample, labels and all.
-    fn value<'a>(text: &'a str, sample: &str) -> Option<&'a str> {
-        text.lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' '))
-    }
-
-    #[test]
-    fn figures_are_in_base_units() {
-        let report = sample::healthy(8);
-        let text = metrics(&report, true);
-        let cell = Digest::of(&report).reference()[0];
-        let pair = "source=\"0\",destination=\"1\",class=\"NV18\",path=\"direct\"";
-        let rate: f64 =
-            value(&text, &format!("peerscope_pair_bandwidth_bytes_per_second{{{pair}}}")).unwrap().parse().unwrap();
-        assert!((rate - cell.achieved_gbps.unwrap().0 * 1e9).abs() < 1.0, "{rate}");
-        let share: f64 = value(&text, &format!("peerscope_pair_bandwidth_ratio{{{pair}}}")).unwrap().parse().unwrap();
-        assert!((share - cell.percent.unwrap() / 100.0).abs() < 1e-9, "{share}");
-        let least: f64 = value(&text, "peerscope_class_bandwidth_min_ratio{class=\"NV18\",path=\"direct\"}")
-            .unwrap()
-            .parse()
-            .unwrap();
-        assert!((0.8..1.0).contains(&least), "{least}");
-        assert_eq!(value(&text, "peerscope_verdict{verdict=\"healthy\"}"), Some("1"));
-        assert_eq!(value(&text, "peerscope_verdict{verdict=\"faulty\"}"), Some("0"));
-        assert_eq!(value(&text, "peerscope_class_pairs{class=\"NV18\"}"), Some("56"));
-        assert_eq!(value(&text, "peerscope_gpus"), Some("8"));
-        assert_eq!(value(&text, "peerscope_rule_findings{code=\"pcie-narrow\"}"), Some("0"));
-    }
-
-    #[test]
-    fn every_pair_only_on_request() {
-        for gpus in [2, 16] {
-            assert!(!metrics(&sample::healthy(gpus), false).contains("peerscope_pair_"));
-        }
-        let lines = |gpus| metrics(&sample::healthy(gpus), false).lines().count();
-        assert_eq!(lines(2), lines(16), "the number of GPUs adds no series");
-        assert_eq!(metrics(&sample::healthy(8), true).matches("\npeerscope_pair_latency_seconds{").count(), 112);
-    }
-
-    #[test]
-    fn what_was_not_measured_has_no_series_and_no_zero() {
-        let text = metrics(&sample::nothing_measured(), true);
-        for absent in ["_bandwidth_", "_latency_"] {
-            assert!(!text.contains(absent), "{text}");
-        }
-        assert_eq!(value(&text, "peerscope_measurements{state=\"tested\"}"), Some("0"));
-        assert_eq!(value(&text, "peerscope_measurements{state=\"untested\"}"), Some("728"));
-        assert_eq!(value(&text, "peerscope_interrupted"), Some("1"));
-    }
-
-    #[test]
-    fn the_text_is_well_formed_whatever_the_machine_is_called() {
-        for report in [sample::healthy(1), sample::pcie_box(), sample::nothing_measured(), sample::hostile()] {
-            let text = metrics(&report, true);
-            let mut described = BTreeSet::new();
-            let mut samples = BTreeSet::new();
-            let mut current = String::new();
-            for line in text.lines() {
-                if let Some(rest) = line.strip_prefix("# HELP ") {
-                    rest.split_once(' ').unwrap().0.clone_into(&mut current);
-                    assert!(described.insert(current.clone()), "{current} twice");
-                } else if let Some(rest) = line.strip_prefix("# TYPE ") {
-                    assert_eq!(rest, format!("{current} gauge"));
-                } else {
-                    let (name, value) = line.rsplit_once(' ').unwrap();
-                    assert!(name.starts_with(&current), "{line} below {current}");
-                    value.parse::<f64>().unwrap();
-                    assert!(samples.insert(name.to_owned()), "{name} twice");
-                    assert_labels(&name[current.len()..]);
-                }
-            }
-            assert!(text.ends_with('\n') && described.len() >= 10);
-        }
-    }
-
-    /// `{a="…",b="…"}` or nothing, with every quote inside a value escaped.
-    fn assert_labels(text: &str) {
-        if text.is_empty() {
-            return;
-        }
-        let mut rest = text.strip_prefix('{').and_then(|text| text.strip_suffix('}')).unwrap();
-        while !rest.is_empty() {
-            let (key, value) = rest.split_once("=\"").unwrap();
-            assert!(!key.is_empty() && key.chars().all(|c| c.is_ascii_lowercase() || c == '_'), "{text}");
-            let mut escape = false;
-            let end = value.char_indices().find(|&(_, c)| {
-                let ends = c == '"' && !escape;
-                escape = c == '\\' && !escape;
-                ends
-            });
-            rest = &value[end.unwrap().0 + 1..];
-            rest = rest.strip_prefix(',').unwrap_or(rest);
-        }
-    }
-
-    #[test]
-    fn numbers_carry_no_noise() {
-        assert_eq!([0.1 + 0.2, 396_300_000_000.0, 0.0, 2.5e-6].map(number), ["0.3", "396300000000", "0", "0.0000025"]);
-    }
-}
+#[path = "prometheus_tests.rs"]
+mod tests;

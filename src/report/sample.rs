@@ -9,7 +9,7 @@ use crate::hardware::sim::{self, builtin, load};
 use crate::model::finding::Severity;
 use crate::model::flow::Setup;
 use crate::model::measurement::{
-    CudaDevice, Latency, LinkUnderLoad, Measurements, Overlap, PeerBandwidth, Status, Verified,
+    CudaDevice, Latency, LinkUnderLoad, LocalCopy, Measurements, Overlap, PeerBandwidth, Status, Verified,
 };
 use crate::model::placement::{Direction, Engine, HostMode, Pair, Path, Placement, Side};
 use crate::model::reading::{Reading, Unknown};
@@ -66,6 +66,16 @@ fn measured(spec: MachineSpec) -> (Snapshot, Topology, Measurements) {
         });
         let generation = gpu.pcie_generation_max.get().map(|generation| [generation.number(); 2]);
         let width = gpu.pcie_width.get().map(|width| [width.number(); 2]);
+        measurements.local.push(LocalCopy {
+            gpu: index,
+            bytes: Bytes(256 * MIB),
+            achieved_gbps: Some(GbPerSecond(2094.0 - f64::from(index % 5))),
+            samples: 3,
+            spread_percent: Some(0.1),
+            status: Status::Measured,
+            reason: None,
+            disturbed: false,
+        });
         measurements.links.push(LinkUnderLoad { index, readings: 210, generation, width, ..LinkUnderLoad::default() });
     }
     let gpus: Vec<_> = snapshot.gpus.iter().map(|gpu| gpu.index).collect();
@@ -100,6 +110,8 @@ fn measure(into: &mut Measurements, pair: Pair, theoretical: f64) {
             theoretical_gbps: Some(GbPerSecond(theory)),
             percent: Some(100.0 * share),
             expected_gbps: None,
+            expected_low_gbps: None,
+            expected_high_gbps: None,
             expected_percent: None,
             samples: 8,
             spread_percent: Some(0.4),
@@ -176,6 +188,7 @@ pub(crate) fn nothing_measured() -> Report {
     measurements.driver.failure = Some(why.into());
     measurements.overlap.clear();
     measurements.latency.clear();
+    measurements.local.clear();
     measurements.links.clear();
     measurements.interrupted = true;
     for peer in &mut measurements.peer {

@@ -1,18 +1,19 @@
 //! Tables over all pairs: the eight placements, other configurations, latency, links under load.
 
-use super::digest::{Figures, is_sound};
+use super::digest::{Figures, is_sound, local_rates};
 use super::figures::Spread;
 use super::matrix::{Cell, Table};
 use super::page::{Page, Paint};
 use crate::model::flow::Setup;
 use crate::model::measurement::Measurements;
 use crate::model::placement::{Path, Placement, Side};
-use crate::model::rounding::{percent, rate, short};
+use crate::model::rounding::{percent, range, rate, short};
 
 /// All tables that have something to show.
 pub(super) fn write(page: &mut Page, measurements: &Measurements) {
     placements(page, measurements);
     latency(page, measurements);
+    local(page, measurements);
     others(page, measurements);
     if page.verbose() {
         links(page, measurements);
@@ -26,9 +27,9 @@ fn placements(page: &mut Page, measurements: &Measurements) {
         return;
     }
     page.heading(&format!("Stream placements, over {}", pairs_meant(measurements)));
-    let mut table = Table::of_figures(9);
-    table.captions(["streams of source and", "", "GB/s", "", "% of", "% of", "overlap", "overlap", "host"]);
-    table.captions(["destination, host", "min", "median", "max", "theory", "exp.", "src. %", "dest. %", "us"]);
+    let mut table = Table::of_figures(8);
+    table.captions(["streams of source and", "", "GB/s", "", "% of", "overlap", "overlap", "host"]);
+    table.captions(["destination, host", "min", "median", "max", "theory", "src. %", "dest. %", "us"]);
     let path = path_of_placements(measurements);
     for placement in Placement::all() {
         let setup = Setup::REFERENCE.with_path(path).with_placement(placement);
@@ -43,7 +44,12 @@ fn placements(page: &mut Page, measurements: &Measurements) {
         table.row(cells);
     }
     page.table(table);
-    let note = format!("copy engine, issued by source, one way, {path}; per cent, overlap and host are medians");
+    let expected = Figures::of(measurements.in_setup(Setup::REFERENCE.with_path(path)).into_values()).expected;
+    let expected = expected.map(|[low, high]| format!("{} GB/s expected; ", range(low, high, rate, " to ")));
+    let expected = expected.unwrap_or_default();
+    let note = format!(
+        "copy engine, issued by source, one way, {path}; {expected}per cent of theory, overlap and host are medians"
+    );
     page.note(Paint::Faint, &note);
     let overlap = "share of a kernel, on the source or the destination, that ran at the same time as the copy; on a \
                    default stream the two may have to take turns, by CUDA's rules and not by a fault";
@@ -77,8 +83,8 @@ fn others(page: &mut Page, measurements: &Measurements) {
     }
     page.heading(&format!("Other ways to copy, all else as above, over {}", pairs_meant(measurements)));
     let mut table = Table::of_figures(7);
-    table.captions(["", "", "GB/s", "", "% of", "% of", ""]);
-    table.captions(["", "min", "median", "max", "theory", "exp.", "pairs"]);
+    table.captions(["", "", "GB/s", "", "% of", "GB/s", ""]);
+    table.captions(["", "min", "median", "max", "theory", "expected", "pairs"]);
     // Placements of one way to copy stand below its name: in one label they would leave figures no room.
     let alike = |setup: &Setup| setup.with_placement(Setup::REFERENCE.placement);
     let mut groups: Vec<(Setup, Vec<Setup>)> = Vec::new();
@@ -98,6 +104,7 @@ fn others(page: &mut Page, measurements: &Measurements) {
             let figures = Figures::of(measurements.in_setup(setup).into_values());
             let mut cells = vec![Cell::from(label)];
             cells.extend(rate_cells(figures));
+            cells.push(or_dash(figures.expected.map(|[low, high]| range(low, high, rate, "-"))));
             cells.push(done_cell(figures.rates, figures.planned));
             table.row(cells);
         }
@@ -122,6 +129,27 @@ fn latency(page: &mut Page, measurements: &Measurements) {
         cells.extend(spread_cells(spread, short));
         cells.push(done_cell(spread, planned.len()));
         table.row(cells);
+    }
+    page.table(table);
+}
+
+/// Copies within each GPU: over all of them, and on request of each.
+fn local(page: &mut Page, measurements: &Measurements) {
+    let Some(first) = measurements.local.first() else { return };
+    page.heading("Copies within each GPU, GB/s copied (not read plus written)");
+    let mut table = Table::of_figures(5);
+    table.captions(["", "min", "median", "max", "GPUs"]);
+    let spread = local_rates(measurements);
+    let mut cells = vec![Cell::from(format!("copies of {}", first.bytes))];
+    cells.extend(spread_cells(spread, rate));
+    cells.push(done_cell(spread, measurements.local.len()));
+    table.row(cells);
+    if page.verbose() {
+        for local in &measurements.local {
+            let achieved = local.achieved_gbps.filter(|_| local.cell().tested()).map(|achieved| rate(achieved.0));
+            let cells = [Cell::from(format!("GPU{}", local.gpu)), Cell::default(), or_dash(achieved)];
+            table.row(cells.into_iter().chain([Cell::default(), Cell::default()]));
+        }
     }
     page.table(table);
 }
@@ -163,10 +191,10 @@ const fn pairs_meant(measurements: &Measurements) -> &'static str {
     if measurements.left_out.is_empty() { "all pairs" } else { "the pairs that were measured in this way" }
 }
 
-/// Rates, and medians of the per cent of theoretical and of what healthy machines reach.
+/// Rates, and the median of the per cent of theoretical.
 fn rate_cells(figures: Figures) -> Vec<Cell> {
     let mut cells = spread_cells(figures.rates, rate).to_vec();
-    cells.extend([figures.percents, figures.expected].map(|spread| median(spread, percent)));
+    cells.push(median(figures.percents, percent));
     cells
 }
 

@@ -20,6 +20,8 @@ fn cell(pair: Pair, path: Path, gbps: f64) -> PeerBandwidth {
         theoretical_gbps: None,
         percent: None,
         expected_gbps: None,
+        expected_low_gbps: None,
+        expected_high_gbps: None,
         expected_percent: None,
         samples: 5,
         spread_percent: None,

@@ -136,8 +136,8 @@ fn one_slow_pair_is_named() {
 
 #[test]
 fn a_pair_just_above_the_floor_is_fine() {
-    // Azure's line is 335 of 450 GB/s, 74.4%; ours is 86% less 13% of it, 336.7.
-    for (gbps, code) in [(337.0, 0), (336.0, 1)] {
+    // An H200 reaches 396 of 450 GB/s, and its floor is 370; copies of 301 MiB may take 5 us beside their bytes, so 367.8.
+    for (gbps, code) in [(369.0, 0), (367.0, 1)] {
         let (ran, report) = after(|report| slow_down(cells_of(report, is_reference)[0], gbps));
         assert_eq!(ran.code, Some(code), "{gbps}: {:?}", codes(&report));
     }

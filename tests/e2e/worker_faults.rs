@@ -72,7 +72,8 @@ fn long_run(report: &str) -> Child {
 }
 
 fn with_status<'a>(report: &'a Value, status: &'a str) -> impl Iterator<Item = &'a Value> {
-    cells(report).filter(move |cell| cell["status"] == status)
+    let within = list(&report["measurements"]["local"]);
+    cells(report).chain(within).filter(move |cell| cell["status"] == status)
 }
 
 /// The pairs that lack a figure.

@@ -174,6 +174,6 @@ pub fn assert_nothing_left_out(report: &Value) {
         let found: BTreeSet<_> = pairs(&measurements[table]).into_iter().collect();
         assert_eq!(&found.into_iter().collect::<Vec<_>>(), expected, "{table}");
     }
-    let cells = ["peer", "overlap", "latency"].map(|table| list(&measurements[table]).len() as u64);
+    let cells = ["peer", "overlap", "latency", "local"].map(|table| list(&measurements[table]).len() as u64);
     assert_eq!(report["verdict"]["tested"].as_u64(), Some(cells.iter().sum()));
 }

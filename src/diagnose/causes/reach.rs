@@ -2,8 +2,8 @@
 
 use crate::diagnose::coverage::{self, coverage};
 use crate::diagnose::evidence::Evidence;
-use crate::diagnose::rules::{acs_redirect, fabric_not_ready, iommu_translating};
-use crate::model::finding::{Finding, Setting, Subject};
+use crate::diagnose::rules::{acs_redirect, fabric_not_ready, iommu_translating, latency_high};
+use crate::model::finding::{Finding, Setting, Severity, Subject};
 use crate::model::placement::{Pair, Path};
 
 /// How far a cause reaches.
@@ -19,6 +19,11 @@ pub enum Reach {
     NvLinks,
     /// Copies of the cause's GPUs, where several of their partners suffer.
     SeveralPartners,
+    /// Copies between the cause's GPUs; of a single one, where several of its partners suffer.
+    SlowGpus,
+    /// Direct copies of the cause's pairs whose rates are what they would be without the time that they take to
+    /// begin.
+    LongToBegin,
     /// The very pairs of the cause.
     SamePairs,
     /// Those of them that copy over PCIe.
@@ -41,6 +46,8 @@ pub enum Reach {
     AllLinksDown,
     /// What was not tested because the cause's GPU cannot be used.
     LostGpu,
+    /// Copies through the host's memory, whatever is said of them.
+    ByTheHost,
     /// The setting of the machine that is among the cause's suspects. It is reported there, with the test
     /// that would show whether it is the cause.
     SuspectedSetting,
@@ -69,6 +76,8 @@ impl Reach {
                 let gpus = &effect.scope.gpus;
                 !gpus.is_empty() && gpus.iter().all(|gpu| cause.scope.gpus.contains(gpu) && all_down(gpu))
             }
+            // A high latency that is an error is one of direct copies.
+            Self::ByTheHost => effect.code != latency_high::RULE.id || effect.severity < Severity::Error,
             Self::LostGpu => nothing_else_is_untested(&cause.scope.gpus, evidence),
             Self::SuspectedSetting => {
                 let setting = [(iommu_translating::RULE.id, Setting::Iommu), (acs_redirect::RULE.id, Setting::Acs)]
@@ -101,6 +110,9 @@ impl Reach {
                 let first = partners.next();
                 ends > 0 && (partners.any(|gpu| Some(gpu) != first) || evidence.topology.pairs.len() <= 2)
             }
+            Self::SlowGpus if gpus.len() > 1 => ends == 2,
+            Self::SlowGpus => Self::SeveralPartners.explains_pair(cause, pair, pairs, evidence),
+            Self::LongToBegin => named.contains(&pair) && is_low_by_its_cost(pair, evidence),
             Self::SamePairs => named.contains(&pair),
             Self::SamePairsOverPcie => named.contains(&pair) && evidence.over_pcie(pair),
             Self::Redirected => !acs_redirect::redirecting(evidence, pair).is_empty(),
@@ -128,6 +140,20 @@ fn nothing_else_is_untested(gpus: &[u32], evidence: &Evidence<'_>) -> bool {
             .filter(|cell| !cell.tested())
             .all(|cell| gpus.iter().any(|gpu| cell.uses(*gpu)))
         && coverage::unusable(measurements).all(|(gpu, _)| gpus.contains(&gpu))
+}
+
+/// Whether a direct copy of this pair would be fast enough without what it costs beside its bytes.
+#[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
+fn is_low_by_its_cost(pair: Pair, evidence: &Evidence<'_>) -> bool {
+    let cells = evidence.reference(Path::Direct);
+    let without_cost = || {
+        let cell = cells.get(&pair)?;
+        let (achieved, cost_us) = (cell.achieved_gbps?, latency_high::cost_us(evidence, pair)?);
+        let bytes_us = cell.setup.bytes.0 as f64 / achieved.0 / 1e3 - cost_us;
+        let rate = cell.setup.bytes.0 as f64 / bytes_us / 1e3;
+        Some(bytes_us > 0.0 && rate >= evidence.expected(cell)?.floor_gbps().0)
+    };
+    without_cost().unwrap_or(false)
 }
 
 /// Whether the rate of a pair is one that a link of the cause's rate leaves: not above it, and not

@@ -56,6 +56,15 @@ causes! {
         SeveralPartners: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric peer_copy_uneven
                          unstable_measurement staged_slow both_ways_low;
     }
+    // A GPU that is slow in itself is slow with every partner.
+    local_memory_slow {
+        SlowGpus: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric unstable_measurement staged_slow
+                  both_ways_low;
+    }
+    // Staged copies wait for the host at every step.
+    host_calls_slow { ByTheHost: staged_slow latency_high; }
+    // What copies cost beside their bytes lowers their rates.
+    latency_high { LongToBegin: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric; }
     acs_redirect {
         SamePairs: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric unstable_measurement;
         Redirected: both_ways_low;

@@ -72,6 +72,10 @@ rules! {
     both_ways_low
     bandwidth_impossible
     expectation_beyond_profile
+    figure_impossible
+    latency_high
+    host_calls_slow
+    local_memory_slow
 }
 
 /// The rule with this code.

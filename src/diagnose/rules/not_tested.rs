@@ -38,7 +38,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(measurements) = evidence.measurements else { return Vec::new() };
     let coverage = coverage(measurements);
     // `nothing-measured` reports a run without any figure.
-    if coverage.tested + coverage.set_aside == 0 {
+    if coverage.tested_ways + coverage.set_aside == 0 {
         return Vec::new();
     }
     let parts: Vec<_> = [cut_off(measurements), skipped(&coverage), unverified(measurements, &coverage)]

@@ -56,7 +56,7 @@ fn why_nothing(evidence: &Evidence<'_>) -> Option<String> {
         return (gpus == 0).then(|| "no GPU was found".into());
     };
     let coverage = coverage(measurements);
-    if coverage.tested + coverage.set_aside > 0 {
+    if coverage.tested_ways + coverage.set_aside > 0 {
         return None;
     }
     let failed = coverage::cells(measurements).filter_map(|cell| cell.reason);

@@ -179,7 +179,9 @@ fn fitting_generation(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) 
 /// Usable readings of this GPU's link: enough of them, from a GPU that had work to do.
 fn under_load<'a>(evidence: &Evidence<'a>, gpu: u32) -> Option<&'a LinkUnderLoad> {
     let measurements = evidence.measurements?;
-    let worked = coverage::cells(measurements).any(|cell| cell.tested() && cell.uses(gpu));
+    let mut copied =
+        coverage::cells(measurements).filter(|cell| cell.tested() && cell.uses(gpu) && cell.flow.within().is_none());
+    let worked = copied.next().is_some();
     measurements.links.iter().find(|link| worked && link.index == gpu && link.readings >= READINGS_TO_BELIEVE)
 }
 

@@ -10,8 +10,9 @@
 //! of the narrowest link of the route: `nvlink-2` to `nvlink-5`, `pcie` below one switch,
 //! `pcie-root` below one host bridge, `pcie-far` where the copy crosses host bridges or processors,
 //! where the class is not known, and over PCIe in a virtual machine, whose PCI tree hides what is
-//! crossed. The report shows the share with every figure, and the shares may be set with `--config`
-//! (`[expected.nvlink-4]`, `percent` and `margin_percent`). Pairs whose bytes arrived wrong are
+//! crossed. The report shows the range beside the figures, and the shares may be set with `--config`
+//! (`[expected.nvlink-4]`, `percent` and `margin_percent`). Of models whose figures are known (`h200`, `h100`, `a100-12-links`
+//! and others) these hold, with a narrower margin. Pairs whose bytes arrived wrong are
 //! left to `peer-data-wrong`. Several slow pairs that share one GPU or one link are one finding. Of a GPU that is
 //! slow with every partner (`peer-bandwidth-outlier`), the pairs that just reach the floor belong to it too.
 //!

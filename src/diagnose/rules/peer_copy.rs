@@ -16,6 +16,14 @@ pub fn findings(rule: &Rule, evidence: &Evidence<'_>, status: Status, what: &str
         pairs.into_iter().collect()
     };
     let groups = cluster::groups(&pairs_of(&is_bad), &pairs_of(&|_| true), evidence.topology);
+    let reported = |gpu: u32| groups.iter().any(|group| group.pairs.iter().any(|pair| pair.touches(gpu)));
+    let within = cells.iter().filter(|cell| is_bad(cell)).filter_map(|cell| Some((cell.flow.within()?, cell.reason)));
+    let within = within.filter(|(gpu, _)| !reported(*gpu)).map(|(gpu, reason)| {
+        let reason = reason.unwrap_or("no reason given");
+        let message = format!("Copies within {} {what}: {reason}", words::gpu(evidence.snapshot, gpu));
+        rule.finding(Subject::Gpu { index: gpu }, message, next_step).fact("reasons", reason.to_owned())
+    });
+    let within: Vec<_> = within.collect();
     groups
         .iter()
         .map(|group| {
@@ -42,5 +50,6 @@ pub fn findings(rule: &Rule, evidence: &Evidence<'_>, status: Status, what: &str
             }
             found
         })
+        .chain(within)
         .collect()
 }

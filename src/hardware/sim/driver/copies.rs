@@ -20,6 +20,10 @@ const FIRST_AT_ONCE: f64 = 0.72;
 /// and the rest with the first of so many bytes. Copies that the destination issues do not have it.
 const FIRST_BYTES: f64 = 16.0 * MIB as f64;
 
+/// Fixed cost of every copy within a GPU: 1.4 to 2.9 us are published (p2pBandwidthLatencyTest: cuda-samples issue 230,
+/// nccl-tests issues 100 and 117).
+const LOCAL_EACH_NS: f64 = 2.5e3;
+
 /// What moves the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mover {
@@ -163,8 +167,7 @@ impl State {
         let (from, to) = (self.index(source)?, self.index(destination)?);
         if source == destination {
             let cap = self.gpu(source)?.local_gbps;
-            let each_ns = self.spec.speeds.nvlink.each_us * 1e3;
-            return Ok(Flow { places: [from, to], each_ns, ..Flow::new(bytes as f64, cap) });
+            return Ok(Flow { places: [from, to], each_ns: LOCAL_EACH_NS, ..Flow::new(bytes as f64, cap) });
         }
         let SharedPath { speed, bottleneck_gbps, hops } = self.path(from, to, direct);
         let (share, extra_us) = match mover {

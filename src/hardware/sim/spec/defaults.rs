@@ -176,8 +176,51 @@ pub(super) const fn host_memory() -> Bytes {
     Bytes(64 * GIB)
 }
 
+/// Left out: that of the model.
 pub(super) const fn local_gbps() -> f64 {
-    700.0
+    f64::MIN_POSITIVE
+}
+
+/// Copies within a GPU of a model that is not in [`LOCAL_GBPS`]: chosen.
+const LOCAL_GBPS_ELSE: f64 = 700.0;
+
+/// Bytes copied per second within a GPU, GB/s, by words of its name. Measured or published: H200 2094 (nvbandwidth,
+/// measured); GB200 3274, GB300 3312, GH200 1800, H20 1116 (nvbandwidth); half of what p2pBandwidthLatencyTest shows, which
+/// counts reading and writing: H100 SXM 2500 (nccl issue 1264), NVL 2959 (cuda-samples issue 392), A100 80GB 1600
+/// (nccl-tests issue 100), V100 750 (ginkgo issue 164), RTX 3090 838 (nccl issue 1127), RTX 4090 920 (nccl issue 814), RTX PRO
+/// 6000 1415, P100 444, 1080 Ti 354 (nccl issue 257). The others are 42% of the memory's rate by its data sheet, which is
+/// what most of these reach.
+const LOCAL_GBPS: &[(&[&str], f64)] = &[
+    (&["GB200"], 3274.0),
+    (&["GB300"], 3312.0),
+    (&["GH200"], 1800.0),
+    (&["H200"], 2094.0),
+    (&["H20"], 1116.0),
+    (&["H100", "NVL"], 1480.0),
+    (&["H100", "PCIe"], 850.0),
+    (&["H100"], 1250.0),
+    (&["A100", "40GB"], 650.0),
+    (&["A100"], 800.0),
+    (&["V100"], 375.0),
+    (&["P100"], 222.0),
+    (&["1080"], 177.0),
+    (&["3090"], 419.0),
+    (&["4090"], 460.0),
+    (&["5090"], 745.0),
+    (&["PRO", "6000"], 707.0),
+    (&["L40S"], 363.0),
+    (&["A40"], 292.0),
+    (&["A10"], 252.0),
+    (&["A6000"], 322.0),
+    (&["A5000"], 322.0),
+    (&["T4"], 134.0),
+];
+
+/// What a GPU of this name reaches in itself, GB/s.
+fn local_gbps_of(name: &str) -> f64 {
+    let has = |word: &&str| name.split([' ', '-']).any(|part| part == *word);
+    let of_model = LOCAL_GBPS.iter().find(|(words, _)| words.iter().all(has));
+    of_model.map_or(LOCAL_GBPS_ELSE, |(_, gbps)| *gbps)
 }
 
 pub(super) const fn copy_engines() -> u32 {
@@ -223,6 +266,9 @@ impl MachineSpec {
         for gpu in &mut self.gpus {
             if gpu.memory_free == all() {
                 gpu.memory_free = gpu.memory;
+            }
+            if gpu.local_gbps.to_bits() == local_gbps().to_bits() {
+                gpu.local_gbps = local_gbps_of(&gpu.name);
             }
         }
         let switched = self.gpus.iter().flat_map(|gpu| &gpu.nvlinks).any(|links| links.remote == NvLinkTarget::Switch);

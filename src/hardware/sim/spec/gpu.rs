@@ -26,7 +26,8 @@ pub struct GpuSpec {
     /// BAR1 window.
     #[serde(default = "defaults::bar1", with = "text::size")]
     pub bar1: Bytes,
-    /// Rate of copies within the GPU, GB/s.
+    /// Rate of copies within the GPU, GB/s: bytes copied, not read plus written. That of the model where it is
+    /// not given.
     #[serde(default = "defaults::local_gbps")]
     pub local_gbps: f64,
     /// Copies to and from other GPUs that may run at once in each direction.

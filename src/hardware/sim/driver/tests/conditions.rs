@@ -37,7 +37,8 @@ fn wrong(driver: &SimDriver, legs: &[Leg]) -> Vec<u64> {
     driver.release();
     streams.into_iter().for_each(|stream| driver.synchronize(stream).unwrap());
     let check = |[from, to]: [Buffer; 2]| {
-        let check = driver.check(to, bytes, 7, POISON).unwrap();
+        driver.check(to, bytes, 7, POISON).unwrap();
+        let check = driver.checked(to, bytes).unwrap();
         driver.free(from).unwrap();
         driver.free(to).unwrap();
         check.wrong

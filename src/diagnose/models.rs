@@ -1,0 +1,273 @@
+//! What healthy GPUs of one model reach, where that was recorded or published. It is known more closely
+//! than what their kind of link reaches, so a machine that is uniformly slow shows. A model that is not here
+//! is judged by the table of links.
+
+use crate::model::placement::Pair;
+use crate::model::snapshot::Snapshot;
+use crate::model::units::GbPerSecond;
+
+/// Share of the theoretical rate.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Share {
+    /// What healthy machines reach, per cent of theoretical.
+    pub percent: f64,
+    /// How far below that is still healthy, per cent of it.
+    pub margin_percent: f64,
+}
+
+impl Share {
+    /// The least that is still healthy, per cent of theoretical.
+    pub fn floor_percent(self) -> f64 {
+        self.percent * (1.0 - self.margin_percent / 100.0)
+    }
+}
+
+/// A class of copies and what they reach.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Expected {
+    /// Its name in `--config`.
+    pub key: &'static str,
+    /// The class of links that it belongs to, in whose place it stands; its own key where it is one.
+    pub general: &'static str,
+    /// What is reached.
+    pub share: Share,
+    /// The lowest and the highest share that healthy machines are known to have reached, per cent of
+    /// theoretical. None where no figure is known.
+    pub reached: Option<[f64; 2]>,
+    /// Where that comes from.
+    pub source: &'static str,
+}
+
+/// The row of one model, from figures in GB/s of its theoretical rate: the lowest and the highest that are known
+/// of healthy ones, what is expected, and the floor.
+const fn of_model(
+    (key, general): (&'static str, &'static str),
+    theoretical: f64,
+    [low, high]: [f64; 2],
+    (expected, floor): (f64, f64),
+    source: &'static str,
+) -> Expected {
+    let share = Share { percent: 100.0 * expected / theoretical, margin_percent: 100.0 * (1.0 - floor / expected) };
+    let reached = Some([100.0 * low / theoretical, 100.0 * high / theoretical]);
+    Expected { key, general, share, reached, source }
+}
+
+/// Copies between two GPUs of one model over this many NVLinks.
+struct Model {
+    /// Words that the product name has.
+    words: &'static [&'static str],
+    /// A word that another product has besides.
+    without: &'static [&'static str],
+    /// NVLinks of the route.
+    links: u8,
+    row: Expected,
+}
+
+/// Figures in GB/s. The floors lie some 5 to 9% below what is expected: by as much repeats spread elsewhere
+/// (cuda-samples issue 449), and other machines of the same model are not known to differ by more. They lie above what
+/// others drain nodes by (Azure: 335 for H100 and H200, 235 for A100).
+const NVLINKS: &[Model] = &[
+    Model {
+        words: &["H200"],
+        // The PCIe card has bridges, whose figures are not known.
+        without: &["NVL"],
+        links: 18,
+        row: of_model(
+            ("h200", "nvlink-4"),
+            450.0,
+            [390.0, 397.0],
+            (396.0, 370.0),
+            "2, 4 and 8 x H200: 393 to 397 of 450 GB/s, 390 where a GPU sends and receives (measured)",
+        ),
+    },
+    Model {
+        words: &["H100"],
+        without: &["NVL"],
+        links: 18,
+        row: of_model(
+            ("h100", "nvlink-4"),
+            450.0,
+            [370.0, 380.0],
+            (375.0, 340.0),
+            "8 x H100: 371 to 380 of 450 GB/s (published: nccl issues 1264 and 1442)",
+        ),
+    },
+    Model {
+        words: &["H100"],
+        without: &[],
+        links: 12,
+        row: of_model(
+            ("h100-12-links", "nvlink-4"),
+            300.0,
+            [256.0, 261.0],
+            (257.0, 244.0),
+            "H100 with 12 links: 256.6 of 300 GB/s (published: azurehpc-health-checks issue 162)",
+        ),
+    },
+    Model {
+        words: &["GH200"],
+        without: &[],
+        links: 6,
+        row: of_model(
+            ("gh200-6-links", "nvlink-4"),
+            150.0,
+            [127.0, 133.5],
+            (133.0, 124.0),
+            "4 x GH200: 133.2 of 150 GB/s written, 127 to 133 read (published: nvbandwidth 0.9)",
+        ),
+    },
+    Model {
+        words: &["A100"],
+        without: &[],
+        links: 12,
+        row: of_model(
+            ("a100-12-links", "nvlink-3"),
+            300.0,
+            [263.0, 279.0],
+            (276.0, 250.0),
+            "A100 with 12 links: 276 of 300 GB/s (published); repeats spread by 5% and more (cuda-samples issue 449)",
+        ),
+    },
+    Model { words: &["GB200"], without: &[], links: 18, row: GRACE_BLACKWELL },
+    Model { words: &["GB300"], without: &[], links: 18, row: GRACE_BLACKWELL },
+];
+
+const GRACE_BLACKWELL: Expected = of_model(
+    ("gb200", "nvlink-5"),
+    900.0,
+    [768.0, 776.0],
+    (775.0, 730.0),
+    "4 x GB200 and 4 x GB300: 775 and 776 of 900 GB/s written, 768 read (published: nvbandwidth, Oracle's guides)",
+);
+
+/// The keys of these rows in `--config`.
+pub fn rows() -> impl Iterator<Item = Expected> {
+    let first = |at: &usize| NVLINKS[..*at].iter().all(|other| other.row.key != NVLINKS[*at].row.key);
+    (0..NVLINKS.len()).filter(first).map(|at| NVLINKS[at].row)
+}
+
+/// What copies between these two GPUs over so many NVLinks reach, where both are of one known model.
+pub fn over_nvlink(snapshot: &Snapshot, pair: Pair, links: u8) -> Option<Expected> {
+    let name = |gpu: u32| snapshot.gpu(gpu).and_then(|gpu| gpu.name.known());
+    let (source, destination) = (name(pair.source)?, name(pair.destination)?);
+    let fits = |model: &&Model| {
+        model.links == links
+            && [source, destination].into_iter().all(|name| is_of(name, model.words) && !has_any(name, model.without))
+    };
+    NVLINKS.iter().find(fits).map(|model| model.row)
+}
+
+/// What a copy within one GPU of a model reaches: bytes copied, not read plus written.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Local {
+    /// The lowest and the highest figure that is known of healthy ones, GB/s.
+    pub reached: [GbPerSecond; 2],
+    /// Where they come from.
+    pub source: &'static str,
+}
+
+/// Words of the product name, and the figures. Where p2pBandwidthLatencyTest is the source they are half of what it
+/// shows, since it counts what is read and what is written.
+const LOCAL: &[(&[&str], [f64; 2], &str)] = &[
+    (
+        &["H200"],
+        [2005.0, 2094.0],
+        "H200: 2094 GB/s (measured, nvbandwidth); 4010 read and written (published by Azure)",
+    ),
+    (&["H100", "HBM3", "80GB"], [1237.0, 1289.0], "8 x H100: 2475 to 2578 GB/s read and written (nccl issue 1264)"),
+    (&["GH200", "120GB"], [1799.0, 1801.0], "4 x GH200 120GB: 1799 to 1801 GB/s (published, nvbandwidth)"),
+    (&["GB200"], [3274.0, 3274.0], "4 x GB200: 13094 GB/s in all (published by Oracle, nvbandwidth)"),
+    (&["GB300"], [3312.0, 3312.0], "4 x GB300: 13250 GB/s in all (published by Oracle, nvbandwidth)"),
+    (
+        &["A100", "80GB", "SXM4"],
+        [780.0, 804.0],
+        "8 x A100 80GB: 1561 to 1608 GB/s read and written (nccl-tests issue 100)",
+    ),
+];
+
+/// What copies within a GPU of this name reach, where that is known.
+pub fn local(name: &str) -> Option<Local> {
+    let (_, reached, source) = LOCAL.iter().find(|(words, ..)| is_of(name, words) && !has_any(name, &["NVL"]))?;
+    Some(Local { reached: reached.map(GbPerSecond), source })
+}
+
+/// Whether a product name has all of these words as words: `GH200` is no `H200`.
+fn is_of(name: &str, words: &[&str]) -> bool {
+    words.iter().all(|word| has_any(name, &[word]))
+}
+
+fn has_any(name: &str, words: &[&str]) -> bool {
+    let mut of_name = name.split(|c: char| !c.is_ascii_alphanumeric());
+    of_name.any(|part| words.iter().any(|word| part.eq_ignore_ascii_case(word)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::reading::Reading;
+    use crate::model::testing::h200_vm;
+
+    const PAIR: Pair = Pair { source: 0, destination: 1 };
+
+    fn key(names: [&str; 2], links: u8) -> Option<&'static str> {
+        let mut machine = h200_vm(2);
+        for (gpu, name) in machine.gpus.iter_mut().zip(names) {
+            gpu.name = Reading::Known(name.into());
+        }
+        over_nvlink(&machine, PAIR, links).map(|row| row.key)
+    }
+
+    #[test]
+    fn a_model_is_known_by_whole_words_of_its_name_and_by_its_links() {
+        assert_eq!(key(["NVIDIA H200"; 2], 18), Some("h200"));
+        assert_eq!(key(["NVIDIA H200"; 2], 16), None, "some are down, which the table of links judges");
+        assert_eq!(key(["NVIDIA H200 NVL"; 2], 18), None);
+        assert_eq!(key(["NVIDIA GH200 120GB"; 2], 18), None);
+        assert_eq!(key(["NVIDIA GH200 120GB"; 2], 6), Some("gh200-6-links"));
+        assert_eq!(key(["NVIDIA H100 80GB HBM3"; 2], 18), Some("h100"));
+        assert_eq!(key(["NVIDIA H100 NVL"; 2], 12), Some("h100-12-links"));
+        assert_eq!(key(["NVIDIA A100-SXM4-80GB"; 2], 12), Some("a100-12-links"));
+        assert_eq!(key(["NVIDIA H200", "NVIDIA H100 80GB HBM3"], 18), None);
+        assert_eq!(key(["NVIDIA H20-3e"; 2], 18), None);
+    }
+
+    /// What healthy machines reached and what is known to be slow, GB/s, by model and links.
+    #[test]
+    fn healthy_figures_lie_above_the_floor_and_slow_ones_below() {
+        for (name, links, healthy, slow) in [
+            ("NVIDIA H200", 18, &[388.0, 393.3, 396.4][..], &[345.0, 365.0][..]),
+            ("NVIDIA H100 80GB HBM3", 18, &[370.0, 371.0, 375.0, 397.0], &[335.0]),
+            ("NVIDIA H100 NVL", 12, &[256.6, 257.0], &[240.0]),
+            ("NVIDIA GH200 120GB", 6, &[127.0, 133.2], &[120.0]),
+            ("NVIDIA A100-SXM4-80GB", 12, &[263.0, 276.0], &[235.0]),
+            ("NVIDIA GB200", 18, &[768.0, 775.0], &[700.0]),
+        ] {
+            let mut machine = h200_vm(2);
+            machine.gpus.iter_mut().for_each(|gpu| gpu.name = Reading::Known(name.into()));
+            let row = over_nvlink(&machine, PAIR, links).unwrap();
+            let per_link = if name.starts_with("NVIDIA GB") { 50.0 } else { 25.0 };
+            let floor = per_link * f64::from(links) * row.share.floor_percent() / 100.0;
+            assert!(healthy.iter().all(|rate| *rate > floor), "{name}: {floor}");
+            assert!(slow.iter().all(|rate| *rate < floor), "{name}: {floor}");
+        }
+    }
+
+    #[test]
+    fn rows_have_keys_of_their_own_and_ranges_that_hold_what_is_expected() {
+        let keys: Vec<_> = rows().map(|row| row.key).collect();
+        assert_eq!(keys.len(), 6, "{keys:?}");
+        for row in rows() {
+            let [low, high] = row.reached.unwrap();
+            assert!(low <= row.share.percent && row.share.percent <= high, "{}", row.key);
+            assert!(row.share.floor_percent() < low && high < 100.0 && !row.source.is_empty(), "{}", row.key);
+        }
+    }
+
+    #[test]
+    fn copies_within_a_gpu_are_known_of_some_models() {
+        assert_eq!(local("NVIDIA H200").unwrap().reached[1], GbPerSecond(2094.0));
+        assert!(local("NVIDIA GH200 480GB").is_none() && local("NVIDIA H200 NVL").is_none());
+        assert!(local("NVIDIA A100-SXM4-40GB").is_none() && local("NVIDIA L40S").is_none());
+        assert!(LOCAL.iter().all(|(_, [low, high], source)| low <= high && !source.is_empty()));
+    }
+}

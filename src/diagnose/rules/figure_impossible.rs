@@ -1,0 +1,103 @@
+//! # What it means
+//!
+//! The run came to a figure that cannot be: it is no number, or no quantity, or a time that no copy takes.
+//!
+//! # How it is detected
+//!
+//! A rate, a share or a time is not finite, is negative, or is of no size that anything in a machine has; such a
+//! figure is set aside when the run is put together. Or a copy from one GPU to another is shown to take less than
+//! `least_latency_us`.
+//!
+//! # Why it matters
+//!
+//! Nothing can be said of a path by such a figure, so what it was to show is not tested. It makes no hardware
+//! faulty; like every gap it makes the exit code 3.
+//!
+//! # What to do
+//!
+//! Check again. If it stays, the times that the driver gives are wrong: update the driver, see dmesg for Xid
+//! messages of these GPUs, and please report it with the JSON report.
+//!
+//! # Sources
+//!
+//! Small copies take 1.8 to 3.4 us over NVLink (H200, measured; cuda-samples issue 230), and a single read by a kernel
+//! 0.54 us (GH200, nvbandwidth 0.9).
+
+use super::prelude::*;
+use crate::diagnose::words::count;
+
+const LEAST: Parameter = Parameter {
+    name: "least_latency_us",
+    default: 0.1,
+    about: "no small copy takes less, microseconds; chosen: a fifth of the shortest read by a kernel that is known",
+};
+
+/// The rule.
+pub const RULE: Rule = Rule::new("figure-impossible", Severity::Warning, include_str!("figure_impossible.rs"), judge)
+    .with(&[LEAST])
+    .for_gaps();
+
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let Some(measurements) = evidence.measurements else { return Vec::new() };
+    let least = RULE.parameter(evidence, &LEAST);
+    let short = measurements.latency.iter().filter(|cell| cell.cell().tested());
+    let short: Vec<_> = short.filter(|cell| cell.latency_us.is_some_and(|us| us < least)).collect();
+    let mut figures: Vec<String> =
+        measurements.impossible.iter().map(|figure| format!("{}: {}", figure.measurement, figure.why)).collect();
+    let shown = |cell: &&crate::model::measurement::Latency| {
+        let us = cell.latency_us.unwrap_or_default();
+        format!("latency, {}, {}: latency_us is {us}, and no copy is that short", cell.pair, cell.path)
+    };
+    figures.extend(short.iter().map(shown));
+    let Some(first) = figures.first() else { return Vec::new() };
+    let pairs = words::unique(short.iter().map(|cell| cell.pair).collect());
+    let flows: BTreeSet<&str> = measurements.impossible.iter().map(|figure| figure.flow.as_str()).collect();
+    let message =
+        format!("{} that cannot be, so it is not known what is reached there: {first}", count(figures.len(), "figure"));
+    let next_step = "Check again. If it stays, the times that the driver gives are wrong: update the driver, see dmesg \
+        for Xid messages of these GPUs, and report it with the JSON report";
+    vec![
+        RULE.finding(Subject::Machine, message, next_step)
+            .fact("figures", figures.len())
+            .fact("first", first.clone())
+            .fact("flows", (!flows.is_empty()).then(|| flows.iter().map(ToString::to_string).collect::<Vec<_>>()))
+            .pairs(&pairs),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::testing::latency;
+    use crate::diagnose::testing::prelude::*;
+    use crate::model::impossible;
+
+    #[test]
+    fn a_rate_that_is_no_number_is_set_aside_and_makes_the_run_inconclusive() {
+        let machine = h200_vm(3);
+        for rate in [f64::INFINITY, f64::NAN, -3.0, 1e9] {
+            let mut measurements = measured(&machine, 0.88);
+            measurements.peer[2].achieved_gbps = Some(GbPerSecond(rate));
+            impossible::set_aside(&mut measurements);
+            assert_eq!((measurements.peer[2].achieved_gbps, measurements.peer[2].status), (None, Status::Skipped));
+            let found = findings(&machine, Some(&measurements));
+            let own =
+                found.iter().find(|finding| finding.code == RULE.id).unwrap_or_else(|| panic!("{rate}: {found:?}"));
+            assert!(own.message.contains("achieved_gbps is"), "{}", own.message);
+            assert_eq!(exit(&found, Some(&measurements)), 3, "{rate}");
+        }
+    }
+
+    #[test]
+    fn a_latency_that_no_copy_has_is_no_sign_of_health_and_a_short_one_is() {
+        let machine = h200_vm(2);
+        let mut measurements = measured(&machine, 0.88);
+        measurements.latency = vec![latency(0, 1, Path::Direct, 0.004), latency(1, 0, Path::Direct, 1.2)];
+        let found = findings(&machine, Some(&measurements));
+        let own = only(&found, "figure-impossible", Severity::Warning);
+        assert!(own.message.contains("GPU 0 → GPU 1") && own.message.contains("0.004"), "{}", own.message);
+        assert_eq!(exit(&found, Some(&measurements)), 3);
+        measurements.latency.remove(0);
+        assert_eq!(findings(&machine, Some(&measurements)), []);
+    }
+}

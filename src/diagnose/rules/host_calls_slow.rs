@@ -1,0 +1,106 @@
+//! # What it means
+//!
+//! The host takes very long for calls that only put a copy into a queue. That says something of the host, not of
+//! the paths between the GPUs.
+//!
+//! # How it is detected
+//!
+//! The middle of all `host_blocked_us` of copies that the host need not wait for (non-blocking, copy engine, with
+//! peer access) is above `most_us`. Staged copies are left out: their calls hold the host by design. Single calls
+//! that take long are left out too, since every system interrupts programs.
+//!
+//! # Why it matters
+//!
+//! Whatever uses the GPUs spends its time in calls. The rates of this report do not depend on it, since rows of
+//! copies wait behind a gate until all of them are enqueued; but something that nobody meant to measure stood between
+//! the program and the driver, so the run says less than it seems to. Like every gap it makes the exit code 3.
+//!
+//! # What to do
+//!
+//! Check again without a debugger, a profiler or compute-sanitizer, and with the processors idle (top). In a virtual
+//! machine, ask whoever runs the host whether its processors are overcommitted or every access to the GPU is
+//! intercepted. Look at power saving of the processors (cpupower frequency-info).
+//!
+//! # Sources
+//!
+//! 3 to 15 us for most calls, 39 for the slowest single cell of some 2000 (2, 4 and 8 x H200, virtual machines,
+//! measured); 2 to 10 us (p2pBandwidthLatencyTest, cuda-samples issue 230, nccl-tests issues 100 and 117).
+
+use super::prelude::*;
+use crate::model::placement::HostMode;
+use crate::model::rounding::short;
+
+const MOST: Parameter = Parameter {
+    name: "most_us",
+    default: 500.0,
+    about: "the host takes less for a call that enqueues a direct copy, microseconds; chosen: thirteen times the 39 of the \
+            slowest cell that is known of healthy machines",
+};
+
+/// The rule.
+pub const RULE: Rule =
+    Rule::new("host-calls-slow", Severity::Warning, include_str!("host_calls_slow.rs"), judge).with(&[MOST]).for_gaps();
+
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let only_enqueued = |cell: &&PeerBandwidth| {
+        let setup = cell.setup;
+        setup.path == Path::Direct && setup.engine == Engine::Copy && setup.placement.host == HostMode::NonBlocking
+    };
+    let cells = evidence.peer().iter().filter(|cell| cell.cell().tested()).filter(only_enqueued);
+    let mut times: Vec<f64> = cells.filter_map(|cell| cell.host_blocked_us).collect();
+    times.sort_by(f64::total_cmp);
+    let Some(middle) = times.get(times.len() / 2).copied() else { return Vec::new() };
+    let most = RULE.parameter(evidence, &MOST);
+    if middle <= most {
+        return Vec::new();
+    }
+    let message = format!(
+        "The host takes {} us for a call that only enqueues a copy, where 3 to 15 us are usual: something slows the host \
+         or stands between it and the driver, and says nothing of the paths between the GPUs",
+        short(middle)
+    );
+    let next_step = "Check again without a debugger, a profiler or compute-sanitizer, and with the processors idle; in a \
+        virtual machine, ask whoever runs the host whether its processors are overcommitted";
+    vec![
+        RULE.finding(Subject::Machine, message, next_step)
+            .fact("median_us", Fact::figure(middle))
+            .fact("highest_us", times.last().map(|us| Fact::figure(*us)))
+            .fact("limit_us", Fact::figure(most))
+            .fact("measurements", times.len()),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::testing::prelude::*;
+
+    fn with_host_us(us: f64) -> (crate::model::snapshot::Snapshot, Measurements) {
+        let machine = h200_vm(3);
+        let mut measurements = measured(&machine, 0.88);
+        measurements.peer.iter_mut().for_each(|cell| cell.host_blocked_us = Some(us));
+        (machine, measurements)
+    }
+
+    #[test]
+    fn calls_of_45_ms_are_found_and_make_the_run_inconclusive() {
+        let (machine, measurements) = with_host_us(45_000.0);
+        let found = findings(&machine, Some(&measurements));
+        assert_eq!(only(&found, "host-calls-slow", Severity::Warning).subject, Subject::Machine);
+        assert_eq!(exit(&found, Some(&measurements)), 3);
+    }
+
+    #[test]
+    fn what_healthy_machines_show_is_not_and_neither_is_a_call_that_waits() {
+        for us in [3.0, 15.0, 39.0, 100.0] {
+            let (machine, measurements) = with_host_us(us);
+            assert_eq!(findings(&machine, Some(&measurements)), [], "{us}");
+        }
+        let (machine, mut measurements) = with_host_us(9.0);
+        measurements.peer[1].host_blocked_us = Some(45_000.0);
+        assert_eq!(findings(&machine, Some(&measurements)), [], "one call that was interrupted");
+        let (machine, mut measurements) = with_host_us(4_000.0);
+        measurements.peer.iter_mut().for_each(|cell| cell.setup.placement.host = HostMode::Blocking);
+        assert_eq!(findings(&machine, Some(&measurements)), []);
+    }
+}

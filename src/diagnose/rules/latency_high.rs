@@ -1,0 +1,235 @@
+//! # What it means
+//!
+//! Copies between two GPUs cost far more time beside their bytes than on any healthy machine: a small copy takes
+//! as long as a large one elsewhere.
+//!
+//! # How it is detected
+//!
+//! The time of a small copy in a row of them (`latency_us`) is above `direct_us` with peer access, or above
+//! `staged_us` through the host's memory; or what a copy costs beside its bytes (`fixed_cost_us`, copies with peer
+//! access) is above `fixed_us`. Rows of direct copies wait behind a gate, so the host's speed has no part in
+//! their times. Staged copies wait for the host: if only these are slow, it is a warning, else an error.
+//!
+//! # Why it matters
+//!
+//! Collective operations on small messages, and pipelines that pass small tensors, wait for this time at every
+//! step.
+//!
+//! # What to do
+//!
+//! Stop other work on the GPUs and check again. Look for Xid messages in dmesg, for clocks that are held back
+//! (`nvidia-smi -q -d PERFORMANCE`) and for link errors (`nvidia-smi nvlink -e`). In a virtual machine, ask
+//! whoever runs the host whether GPUs or processors are shared. For staged copies, look at the processors: power
+//! saving, load, and the NUMA node that the check ran on.
+//!
+//! # Sources
+//!
+//! Direct: 2.2 to 3.4 us (8 x H200, measured), 1.8 to 2.3 us (cuda-samples issue 230), 4 to 6 us by a kernel over
+//! PCIe switches (p2pmark). Staged: 14 to 19 us (H200, measured), 11 to 25 us (cuda-samples issue 230, nccl issue 1127,
+//! nccl-tests issues 100 and 117). Fixed cost of a copy in a row on H200: 2.3 us for writes, up to 27 us for reads with
+//! events in between (measured).
+
+use super::prelude::*;
+use crate::diagnose::cluster;
+use crate::model::measurement::Latency;
+use crate::model::rounding::short;
+
+const DIRECT: Parameter = Parameter {
+    name: "direct_us",
+    default: 50.0,
+    about: "small copies with peer access take less, microseconds; chosen: eight times the 6 that are the most known of \
+            healthy machines",
+};
+const STAGED: Parameter = Parameter {
+    name: "staged_us",
+    default: 250.0,
+    about: "small copies through the host's memory take less, microseconds; chosen: ten times the 25 that are the \
+            most known of healthy machines",
+};
+const FIXED: Parameter = Parameter {
+    name: "fixed_us",
+    default: 150.0,
+    about: "copies with peer access cost less beside their bytes, microseconds; chosen: five times the 27 that are the \
+            most known of healthy machines",
+};
+
+/// The rule.
+pub const RULE: Rule =
+    Rule::new("latency-high", Severity::Error, include_str!("latency_high.rs"), judge).with(&[DIRECT, STAGED, FIXED]);
+
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let Some(measurements) = evidence.measurements else { return Vec::new() };
+    let latencies = measurements.latency.iter().filter(|cell| cell.cell().tested());
+    let slow: Vec<Slow> = latencies
+        .clone()
+        .filter_map(|cell| Slow::of_latency(evidence, cell))
+        .chain(with_fixed_cost(evidence).filter_map(|cell| Slow::of_fixed_cost(evidence, cell)))
+        .collect();
+    let bad = words::unique(slow.iter().map(|slow| slow.pair).collect());
+    let seen: Vec<Pair> =
+        latencies.map(|cell| cell.pair).chain(with_fixed_cost(evidence).map(|cell| cell.pair)).collect();
+    let groups = cluster::groups(&bad, &seen, evidence.topology);
+    groups.iter().filter_map(|group| finding(evidence, group, &slow)).collect()
+}
+
+/// Cells that tell what a direct copy costs beside its bytes.
+fn with_fixed_cost<'a>(evidence: &Evidence<'a>) -> impl Iterator<Item = &'a PeerBandwidth> {
+    let direct = |cell: &&PeerBandwidth| cell.setup.path == Path::Direct && cell.fixed_cost_us.is_some();
+    evidence.peer().iter().filter(|cell| cell.cell().tested()).filter(direct)
+}
+
+/// What takes too long.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Slow {
+    pair: Pair,
+    path: Path,
+    /// Whether it is the time of a small copy, or else what a large one costs beside its bytes.
+    is_latency: bool,
+    us: f64,
+    limit_us: f64,
+}
+
+impl Slow {
+    fn of_latency(evidence: &Evidence<'_>, cell: &Latency) -> Option<Self> {
+        let limit = if cell.path == Path::Direct { &DIRECT } else { &STAGED };
+        let slow = Self {
+            pair: cell.pair,
+            path: cell.path,
+            is_latency: true,
+            us: cell.latency_us?,
+            limit_us: RULE.parameter(evidence, limit),
+        };
+        (slow.us > slow.limit_us).then_some(slow)
+    }
+
+    fn of_fixed_cost(evidence: &Evidence<'_>, cell: &PeerBandwidth) -> Option<Self> {
+        let limit_us = RULE.parameter(evidence, &FIXED);
+        let slow =
+            Self { pair: cell.pair, path: cell.setup.path, is_latency: false, us: cell.fixed_cost_us?, limit_us };
+        (slow.us > limit_us).then_some(slow)
+    }
+
+    /// For people: what it is, and what is usual.
+    const fn words(self) -> (&'static str, &'static str) {
+        match (self.is_latency, self.path) {
+            (true, Path::Direct) => ("a small copy with peer access takes", "2 to 6"),
+            (true, Path::Staged) => ("a small copy through the host's memory takes", "11 to 25"),
+            (false, _) => ("a copy costs, beside its bytes,", "2 to 27"),
+        }
+    }
+}
+
+fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow]) -> Option<Finding> {
+    let of_group = slow.iter().filter(|slow| group.pairs.contains(&slow.pair));
+    let highest = |wanted: &dyn Fn(&Slow) -> bool| {
+        of_group.clone().copied().filter(wanted).max_by(|one, other| one.us.total_cmp(&other.us))
+    };
+    let direct = highest(&|slow| slow.is_latency && slow.path == Path::Direct);
+    let staged = highest(&|slow| slow.is_latency && slow.path == Path::Staged);
+    let fixed = highest(&|slow| !slow.is_latency);
+    let worst = direct.or(fixed).or(staged)?;
+    let (what, usual) = worst.words();
+    let message = format!(
+        "Copies {} take very long to begin: {what} {} us, where {usual} us are usual and {} us are more than any \
+         healthy machine needs",
+        group.place(evidence.snapshot),
+        short(worst.us),
+        short(worst.limit_us),
+    );
+    let next_step = if worst.path == Path::Staged {
+        "Look at the processors: their load, power saving, and the NUMA node that the check ran on; in a virtual \
+         machine, ask whoever runs the host whether its processors are pinned. Then check again"
+    } else {
+        "Stop other work on these GPUs and check again. If it stays: look for Xid messages in dmesg, for clocks that \
+         are held back (nvidia-smi -q -d PERFORMANCE) and for link errors (nvidia-smi nvlink -e), and in a virtual \
+         machine ask whoever runs the host whether its GPUs or processors are shared"
+    };
+    let us = |slow: Option<Slow>| slow.map(|slow| Fact::figure(slow.us));
+    let found = RULE
+        .finding(group.subject(), message, next_step)
+        .fact("highest_direct_us", us(direct))
+        .fact("highest_staged_us", us(staged))
+        .fact("highest_fixed_cost_us", us(fixed))
+        .fact("limit_us", Fact::figure(worst.limit_us))
+        .pairs(&group.pairs);
+    Some(if worst.path == Path::Staged { found.at(Severity::Warning) } else { found })
+}
+
+/// What a direct copy of this pair is known to cost beside its bytes, where that is far too much.
+pub fn cost_us(evidence: &Evidence<'_>, pair: Pair) -> Option<f64> {
+    let latencies = evidence.measurements.into_iter().flat_map(|measurements| &measurements.latency);
+    let latencies = latencies.filter(|cell| cell.cell().tested()).filter_map(|cell| Slow::of_latency(evidence, cell));
+    let fixed = with_fixed_cost(evidence).filter_map(|cell| Slow::of_fixed_cost(evidence, cell));
+    let of_pair = latencies.chain(fixed).filter(|slow| slow.pair == pair && slow.path == Path::Direct);
+    of_pair.map(|slow| slow.us).reduce(f64::max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::testing::latency;
+    use crate::diagnose::testing::prelude::*;
+
+    /// Every pair with these latencies.
+    fn with_latencies(machine: &crate::model::snapshot::Snapshot, direct: f64, staged: f64) -> Measurements {
+        let mut measurements = measured(machine, 0.88);
+        for pair in measurements.peer.iter().map(|cell| cell.pair).collect::<Vec<_>>() {
+            for (path, us) in [(Path::Direct, direct), (Path::Staged, staged)] {
+                measurements.latency.push(latency(pair.source, pair.destination, path, us));
+            }
+        }
+        measurements
+    }
+
+    #[test]
+    fn a_tenth_of_a_second_is_an_error_and_what_healthy_machines_show_is_not() {
+        let machine = h200_vm(4);
+        for (direct, staged) in [(1.8, 11.0), (2.4, 19.0), (6.1, 24.8)] {
+            assert_eq!(findings(&machine, Some(&with_latencies(&machine, direct, staged))), []);
+        }
+        let mut measurements = with_latencies(&machine, 2.3, 15.0);
+        let slow = measurements.latency.iter_mut().find(|cell| cell.path == Path::Direct).unwrap();
+        slow.latency_us = Some(100_000.0);
+        let found = only(&findings(&machine, Some(&measurements)), "latency-high", Severity::Error);
+        assert_eq!(found.subject, Subject::Pair(Pair { source: 0, destination: 1 }));
+        assert_eq!(fact(&found, "highest_direct_us"), 100_000.0);
+        assert_eq!(exit(&findings(&machine, Some(&measurements)), Some(&measurements)), 1);
+    }
+
+    #[test]
+    fn one_gpu_that_is_slow_to_begin_with_every_partner_is_one_finding() {
+        let machine = h200_vm(4);
+        let mut measurements = with_latencies(&machine, 2.3, 15.0);
+        for cell in measurements.latency.iter_mut().filter(|cell| cell.pair.touches(2) && cell.path == Path::Direct) {
+            cell.latency_us = Some(300.0);
+        }
+        let found = only(&findings(&machine, Some(&measurements)), "latency-high", Severity::Error);
+        assert_eq!(found.subject, Subject::Gpu { index: 2 });
+    }
+
+    #[test]
+    fn what_is_slow_through_the_host_alone_is_a_warning() {
+        let machine = h200_vm(2);
+        let measurements = with_latencies(&machine, 2.3, 4000.0);
+        let found = only(&findings(&machine, Some(&measurements)), "latency-high", Severity::Warning);
+        assert!(found.message.contains("through the host's memory takes 4000 us"), "{}", found.message);
+    }
+
+    #[test]
+    fn a_fixed_cost_is_judged_too_and_explains_a_rate_that_it_lowers() {
+        let machine = h200_vm(4);
+        let mut measurements = measured(&machine, 0.88);
+        measurements.peer.iter_mut().for_each(|cell| cell.fixed_cost_us = Some(27.0));
+        assert_eq!(findings(&machine, Some(&measurements)), []);
+        // 1 GiB takes 2.71 ms at 396 GB/s; 1 ms more, and it is copied at 289.
+        let slow = |cell: &PeerBandwidth| is(cell, 1, 3);
+        measurements.peer.iter_mut().filter(|cell| slow(cell)).for_each(|cell| cell.fixed_cost_us = Some(1000.0));
+        set(&mut measurements, 289.0, slow);
+        let found = only(&findings(&machine, Some(&measurements)), "latency-high", Severity::Error);
+        assert_eq!(found.subject, Subject::Pair(Pair { source: 1, destination: 3 }));
+        assert_eq!(found.evidence.effects().len(), 1, "{found:#?}");
+        // What is slower than that is slow for another reason too.
+        set(&mut measurements, 150.0, slow);
+        assert_eq!(findings(&machine, Some(&measurements)).len(), 2);
+    }
+}

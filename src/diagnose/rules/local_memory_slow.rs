@@ -1,0 +1,185 @@
+//! # What it means
+//!
+//! Copies within a GPU, from its memory to its memory, are clearly slower than on the other GPUs of its model, or than
+//! is known of the model. No link has a part in them: it is the GPU.
+//!
+//! # How it is detected
+//!
+//! The figure (`measurements.local`, bytes copied per second) lies below the middle of the GPUs of the same model in
+//! this machine by more than `below_siblings_percent`, and by more than the spread of its own samples. Or it lies below
+//! the lowest that is known of healthy GPUs of that model by more than `below_model_percent`: so a machine is found
+//! whose GPUs are all slow. Models of which nothing was published or recorded are compared with their siblings only.
+//! Copies between the GPUs that are slow as well are attributed to it.
+//!
+//! # Why it matters
+//!
+//! Most of what GPUs do waits for their memory. Where the paths between GPUs are slow as well, this says that
+//! the links need not be at fault.
+//!
+//! # What to do
+//!
+//! Stop other work on the GPU and check again. Look for clocks that are held back, of the memory too
+//! (`nvidia-smi -q -d CLOCK,PERFORMANCE`), for a power limit, for memory rows that were remapped or wait to be
+//! (`nvidia-smi -q -d ROW_REMAPPER,ECC`), and for MIG or a vGPU that leaves a part of the memory's rate.
+//!
+//! # Sources
+//!
+//! H200: 2094 GB/s (measured with nvbandwidth). GPUs of one machine differ little: 0.1% (8 x H20, nvbandwidth issue 48; 4 x
+//! GH200), 2% (8 x H100, nccl issue 1264), 8% (6 x RTX PRO 6000, published). The figures of models are in
+//! src/diagnose/models.rs, each with its source. What a data sheet says of the memory is no measure: such copies reach
+//! 23 to 46% of it, since they read and write.
+
+use super::prelude::*;
+use crate::diagnose::models::{self, Local};
+use crate::model::measurement::LocalCopy;
+
+const SIBLINGS: Parameter = Parameter {
+    name: "below_siblings_percent",
+    default: 15.0,
+    about: "how far below the middle of the GPUs of its model a GPU may be; chosen: twice the 8 by which healthy ones of \
+            one machine are known to differ",
+};
+const MODEL: Parameter = Parameter {
+    name: "below_model_percent",
+    default: 15.0,
+    about: "how far below the lowest that is known of its model a GPU may be; chosen: as for siblings",
+};
+
+/// The rule.
+pub const RULE: Rule = Rule::new("local-memory-slow", Severity::Warning, include_str!("local_memory_slow.rs"), judge)
+    .with(&[SIBLINGS, MODEL]);
+
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let mut models: BTreeMap<&str, Vec<(&LocalCopy, GbPerSecond)>> = BTreeMap::new();
+    for cell in evidence.measurements.into_iter().flat_map(|measurements| &measurements.local) {
+        let name = evidence.snapshot.gpu(cell.gpu).and_then(|gpu| gpu.name.known());
+        if let Some((name, rate)) = name.zip(cell.achieved_gbps.filter(|_| cell.cell().tested())) {
+            models.entry(name).or_default().push((cell, rate));
+        }
+    }
+    models.iter().flat_map(|(name, cells)| of_model(evidence, name, cells)).collect()
+}
+
+/// A finding for each GPU that is slower than its siblings, and one for those that are slower than their model.
+fn of_model(evidence: &Evidence<'_>, name: &str, cells: &[(&LocalCopy, GbPerSecond)]) -> Vec<Finding> {
+    let mut rates: Vec<f64> = cells.iter().map(|(_, rate)| rate.0).collect();
+    rates.sort_by(f64::total_cmp);
+    // The upper one of two: nothing makes a GPU faster than its memory.
+    let middle = rates.get(rates.len() / 2).copied().map_or(GbPerSecond(0.0), GbPerSecond);
+    let known = models::local(name);
+    let below = |rate: GbPerSecond, of: GbPerSecond| 100.0 - rate.percent_of(of);
+    let is_low = |(cell, rate): &&(&LocalCopy, GbPerSecond)| {
+        let margin = RULE.parameter(evidence, &SIBLINGS).max(cell.spread_percent.unwrap_or(0.0));
+        below(*rate, middle) > margin
+    };
+    let is_below_model = |(_, rate): &&(&LocalCopy, GbPerSecond)| {
+        known.is_some_and(|known| below(*rate, known.reached[0]) > RULE.parameter(evidence, &MODEL))
+    };
+    let low: Vec<_> = cells.iter().filter(is_low).collect();
+    let mut findings: Vec<_> = low
+        .iter()
+        .map(|(cell, rate)| {
+            let message = format!(
+                "Copies within {} reach {rate} GB/s, {:.0}% less than the middle of the {} of its model ({middle} GB/s)",
+                words::gpu(evidence.snapshot, cell.gpu),
+                below(*rate, middle),
+                words::count(cells.len(), "GPU"),
+            );
+            let found = finding(evidence, message, &[cell.gpu], *rate, known);
+            found.fact("median", middle).fact("below_median", Fact::percent(below(*rate, middle)))
+        })
+        .collect();
+    let rest: Vec<_> = cells.iter().filter(is_below_model).filter(|cell| !low.contains(cell)).collect();
+    let lowest = rest.iter().map(|(_, rate)| *rate).min_by(|one, other| one.0.total_cmp(&other.0));
+    if let Some((lowest, known)) = lowest.zip(known) {
+        let gpus: Vec<u32> = rest.iter().map(|(cell, _)| cell.gpu).collect();
+        let message = format!(
+            "Copies within {} reach only {lowest} GB/s, {:.0}% less than the lowest that is known of healthy ones ({} GB/s, \
+             {name})",
+            words::named(evidence.snapshot, &gpus),
+            below(lowest, known.reached[0]),
+            known.reached[0],
+        );
+        findings.push(finding(evidence, message, &gpus, lowest, Some(known)));
+    }
+    findings
+}
+
+fn finding(
+    evidence: &Evidence<'_>,
+    message: String,
+    gpus: &[u32],
+    lowest: GbPerSecond,
+    known: Option<Local>,
+) -> Finding {
+    let slow: BTreeSet<Pair> = gpus.iter().flat_map(|gpu| links::pairs(&links::slow_with(evidence, *gpu))).collect();
+    let paths = if slow.is_empty() { "" } else { "; copies to and from other GPUs are slow as well" };
+    let next_step = "Stop other work on the GPU and check again. If it stays: look for clocks that are held back, of the \
+        memory too (nvidia-smi -q -d CLOCK,PERFORMANCE), for a power limit and for memory rows that were remapped \
+        (nvidia-smi -q -d ROW_REMAPPER,ECC); then swap the GPU with another to see whether it moves";
+    RULE.finding(Subject::of_gpus(gpus), message + paths, next_step)
+        .fact("lowest_achieved", lowest)
+        .fact("known_of_model", known.map(|known| known.reached[0]))
+        .fact("known_from", known.map(|known| known.source))
+        .gpus(gpus)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::testing::prelude::*;
+    use crate::diagnose::testing::{codes, local};
+
+    fn with_local(machine: &crate::model::snapshot::Snapshot, rates: &[f64]) -> Measurements {
+        let mut measurements = measured(machine, 0.88);
+        measurements.local = (0..).zip(rates).map(|(gpu, rate)| local(gpu, *rate)).collect();
+        measurements
+    }
+
+    #[test]
+    fn a_gpu_below_its_siblings_is_found_and_what_differs_a_little_is_not() {
+        let machine = two_sockets();
+        assert_eq!(findings(&machine, Some(&with_local(&machine, &[310.0, 305.0, 290.0, 312.0]))), []);
+        let found = findings(&machine, Some(&with_local(&machine, &[310.0, 305.0, 150.0, 312.0])));
+        let own = only(&found, "local-memory-slow", Severity::Warning);
+        assert_eq!((own.subject.clone(), fact(&own, "below_median_percent")), (Subject::Gpu { index: 2 }, 51.6.into()));
+        assert_eq!(fact(&own, "known_of_model_gbps"), serde_json::Value::Null);
+    }
+
+    #[test]
+    fn samples_that_scatter_show_nothing_and_other_models_are_no_siblings() {
+        let mut machine = two_sockets();
+        let mut scattered = with_local(&machine, &[310.0, 305.0, 200.0, 312.0]);
+        scattered.local[2].spread_percent = Some(60.0);
+        assert_eq!(findings(&machine, Some(&scattered)), []);
+        machine.gpus[2].name = Reading::Known("NVIDIA T400 4GB".into());
+        let found = findings(&machine, Some(&with_local(&machine, &[310.0, 305.0, 30.0, 312.0])));
+        assert!(!codes(&found).contains(&"local-memory-slow"), "{found:?}");
+    }
+
+    #[test]
+    fn a_machine_whose_gpus_are_all_slow_is_found_and_explains_its_slow_paths() {
+        let machine = h200_vm(4);
+        assert_eq!(findings(&machine, Some(&with_local(&machine, &[2094.0, 2090.0, 2010.0, 2094.0]))), []);
+        let mut slow = with_local(&machine, &[1020.0, 1010.0, 1030.0, 1025.0]);
+        let own = only(&findings(&machine, Some(&slow)), "local-memory-slow", Severity::Warning);
+        assert_eq!((own.subject.clone(), fact(&own, "gpus")), (Subject::Machine, serde_json::json!([0, 1, 2, 3])));
+        set(&mut slow, 300.0, |_| true);
+        let own = only(&findings(&machine, Some(&slow)), "local-memory-slow", Severity::Error);
+        assert!(own.message.ends_with("slow as well") && own.evidence.effects().len() == 1, "{own:#?}");
+        assert_eq!(exit(&findings(&machine, Some(&slow)), Some(&slow)), 1);
+    }
+
+    #[test]
+    fn one_gpu_with_slow_memory_explains_that_it_is_slow_with_every_partner() {
+        let machine = h200_vm(4);
+        let mut measurements = with_local(&machine, &[2094.0, 2090.0, 700.0, 2094.0]);
+        set(&mut measurements, 250.0, |cell| touches(cell, 2));
+        let own = only(&findings(&machine, Some(&measurements)), "local-memory-slow", Severity::Error);
+        assert_eq!(own.subject, Subject::Gpu { index: 2 });
+        // One slow pair of a GPU with slow memory is another matter.
+        let mut measurements = with_local(&machine, &[2094.0, 2090.0, 700.0, 2094.0]);
+        set(&mut measurements, 250.0, |cell| is(cell, 2, 3) || is(cell, 3, 2));
+        assert_eq!(findings(&machine, Some(&measurements)).len(), 2);
+    }
+}

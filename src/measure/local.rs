@@ -1,0 +1,112 @@
+//! Copies within one GPU, from its send buffer to its receive buffer: what its memory does, with no link
+//! on the way.
+//!
+//! A plain row behind a gate: one copy that is not timed, an event, [`LOCAL_COPIES`], an event.
+
+use super::Outcome;
+use super::bench::{Bench, Origin};
+use super::figures::{count, without_figures};
+use super::statistics::{median, spread_percent};
+use crate::hardware::{ErrorKind, HardwareError};
+use crate::model::flow::Setup;
+use crate::model::measurement::{LocalCopy, Status};
+use crate::model::placement::{Pair, Side};
+use crate::model::units::GbPerSecond;
+use crate::plan::LOCAL_COPIES;
+
+impl Bench<'_> {
+    /// Times rows of copies within a GPU, each behind a gate of its own.
+    pub(super) fn local(&self, gpu: u32, setup: Setup, samples: u32) -> Result<Outcome, HardwareError> {
+        let seat = self.seat(gpu)?;
+        let within = Pair { source: gpu, destination: gpu };
+        let stream = self.current_stream(within, setup.placement, Side::Source)?;
+        let events = self.events(seat.device, 2)?;
+        let copy = || self.driver.copy(stream, seat.receive, seat.send, setup.bytes.0);
+        let mut rows = Vec::new();
+        for _ in 0..samples {
+            let (began, mut gated) = (self.driver.now(), false);
+            self.gated(|| {
+                // Where streams cannot be held, the first copy takes longer than enqueueing the others.
+                match self.close_gate(gpu) {
+                    Err(error) if error.kind == ErrorKind::Unsupported => {}
+                    opened => {
+                        self.driver.wait(stream, opened?)?;
+                        gated = true;
+                    }
+                }
+                copy()?;
+                self.driver.record(events[0], stream)?;
+                (0..LOCAL_COPIES).try_for_each(|_| copy())?;
+                self.driver.record(events[1], stream)
+            })?;
+            self.driver.synchronize(stream)?;
+            self.gates_held()?;
+            let origin = if gated { self.opening(seat.opened) } else { Origin { event: events[0], at: began } };
+            rows.extend(self.spans(origin, &events)?);
+        }
+        Ok(Outcome::Within { rows })
+    }
+}
+
+/// The cell of a round.
+pub(super) fn cell(gpu: u32, setup: Setup, outcome: &Outcome) -> LocalCopy {
+    let mut cell = LocalCopy {
+        gpu,
+        bytes: setup.bytes,
+        achieved_gbps: None,
+        samples: 0,
+        spread_percent: None,
+        status: Status::Measured,
+        reason: None,
+        disturbed: false,
+    };
+    let Outcome::Within { rows } = outcome else {
+        (cell.status, cell.reason) = without_figures(outcome);
+        return cell;
+    };
+    let bytes = setup.bytes.0 * u64::from(LOCAL_COPIES);
+    let gbps: Vec<_> = rows.iter().map(|row| GbPerSecond::of(bytes, row.length_ns()).0).collect();
+    cell.achieved_gbps = median(&gbps).map(GbPerSecond);
+    cell.samples = count(&gbps);
+    cell.spread_percent = spread_percent(&gbps);
+    if cell.achieved_gbps.is_none() {
+        (cell.status, cell.reason) = (Status::Failed, Some("the worker gave no samples".into()));
+    }
+    cell
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::Span;
+    use crate::model::units::{Bytes, MIB};
+
+    #[test]
+    fn bytes_are_counted_once_and_the_rows_give_the_spread() {
+        let bytes = 128 * MIB;
+        let row = |gbps: f64| {
+            #[allow(clippy::cast_precision_loss, reason = "a small size")]
+            let end_ns = f64::from(LOCAL_COPIES) * bytes as f64 / gbps;
+            Span { start_ns: 0.0, end_ns }
+        };
+        let outcome = Outcome::Within { rows: vec![row(2000.0), row(2100.0), row(2050.0)] };
+        let cell = cell(3, Setup::REFERENCE.with_bytes(Bytes(bytes)), &outcome);
+        assert!((cell.achieved_gbps.unwrap().0 - 2050.0).abs() < 1e-6, "{cell:?}");
+        assert_eq!((cell.gpu, cell.samples, cell.status), (3, 3, Status::Measured));
+        assert!(cell.spread_percent.unwrap() > 4.0);
+    }
+
+    #[test]
+    fn without_rows_there_is_a_reason() {
+        let setup = Setup::REFERENCE.with_bytes(Bytes(MIB));
+        for (outcome, status) in [
+            (Outcome::Within { rows: Vec::new() }, Status::Failed),
+            (Outcome::Lost { status: Status::Hung, reason: "late".into() }, Status::Hung),
+            (Outcome::Rows { rows: Vec::new() }, Status::Failed),
+        ] {
+            let cell = cell(0, setup, &outcome);
+            assert_eq!(cell.status, status);
+            assert!(cell.reason.is_some() && cell.achieved_gbps.is_none());
+        }
+    }
+}

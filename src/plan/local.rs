@@ -1,0 +1,41 @@
+//! Copies within each GPU: what its memory does, with no link on the way.
+
+use serde::Deserialize;
+
+use super::{Action, Group, Request, Task, overlap};
+use crate::model::flow::{Endpoint, Flow, Setup};
+use crate::model::units::Bytes;
+
+/// Timed copies of a row, after one that is not.
+pub const LOCAL_COPIES: u32 = 2;
+
+/// Copies within each GPU. They belong to the group `peers`: they say what its copies could reach at best.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Local {
+    /// Rows per GPU; 0 leaves the probe out.
+    pub samples: u32,
+    /// Bytes of a copy: more than the caches hold.
+    #[serde(deserialize_with = "overlap::bytes")]
+    pub bytes: Bytes,
+}
+
+/// A round for each GPU that can be used, where there are two: one alone is beside no sibling.
+pub(super) fn rounds(request: &Request<'_>) -> Vec<(Vec<Flow>, Task)> {
+    let Local { samples, bytes } = request.profile.local;
+    if !request.groups.contains(&Group::Peers) || samples == 0 {
+        return Vec::new();
+    }
+    let usable = request.driver.devices.iter().filter(|device| device.failure.is_none());
+    let usable = usable.filter(|device| request.gpus.contains(&device.index));
+    let buffers: Vec<_> = usable.filter_map(|device| Some((device.index, device.budget_bytes?.0 / 2))).collect();
+    if buffers.len() < 2 {
+        return Vec::new();
+    }
+    let round = |(gpu, buffer): (u32, u64)| {
+        let setup = Setup::REFERENCE.with_bytes(Bytes(bytes.0.min(buffer)));
+        let within = Flow { from: Endpoint::Gpu(gpu), to: Endpoint::Gpu(gpu) };
+        (vec![within], Task { setup, action: Action::Local { samples } })
+    };
+    buffers.into_iter().map(round).collect()
+}
