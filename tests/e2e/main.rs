@@ -17,6 +17,7 @@ mod fake;
 mod formats;
 mod generated;
 mod golden;
+mod hardware_bench;
 mod hardware_faults;
 mod hardware_report;
 mod impossible;
