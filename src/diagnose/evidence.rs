@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::coverage;
 use super::expectations::Expectations;
 use super::expected::{self, Expectation};
-use super::links;
 use super::settings::Settings;
 use crate::model::measurement::{LinkUnderLoad, Measurements, PeerBandwidth};
 use crate::model::placement::{Pair, Path};
@@ -65,7 +65,7 @@ impl<'a> Index<'a> {
     /// That of these measurements.
     pub fn of(measurements: &'a Measurements, topology: &Topology) -> Self {
         let [direct, staged] = [Path::Direct, Path::Staged].map(|path| Figures::of(measurements, path));
-        Self { direct, staged, over_pcie: links::gpus_over_pcie(measurements, topology) }
+        Self { direct, staged, over_pcie: coverage::gpus_over_pcie(measurements, topology) }
     }
 
     fn figures(&self, path: Path) -> &Figures<'a> {
@@ -123,7 +123,7 @@ impl<'a> Evidence<'a> {
     pub fn used_pcie(&self, gpu: u32) -> bool {
         match (self.index, self.measurements) {
             (Some(index), _) => index.over_pcie.contains(&gpu),
-            (None, Some(measurements)) => links::gpus_over_pcie(measurements, self.topology).contains(&gpu),
+            (None, Some(measurements)) => coverage::gpus_over_pcie(measurements, self.topology).contains(&gpu),
             (None, None) => false,
         }
     }

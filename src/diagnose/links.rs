@@ -3,28 +3,15 @@
 
 use std::collections::BTreeSet;
 
-use super::coverage;
 use super::evidence::Evidence;
 use crate::model::finding::Finding;
-use crate::model::flow::Endpoint;
-use crate::model::measurement::{Cell, LinkUnderLoad, Measurements, PeerBandwidth};
+use crate::model::measurement::{LinkUnderLoad, PeerBandwidth};
 use crate::model::node::NodeId;
 use crate::model::pcie::Connection;
 use crate::model::placement::{Pair, Path};
 use crate::model::rounding;
 use crate::model::snapshot::PciFunction;
-use crate::model::topology::{LinkClass, Topology};
 use crate::model::units::GbPerSecond;
-
-/// The GPUs over whose PCIe link something was copied.
-pub fn gpus_over_pcie(measurements: &Measurements, topology: &Topology) -> BTreeSet<u32> {
-    let over_nvlink =
-        |pair: Pair| topology.route(pair).is_some_and(|route| matches!(route.class, LinkClass::NvLink(_)));
-    let over_pcie =
-        |cell: &Cell<'_>| cell.setup.path == Path::Staged || cell.flow.pair().is_some_and(|pair| !over_nvlink(pair));
-    let cells = coverage::cells(measurements).filter(|cell| cell.tested() && over_pcie(cell));
-    cells.flat_map(|cell| cell.flow.ends()).filter_map(Endpoint::gpu).collect()
-}
 
 /// The figures that pairs are judged by whose copies passed a link: direct ones whose route has it,
 /// staged ones of the GPUs below it.
