@@ -5,8 +5,9 @@
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot start is to say so and stop")]
 
 use std::collections::HashMap;
-use std::fmt::Write;
 use std::sync::Mutex;
+
+mod machine;
 
 use divan::{Bencher, black_box};
 use peerscope::hardware::Machine;
@@ -19,28 +20,6 @@ fn main() {
     divan::main();
 }
 
-/// GPUs behind one plane of NVSwitches, four to a NUMA node.
-fn description(gpus: u32) -> String {
-    let mut text = format!("summary = \"{gpus} GPUs\"\nnuma_nodes = [\n");
-    for node in 0..gpus.div_ceil(4) {
-        writeln!(text, "{{ cpus = \"{}-{}\", memory = \"480GiB\" }},", 8 * node, 8 * node + 7).unwrap();
-    }
-    text.push_str("]\npci = [\n");
-    for gpu in 0..gpus {
-        let (domain, node) = (0x100 + gpu, gpu / 4);
-        let port = format!("address = \"{domain:04x}:00:00.0\", kind = \"root-port\", numa_node = {node}");
-        let slot = format!("address = \"{domain:04x}:01:00.0\", parent = \"{domain:04x}:00:00.0\"");
-        writeln!(text, "{{ {port}, max = \"Gen5 x16\" }},\n{{ {slot}, max = \"Gen5 x16\" }},").unwrap();
-    }
-    text.push_str("]\n");
-    for gpu in 0..gpus {
-        let pci = format!("{:04x}:01:00.0", 0x100 + gpu);
-        let nvlinks = "[{ count = 18, version = \"5.0\", remote = \"switch\" }]";
-        writeln!(text, "[[gpus]]\nname = \"NVIDIA B200\"\npci = \"{pci}\"\nnvlinks = {nvlinks}").unwrap();
-    }
-    text
-}
-
 /// A machine of so many GPUs, checked once.
 fn stages(gpus: u32) -> &'static Stages {
     static CHECKED: Mutex<Option<HashMap<u32, &'static Stages>>> = Mutex::new(None);
@@ -48,7 +27,7 @@ fn stages(gpus: u32) -> &'static Stages {
     checked.get_or_insert_default().entry(gpus).or_insert_with(|| {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("machine.toml");
-        std::fs::write(&file, description(gpus)).unwrap();
+        std::fs::write(&file, machine::description(gpus)).unwrap();
         let machine = Machine::parse(file.to_str().unwrap()).unwrap();
         Box::leak(Box::new(Stages::of(&machine).unwrap()))
     })

@@ -243,8 +243,7 @@ pub struct PairRoute {
     pub pair: Pair,
     /// In nvidia-smi's words.
     pub class: LinkClass,
-    /// The hops of the direct route. Reports of more than 72 GPUs leave it out, and the two sources of rates that
-    /// follow from it: they follow from the facts.
+    /// The hops of the direct route. Left out of reports of more than 72 GPUs, as other keys that follow from the facts.
     #[serde(default)]
     pub hops: Vec<Hop>,
     /// Payload rate of the narrowest hop of the direct route. Null where no hop's rate is known.
@@ -256,9 +255,9 @@ pub struct PairRoute {
     pub bottleneck: Option<String>,
     /// Payload rate of the narrowest PCIe hop of the route through host memory, which staged
     /// copies take. Null where not known.
-    pub staged_theoretical_gbps: Option<GbPerSecond>,
-    /// NVML's and CUDA's word on peer access. Reports of more than 72 GPUs leave it out where all of them say yes.
     #[serde(default)]
+    pub staged_theoretical_gbps: Option<GbPerSecond>,
+    /// NVML's and CUDA's word on peer access.
     pub peer_access: PeerAccess,
 }
 

@@ -11,17 +11,33 @@ use super::escape::json_fragment;
 use crate::model::rounding::four_places;
 
 /// Keys of routes that follow from the facts, and of figures that follow from routes and rules.
-const FOLLOWS: [&[u8]; 5] =
-    [b"hops", b"theoretical_source", b"staged_theoretical_gbps", b"expected_gbps", b"expected_percent"];
-
-/// Access of a pair with which nothing is wrong.
-const USUAL: (&[u8], &[u8]) = (b"peer_access", br#"{"nvml_read":"OK","nvml_write":"OK","cuda":true}"#);
+const FOLLOWS: [&[u8]; 7] = [
+    b"hops",
+    b"theoretical_source",
+    b"staged_theoretical_gbps",
+    b"nvml_read",
+    b"nvml_write",
+    b"expected_gbps",
+    b"expected_percent",
+];
 
 /// Tables with a row for every pair, and what they lie in: a row that says the same as the row before it is left out.
 const ROWS: [(&[u8], &[u8]); 2] = [(b"snapshot", b"pairs"), (b"driver", b"peer_access")];
 
-/// Where nulls are left out.
-const WITHOUT_NULLS: [&[u8]; 2] = [b"topology", b"peer"];
+/// Tables without nulls: what is not there is not known or none.
+const WITHOUT_NULLS: [&[u8]; 2] = [b"pairs", b"peer"];
+
+/// Keys that scripts rely on to be there, null or not.
+const ALWAYS: [&[u8]; 8] = [
+    b"achieved_gbps",
+    b"theoretical_gbps",
+    b"percent",
+    b"spread_percent",
+    b"host_blocked_us",
+    b"bottleneck",
+    b"cuda",
+    b"reason",
+];
 
 /// So much is collected before it is written, bytes.
 const COLLECTED: usize = 1 << 16;
@@ -94,7 +110,11 @@ impl<'a, W: Write> Lean<'a, W> {
     /// Whether this value need not be written.
     fn is_left_out(&self, member: &Member, value: &[u8]) -> bool {
         let key = member.key.as_slice();
-        FOLLOWS.contains(&key) || (key, value) == USUAL || (value == b"null" && self.lies_in(&WITHOUT_NULLS))
+        FOLLOWS.contains(&key) || (value == b"null" && self.may_be_null(key))
+    }
+
+    fn may_be_null(&self, key: &[u8]) -> bool {
+        !ALWAYS.contains(&key) && self.lies_in(&WITHOUT_NULLS) && !self.lies_in(&[b"snapshot"])
     }
 
     /// Whether the array that is open is a table of pairs.
@@ -117,7 +137,7 @@ impl<'a, W: Write> Lean<'a, W> {
     /// Writes what is collected, where nothing of it can be taken back any more.
     fn pass_on(&mut self) -> io::Result<()> {
         let may_go = self.members.iter().any(|member| FOLLOWS.contains(&member.key.as_slice()));
-        if may_go || self.values.len() > 1 || self.length() < COLLECTED || self.is_usual_open() {
+        if may_go || self.values.len() > 1 || self.length() < COLLECTED {
             return Ok(());
         }
         let mut collected = self.collected.borrow_mut();
@@ -125,11 +145,6 @@ impl<'a, W: Write> Lean<'a, W> {
         collected.to.write_all(&text)?;
         self.members.iter_mut().for_each(|member| member.start = None);
         Ok(())
-    }
-
-    /// Whether a route's access is being written.
-    fn is_usual_open(&self) -> bool {
-        self.lies_in(&[USUAL.0]) && !self.in_rows()
     }
 }
 
@@ -236,7 +251,12 @@ mod tests {
         for key in ["\"hops\"", "\"theoretical_source\"", "\"expected_gbps\"", "\"verification_detail\"", "\n  "] {
             assert!(!text.contains(key), "{key}: {text}");
         }
-        assert!(text.len() * 2 < json::tidy(&report).len(), "{} of {}", text.len(), json::tidy(&report).len());
+        assert!(text.len() * 3 < json::tidy(&report).len() * 2, "{} of {}", text.len(), json::tidy(&report).len());
+        let schema = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/report.schema.json")).unwrap();
+        let schema = serde_json::from_str(&schema).unwrap();
+        let errors = jsonschema::validator_for(&schema).unwrap();
+        let value = serde_json::from_str(&text).unwrap();
+        assert_eq!(errors.iter_errors(&value).map(|error| error.to_string()).collect::<Vec<_>>(), Vec::<String>::new());
         let mut back: Report = serde_json::from_str(&text).unwrap();
         assert!(back.snapshot.pairs.len() < report.snapshot.pairs.len());
         crate::model::restore::rows(&mut back);

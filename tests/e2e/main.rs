@@ -29,6 +29,7 @@ mod over_time;
 mod plumbing;
 mod provisioning;
 mod recorded;
+mod scale;
 mod second_reading;
 mod selection;
 mod surroundings;
