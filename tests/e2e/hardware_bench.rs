@@ -71,7 +71,10 @@ fn every_reference_has_its_rows() {
         assert!(!ran.stdout.contains("not installed"), "{}", ran.stdout);
         for (figure, says) in FIGURES {
             let row = row(&ran, figure);
-            assert!(row.contains(says) && !row.contains("not measured"), "{form}: {row}");
+            assert!(row.contains(says), "{form}: {row}");
+            // 'standard' has no kernel that reads, and no reads both ways.
+            let has_none = figure.ends_with("read, kernel") || figure.ends_with("in all, reads");
+            assert!(has_none || !row.contains("not measured"), "{form}: {row}");
         }
         for figure in ["nvbandwidth, write, copy engine", "p2pBandwidthLatencyTest, one way"] {
             assert!(row(&ran, figure).contains("% at most ("), "{}", row(&ran, figure));
