@@ -33,6 +33,9 @@ mod report;
 mod cli;
 mod commands;
 
+#[doc(hidden)]
+pub mod stages;
+
 pub use cli::Cli;
 pub use commands::{complain, parse, run, usage};
 pub use diagnose::Ending;

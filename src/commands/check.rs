@@ -306,12 +306,12 @@ impl Run<'_> {
         facts: DriverFacts,
         snapshot: &Snapshot,
     ) -> Option<Worker> {
-        let topology = topology::with_cuda(topology::build(snapshot), &facts);
         let gpus: Vec<u32> = snapshot.gpus.iter().map(|gpu| gpu.index).collect();
         let request = plan::Request {
             gpus: &gpus,
             driver: &facts,
-            topology: &topology,
+            // Not kept while copies run: the recording makes it again.
+            topology: &topology::with_cuda(topology::build(snapshot), &facts),
             profile: &self.profile,
             groups: &self.groups,
             overlap_bytes: self.args.overlap_bytes,

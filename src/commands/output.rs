@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::cli::{Cli, Color, ReportArgs};
 use crate::hardware::limits;
 use crate::model::report::Report;
-use crate::report::{self, Format, Of, Style, prometheus, render};
+use crate::report::{self, Format, Of, Style, prometheus};
 
 /// A useful layout needs at least this many columns.
 const NARROWEST: usize = 60;
@@ -37,7 +37,7 @@ pub fn style(color: Color, verbose: bool) -> Style {
 ///
 /// A sentence that names what could not be written. Everything else is written.
 pub fn publish(report: &Report, format: &Format, style: &Style, files: &Files) -> Result<u8, String> {
-    let printed = print(&render(report, format, style));
+    let printed = printed(|stdout| report::write(report, format, style, stdout));
     files.write(report, style).and(printed)?;
     Ok(report.verdict.exit_code)
 }
@@ -103,9 +103,8 @@ impl Files {
         let style = Style { width: Style::PLAIN.width, color: false, ..*style };
         let mut failure = Ok(());
         for (path, place, format) in &self.0 {
-            let text = render(report, format, &style);
             let write = if is_open_ended(place) { write_through } else { write_whole };
-            if let Err(error) = write(place, text.as_bytes()) {
+            if let Err(error) = write(place, &|to| report::write(report, format, &style, to)) {
                 failure = failure.and(Err(cannot_write(path, &error)));
             }
         }
@@ -119,8 +118,12 @@ impl Files {
 ///
 /// Another failure, such as a full disk.
 pub fn print(text: &str) -> Result<(), String> {
+    printed(|stdout| stdout.write_all(text.as_bytes()))
+}
+
+fn printed(write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<(), String> {
     let mut stdout = std::io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+    match write(&mut stdout).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             Err(format!("cannot write to stdout: {error}{}", limit(&error)))
         }
@@ -161,20 +164,23 @@ fn is_open_ended(path: &Path) -> bool {
     opened || std::fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir())
 }
 
+/// Writes what a file is to have.
+type Contents<'a> = &'a dyn Fn(&mut dyn Write) -> std::io::Result<()>;
+
 /// Writes to what is there. As on stdout, a reader that has closed its end has read what it wanted.
-fn write_through(path: &Path, contents: &[u8]) -> std::io::Result<()> {
+fn write_through(path: &Path, contents: Contents<'_>) -> std::io::Result<()> {
     // A file that the caller has opened may have something in it.
     let mut file = std::fs::OpenOptions::new().append(true).open(path)?;
-    match file.write_all(contents) {
+    match contents(&mut file) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error),
         _ => Ok(()),
     }
 }
 
 /// Replaces the file as a whole: no reader ever sees half of it. Its mode stays, and its owner where we may set it.
-fn write_whole(path: &Path, contents: &[u8]) -> std::io::Result<()> {
+fn write_whole(path: &Path, contents: Contents<'_>) -> std::io::Result<()> {
     let mut file = temporary_beside(path)?;
-    file.write_all(contents)?;
+    contents(&mut file)?;
     if let Ok(old) = std::fs::metadata(path) {
         use std::os::unix::fs::MetadataExt;
         // Only root may give a file away; others keep the group where they are in it.

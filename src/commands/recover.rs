@@ -6,10 +6,11 @@ use std::time::Instant;
 use super::output::{self, Files};
 use super::{Failure, Judging, Observed, remark};
 use crate::cli::{Cli, RecoverArgs};
+use crate::model::report::MOST_GPUS;
 use crate::model::report::Report;
 use crate::recording::{self, Header, Recording, is_going_on, place};
 use crate::report;
-use crate::report::read::{MOST_GPUS, bounded};
+use crate::report::read::bounded;
 
 /// Runs it.
 ///

@@ -1,5 +1,6 @@
 //! `--gpus`: the GPUs that a command looks at.
 
+use crate::model::report::MOST_GPUS;
 use crate::model::request::Request;
 use crate::model::snapshot::{Gpu, Snapshot};
 use crate::model::units::PciAddress;
@@ -13,7 +14,7 @@ use crate::model::units::PciAddress;
 pub fn select(mut snapshot: Snapshot, wanted: &[String]) -> Result<Snapshot, String> {
     if wanted.is_empty() || (snapshot.gpus.is_empty() && !snapshot.problems.is_empty()) {
         // Without any GPU, the reason for that says more than the name that was not found.
-        return Ok(snapshot);
+        return at_most(MOST_GPUS, snapshot);
     }
     let mut kept = Vec::new();
     for name in wanted.iter().map(|name| name.trim()) {
@@ -34,7 +35,17 @@ pub fn select(mut snapshot: Snapshot, wanted: &[String]) -> Result<Snapshot, Str
     snapshot.pairs.retain(|pair| kept.contains(&pair.source) && kept.contains(&pair.destination));
     // What NVML does not list was not asked for.
     snapshot.unlisted_gpus.retain(|function| function.gpu.is_some_and(|gpu| kept.contains(&gpu)));
-    Ok(snapshot)
+    at_most(MOST_GPUS, snapshot)
+}
+
+/// The machine, unless it has more GPUs than a report of it could be read with again.
+fn at_most(most: usize, snapshot: Snapshot) -> Result<Snapshot, String> {
+    match snapshot.gpus.len() {
+        gpus if gpus > most => {
+            Err(format!("{gpus} GPUs are more than {most}: choose some with --gpus, for example 0-7"))
+        }
+        _ => Ok(snapshot),
+    }
 }
 
 /// What was asked for of a machine that has so many GPUs.

@@ -1,10 +1,12 @@
 //! How much of what was asked for was tested, and why the rest was not.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use crate::model::flow::Endpoint;
 use crate::model::measurement::Cell;
 use crate::model::measurement::{Hidden, Measurements, Status, Verified};
 use crate::model::placement::{Pair, Path};
+use crate::model::topology::{LinkClass, Topology};
 
 /// Every measurement that was asked for.
 ///
@@ -30,6 +32,16 @@ pub fn hidden(measurements: &Measurements) -> impl Iterator<Item = (u32, Hidden,
     let hidden = devices.iter().filter(move |device| shows_some && device.ordinal.is_none());
     // What NVML could not identify, CUDA was not asked for.
     hidden.filter_map(|device| Some((device.index, device.hidden?, device.failure.as_deref()?)))
+}
+
+/// The GPUs over whose PCIe link something was copied.
+pub fn gpus_over_pcie(measurements: &Measurements, topology: &Topology) -> BTreeSet<u32> {
+    let over_nvlink =
+        |pair: Pair| topology.route(pair).is_some_and(|route| matches!(route.class, LinkClass::NvLink(_)));
+    let over_pcie =
+        |cell: &Cell<'_>| cell.setup.path == Path::Staged || cell.flow.pair().is_some_and(|pair| !over_nvlink(pair));
+    let copied = cells(measurements).filter(|cell| cell.tested() && over_pcie(cell));
+    copied.flat_map(|cell| cell.flow.ends()).filter_map(Endpoint::gpu).collect()
 }
 
 /// Counts of what was tested and what was not.

@@ -1,7 +1,8 @@
 //! What a rule may look at.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use super::coverage;
 use super::expectations::Expectations;
 use super::expected::{self, Expectation};
 use super::settings::Settings;
@@ -26,6 +27,53 @@ pub struct Evidence<'a> {
     pub expectations: Option<&'a Expectations>,
     /// An earlier report of the same machine.
     pub baseline: Option<&'a Report>,
+    /// The figures by pair, once for all rules; none where each is to look for itself.
+    pub index: Option<&'a Index<'a>>,
+}
+
+/// The figures that pairs are judged by, looked up by pair and by GPU: a machine of 256 GPUs has 65280 pairs, and
+/// some rules look at every GPU.
+#[derive(Debug)]
+pub struct Index<'a> {
+    direct: Figures<'a>,
+    staged: Figures<'a>,
+    /// The GPUs whose PCIe link copies went over.
+    over_pcie: BTreeSet<u32>,
+}
+
+/// The figures of one path.
+#[derive(Debug)]
+struct Figures<'a> {
+    by_pair: BTreeMap<Pair, &'a PeerBandwidth>,
+    of_gpu: BTreeMap<u32, Vec<Pair>>,
+}
+
+impl<'a> Figures<'a> {
+    fn of(measurements: &'a Measurements, path: Path) -> Self {
+        let by_pair = measurements.reference(path);
+        let mut of_gpu: BTreeMap<u32, Vec<Pair>> = BTreeMap::new();
+        for &pair in by_pair.keys() {
+            for gpu in [pair.source, pair.destination] {
+                of_gpu.entry(gpu).or_default().push(pair);
+            }
+        }
+        Self { by_pair, of_gpu }
+    }
+}
+
+impl<'a> Index<'a> {
+    /// That of these measurements.
+    pub fn of(measurements: &'a Measurements, topology: &Topology) -> Self {
+        let [direct, staged] = [Path::Direct, Path::Staged].map(|path| Figures::of(measurements, path));
+        Self { direct, staged, over_pcie: coverage::gpus_over_pcie(measurements, topology) }
+    }
+
+    fn figures(&self, path: Path) -> &Figures<'a> {
+        match path {
+            Path::Direct => &self.direct,
+            Path::Staged => &self.staged,
+        }
+    }
 }
 
 impl<'a> Evidence<'a> {
@@ -38,12 +86,46 @@ impl<'a> Evidence<'a> {
             settings,
             expectations: None,
             baseline: None,
+            index: None,
         }
     }
 
     /// The figure that each pair is judged by, see [`Measurements::reference`].
     pub fn reference(&self, path: Path) -> BTreeMap<Pair, &'a PeerBandwidth> {
-        self.measurements.map(|measurements| measurements.reference(path)).unwrap_or_default()
+        match (self.index, self.measurements) {
+            (Some(index), _) => index.figures(path).by_pair.clone(),
+            (None, Some(measurements)) => measurements.reference(path),
+            (None, None) => BTreeMap::new(),
+        }
+    }
+
+    /// That of one pair.
+    pub fn reference_of(&self, path: Path, pair: Pair) -> Option<&'a PeerBandwidth> {
+        match self.index {
+            Some(index) => index.figures(path).by_pair.get(&pair).copied(),
+            None => self.reference(path).remove(&pair),
+        }
+    }
+
+    /// Those of the pairs with one of these GPUs, in their order.
+    pub fn reference_with(&self, path: Path, gpus: &[u32]) -> Vec<&'a PeerBandwidth> {
+        let Some(index) = self.index else {
+            let all = self.reference(path).into_values();
+            return all.filter(|cell| gpus.iter().any(|gpu| cell.pair.touches(*gpu))).collect();
+        };
+        let figures = index.figures(path);
+        let pairs: BTreeSet<Pair> = gpus.iter().filter_map(|gpu| figures.of_gpu.get(gpu)).flatten().copied().collect();
+        pairs.iter().filter_map(|pair| figures.by_pair.get(pair).copied()).collect()
+    }
+
+    /// Whether something was copied over the PCIe link of this GPU: copies over NVLink leave it idle, and an idle
+    /// link may lower its generation.
+    pub fn used_pcie(&self, gpu: u32) -> bool {
+        match (self.index, self.measurements) {
+            (Some(index), _) => index.over_pcie.contains(&gpu),
+            (None, Some(measurements)) => coverage::gpus_over_pcie(measurements, self.topology).contains(&gpu),
+            (None, None) => false,
+        }
     }
 
     /// All bandwidth figures.

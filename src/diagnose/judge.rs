@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use super::evidence::Evidence;
+use super::evidence::{Evidence, Index};
 use super::settings::{Level, Settings};
 use super::{causes, rules, words};
 use crate::model::finding::{Finding, Severity};
@@ -38,7 +38,9 @@ fn without_disturbed(measurements: &Measurements) -> Option<Measurements> {
 /// attributed, so an effect raises its cause to no more than what the user made of it.
 pub fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let sound = evidence.measurements.and_then(without_disturbed);
-    let evidence = &Evidence { measurements: sound.as_ref().or(evidence.measurements), ..*evidence };
+    let measurements = sound.as_ref().or(evidence.measurements);
+    let index = measurements.map(|measurements| Index::of(measurements, evidence.topology));
+    let evidence = &Evidence { measurements, index: index.as_ref(), ..*evidence };
     let mut found = Vec::new();
     for rule in rules::ALL {
         match evidence.settings.level(&rule.id) {

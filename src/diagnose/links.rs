@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 
-use super::coverage;
 use super::evidence::Evidence;
 use crate::model::finding::Finding;
 use crate::model::measurement::{LinkUnderLoad, PeerBandwidth};
@@ -14,35 +13,27 @@ use crate::model::rounding;
 use crate::model::snapshot::PciFunction;
 use crate::model::units::GbPerSecond;
 
-/// Whether something was copied over the PCIe link of this GPU: copies over NVLink leave it idle,
-/// and an idle link may lower its generation.
-pub fn used_pcie(evidence: &Evidence<'_>, gpu: u32) -> bool {
-    evidence.measurements.is_some_and(|measurements| {
-        coverage::cells(measurements).filter(|cell| cell.tested() && cell.uses(gpu)).any(|cell| {
-            cell.setup.path == Path::Staged || cell.flow.pair().is_some_and(|pair| !evidence.over_nvlink(pair))
-        })
-    })
-}
-
 /// The figures that pairs are judged by whose copies passed a link: direct ones whose route has it,
 /// staged ones of the GPUs below it.
 pub fn over<'a>(evidence: &Evidence<'a>, link: &Connection, gpus: &[u32]) -> Vec<&'a PeerBandwidth> {
     let (below, port) = (link.below.map(NodeId::Pci), link.port.map(NodeId::Pci));
-    let on_route = |pair: Pair| match link.gpu {
-        Some(gpu) => !evidence.over_nvlink(pair) && (pair.touches(gpu)),
-        None => evidence.topology.route(pair).is_some_and(|route| {
+    let on_route = |pair: Pair| {
+        evidence.topology.route(pair).is_some_and(|route| {
             route.hops.iter().any(|hop| {
                 let ends = [Some(hop.from), Some(hop.to)];
                 below.is_some() && ends.contains(&below) && ends.contains(&port)
             })
-        }),
+        })
     };
-    let direct = evidence.reference(Path::Direct).into_values().filter(|cell| on_route(cell.pair));
-    let staged = evidence
-        .reference(Path::Staged)
-        .into_values()
-        .filter(|cell| gpus.contains(&cell.pair.source) || gpus.contains(&cell.pair.destination));
-    direct.chain(staged).collect()
+    let mut over: Vec<_> = match link.gpu {
+        Some(gpu) => {
+            let of_gpu = evidence.reference_with(Path::Direct, &[gpu]).into_iter();
+            of_gpu.filter(|cell| !evidence.over_nvlink(cell.pair)).collect()
+        }
+        None => evidence.reference(Path::Direct).into_values().filter(|cell| on_route(cell.pair)).collect(),
+    };
+    over.extend(evidence.reference_with(Path::Staged, gpus));
+    over
 }
 
 /// Whether a figure is below what is healthy on its route; `None` where that is not known.
@@ -57,8 +48,8 @@ pub fn slow<'a>(evidence: &Evidence<'_>, cells: &[&'a PeerBandwidth]) -> Vec<&'a
 
 /// The slow figures of all pairs with this GPU, whatever their route.
 pub fn slow_with<'a>(evidence: &Evidence<'a>, gpu: u32) -> Vec<&'a PeerBandwidth> {
-    let cells = [Path::Direct, Path::Staged].into_iter().flat_map(|path| evidence.reference(path).into_values());
-    let of_gpu: Vec<_> = cells.filter(|cell| cell.pair.touches(gpu)).collect();
+    let of_path = |path| evidence.reference_with(path, &[gpu]);
+    let of_gpu: Vec<_> = [Path::Direct, Path::Staged].into_iter().flat_map(of_path).collect();
     slow(evidence, &of_gpu)
 }
 

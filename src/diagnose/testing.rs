@@ -128,7 +128,7 @@ pub fn with_settings(
     measurements: Option<&Measurements>,
     settings: &Settings,
 ) -> Vec<Finding> {
-    judge(&Evidence { snapshot, topology, measurements, settings, expectations: None, baseline: None })
+    judge(&Evidence { snapshot, topology, measurements, settings, expectations: None, baseline: None, index: None })
 }
 
 /// A fact of a finding as the report has it.

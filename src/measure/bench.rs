@@ -208,12 +208,7 @@ impl<'a> Bench<'a> {
             Path::Direct => {
                 self.enable(source, destination)?;
                 // Pairs whose access is granted one way only are still copied that way.
-                if self
-                    .facts
-                    .peer_access
-                    .iter()
-                    .any(|access| access.pair == pair.reversed() && access.possible == Some(true))
-                {
+                if self.facts.said_of(pair.reversed()).is_some_and(|said| said.possible == Some(true)) {
                     self.enable(destination, source)?;
                 }
                 Ok(())

@@ -21,9 +21,15 @@ impl Measurements {
     /// The cell of each pair in this setup, whatever its size: of several those that were measured
     /// come first, and of these the largest.
     pub fn in_setup(&self, setup: Setup) -> BTreeMap<Pair, &PeerBandwidth> {
+        self.in_setup_of(setup, |_| true)
+    }
+
+    /// The same of these pairs alone, which is quicker than to look for them in all.
+    pub fn in_setup_of(&self, setup: Setup, is_wanted: impl Fn(Pair) -> bool) -> BTreeMap<Pair, &PeerBandwidth> {
+        let setup = setup.of_any_size();
         let weight = |cell: &PeerBandwidth| (cell.status == Status::Measured, cell.setup.bytes);
         let mut cells: BTreeMap<Pair, &PeerBandwidth> = BTreeMap::new();
-        for cell in self.peer.iter().filter(|cell| cell.setup.of_any_size() == setup.of_any_size()) {
+        for cell in self.peer.iter().filter(|cell| cell.setup.of_any_size() == setup && is_wanted(cell.pair)) {
             let shown = cells.entry(cell.pair).or_insert(cell);
             if weight(shown) < weight(cell) {
                 *shown = cell;

@@ -116,11 +116,14 @@ pub struct CudaPeerAccess {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PeerAccess {
     /// NVML: may the source read the destination's memory?
+    #[serde(default)]
     pub nvml_read: Option<P2pStatus>,
     /// NVML: may the source write the destination's memory?
+    #[serde(default)]
     pub nvml_write: Option<P2pStatus>,
     /// CUDA: may the source reach the destination's memory? Null when CUDA was not opened.
     pub cuda: Option<bool>,
     /// The error that CUDA gave instead of an answer, or on enabling.
+    #[serde(default)]
     pub cuda_failure: Option<String>,
 }

@@ -237,6 +237,7 @@ pub struct PeerBandwidth {
     /// Whether the bytes arrived, when they were verified and after the timed copies.
     pub verified: Verified,
     /// What was wrong with the bytes, in words; null when nothing was.
+    #[serde(default)]
     pub verification_detail: Option<String>,
     /// How the measurement ended.
     pub status: Status,

@@ -21,12 +21,14 @@ pub struct Journal {
     /// Where it is, where this run made it.
     path: Option<PathBuf>,
     failure: Option<String>,
+    /// The line that is being written, kept for the next one.
+    line: Vec<u8>,
 }
 
 impl Journal {
     /// No journal.
     pub fn none() -> Self {
-        Self { file: None, path: None, failure: None }
+        Self { file: None, path: None, failure: None, line: Vec::new() }
     }
 
     /// Begins a journal in the first of these folders that takes it. Folders are made where they
@@ -68,24 +70,21 @@ impl Journal {
 
     fn started(file: File, path: Option<PathBuf>, header: &Header) -> Self {
         let mut journal = Self { file: Some(file), path, ..Self::none() };
-        journal.line(header);
+        journal.put(header);
         journal
     }
 
     /// Writes an entry, if a journal is kept.
     pub fn write(&mut self, entry: &Entry) {
-        self.line(entry);
+        self.put(entry);
     }
 
-    fn line(&mut self, value: &impl Serialize) {
+    fn put(&mut self, value: &impl Serialize) {
         let Some(file) = &mut self.file else { return };
-        let written = serde_json::to_vec(value).map_err(std::io::Error::from).and_then(|mut line| {
-            line.push(b'\n');
-            // In one call, so that a process that is killed leaves whole lines. The page cache
-            // outlives the process: nothing is lost but by a machine that goes down.
-            file.write_all(&line)
-        });
-        if let Err(why) = written {
+        self.line.clear();
+        let mut line = Line { file, text: &mut self.line };
+        let written = serde_json::to_writer(&mut line, value).map_err(std::io::Error::from);
+        if let Err(why) = written.and_then(|()| line.end()) {
             let name = self.path.as_deref().map(|path| format!("{}: ", path.display())).unwrap_or_default();
             let limit = limits::of_error(&why).map(|limit| format!(": {limit}")).unwrap_or_default();
             self.failure = Some(format!("{name}{}{limit}", why.kind()));
@@ -109,6 +108,38 @@ impl Journal {
             // What cannot be removed is offered for recovery, which does no harm.
             let _ = std::fs::remove_file(path);
         }
+    }
+}
+
+/// A line of more bytes than this, the plan of very many GPUs, is written in parts.
+const LONGEST: usize = 1 << 20;
+
+/// A line on its way. The page cache outlives the process: nothing is lost but by a machine that goes down.
+struct Line<'a> {
+    file: &'a mut File,
+    text: &'a mut Vec<u8>,
+}
+
+impl Line<'_> {
+    /// Writes it in one call, so that a process that is killed leaves whole lines.
+    fn end(self) -> std::io::Result<()> {
+        self.text.push(b'\n');
+        self.file.write_all(self.text)
+    }
+}
+
+impl Write for Line<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if self.text.len() > LONGEST {
+            self.file.write_all(self.text)?;
+            self.text.clear();
+        }
+        self.text.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
     }
 }
 

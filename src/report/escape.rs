@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{self, Write};
 
 /// Whether a terminal might act on this character rather than show it: controls (ESC, newline,
 /// the C1 range with its one-character CSI), marks that reorder or hide text, line separators,
@@ -59,6 +60,20 @@ pub(super) fn dot_label(lines: &[&str]) -> String {
         None => dot_escaped(line),
     };
     format!("\"{}\"", lines.iter().map(short).collect::<Vec<_>>().join("\\n"))
+}
+
+/// Writes a part of a JSON string, with characters that a terminal obeys as escapes, also those that JSON would leave
+/// as they are.
+pub(super) fn json_fragment<W: ?Sized + Write>(to: &mut W, fragment: &str) -> io::Result<()> {
+    let mut rest = fragment;
+    while let Some((at, c)) = rest.char_indices().find(|&(_, c)| acts(c)) {
+        to.write_all(&rest.as_bytes()[..at])?;
+        for unit in c.encode_utf16(&mut [0; 2]) {
+            write!(to, "\\u{unit:04x}")?;
+        }
+        rest = &rest[at + c.len_utf8()..];
+    }
+    to.write_all(rest.as_bytes())
 }
 
 #[cfg(test)]

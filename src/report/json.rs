@@ -1,13 +1,15 @@
 //! The report as JSON, the form that scripts rely on (docs/report.md).
 
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 
 use serde::Serialize;
 use serde_json::ser::{CharEscape, Formatter, PrettyFormatter, Serializer};
 
 use super::digest::Digest;
-use super::escape::acts;
+use super::escape::json_fragment;
 use super::format::{Format, Style};
+use super::lean::{Collected, Collecting, Lean};
+use crate::model::report::{MOST_GPUS_IN_FULL, Report};
 use crate::model::rounding::four_places;
 
 /// JSON.
@@ -15,20 +17,46 @@ pub(super) const FORMAT: Format = Format::new("json", &["json"], "For scripts", 
 
 /// The report as indented JSON with a newline at the end, keys in the order of the contract.
 fn render(digest: &Digest<'_>, _: &Style) -> String {
-    tidy(digest.report)
+    let mut bytes = Vec::new();
+    let written = write(digest.report, &mut bytes);
+    as_text(written, bytes)
+}
+
+/// Writes a report without holding all of its text.
+pub(super) fn write(report: &Report, to: &mut dyn Write) -> io::Result<()> {
+    if report.snapshot.gpus.len() > MOST_GPUS_IN_FULL {
+        return lean(report, to);
+    }
+    let mut to = BufWriter::new(to);
+    report.serialize(&mut Serializer::with_formatter(&mut to, Tidy(PrettyFormatter::new())))?;
+    to.write_all(b"\n")?;
+    to.flush()
+}
+
+/// Writes a report of very many GPUs.
+pub(super) fn lean(report: &Report, to: &mut dyn Write) -> io::Result<()> {
+    let collected = Collected::new(to);
+    report.serialize(&mut Serializer::with_formatter(Collecting(&collected), Lean::new(&collected)))?;
+    Collecting(&collected).write_all(b"\n")?;
+    collected.into_inner().finish()
 }
 
 /// Anything as JSON in the same form.
 pub(super) fn tidy(value: &impl Serialize) -> String {
     let mut bytes = Vec::new();
     let written = value.serialize(&mut Serializer::with_formatter(&mut bytes, Tidy(PrettyFormatter::new())));
-    // Neither can happen to plain data written into memory; should it, the error is valid JSON too.
-    let text = match written.map(|()| String::from_utf8(bytes)) {
+    bytes.push(b'\n');
+    as_text(written.map_err(io::Error::from), bytes)
+}
+
+/// What was written into memory.
+fn as_text(written: io::Result<()>, bytes: Vec<u8>) -> String {
+    // Neither can happen to plain data; should it, the error is valid JSON too.
+    match written.map(|()| String::from_utf8(bytes)) {
         Ok(Ok(text)) => text,
-        Ok(Err(error)) => serde_json::json!({ "error": error.to_string() }).to_string(),
-        Err(error) => serde_json::json!({ "error": error.to_string() }).to_string(),
-    };
-    text + "\n"
+        Ok(Err(error)) => serde_json::json!({ "error": error.to_string() }).to_string() + "\n",
+        Err(error) => serde_json::json!({ "error": error.to_string() }).to_string() + "\n",
+    }
 }
 
 /// Indents like [`PrettyFormatter`], keeps the noise out of floating-point numbers, and writes
@@ -40,16 +68,8 @@ impl Formatter for Tidy<'_> {
         self.0.write_f64(to, four_places(value))
     }
 
-    fn write_string_fragment<W: ?Sized + Write>(&mut self, to: &mut W, fragment: &str) -> io::Result<()> {
-        let mut rest = fragment;
-        while let Some((at, c)) = rest.char_indices().find(|&(_, c)| acts(c)) {
-            to.write_all(&rest.as_bytes()[..at])?;
-            for unit in c.encode_utf16(&mut [0; 2]) {
-                write!(to, "\\u{unit:04x}")?;
-            }
-            rest = &rest[at + c.len_utf8()..];
-        }
-        to.write_all(rest.as_bytes())
+    fn write_string_fragment<W: ?Sized + Write>(&mut self, to: &mut W, text: &str) -> io::Result<()> {
+        json_fragment(to, text)
     }
 
     fn write_char_escape<W: ?Sized + Write>(&mut self, to: &mut W, escape: CharEscape) -> io::Result<()> {
@@ -96,7 +116,6 @@ impl Formatter for Tidy<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::report::Report;
     use crate::report::sample;
 
     #[test]

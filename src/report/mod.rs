@@ -4,6 +4,7 @@
 //! Nothing here prints or judges. Every string that came from a machine passes through [`escape`]
 //! on its way into text or dot, so that a device name cannot steer the terminal.
 
+use std::io::Write;
 use std::path::Path;
 
 use crate::model::report::Report;
@@ -25,6 +26,7 @@ mod hostile;
 mod html;
 mod json;
 mod junit;
+mod lean;
 mod line;
 mod machine;
 mod markdown;
@@ -92,6 +94,18 @@ pub fn for_path(path: &Path) -> Result<&'static Format, String> {
             extensions(FORMATS.iter().copied())
         )
     })
+}
+
+/// Writes the report in this format; what is read by programs goes out as it is made.
+///
+/// # Errors
+///
+/// Those of the writer.
+pub fn write(report: &Report, format: &Format, style: &Style, to: &mut dyn Write) -> std::io::Result<()> {
+    if *format == json::FORMAT {
+        return json::write(report, to);
+    }
+    to.write_all(render(report, format, style).as_bytes())
 }
 
 /// The report in this format. A report without measurements reads as `topo` shows it.

@@ -6,14 +6,10 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-use crate::model::report::{Report, SCHEMA};
+use crate::model::report::{MOST_GPUS, Report, SCHEMA};
 use crate::model::{impossible, restore};
 use crate::recording;
 use crate::topology;
-
-/// Most GPUs that a report may have: twice the largest NVLink domain. Tables grow with the square of
-/// the number.
-pub const MOST_GPUS: usize = 144;
 
 /// The name that stands for standard input.
 const STDIN: &str = "-";

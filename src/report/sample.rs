@@ -32,6 +32,7 @@ fn judged(snapshot: Snapshot, topology: Topology, mut measurements: Measurements
         settings: &settings,
         expectations: None,
         baseline: None,
+        index: None,
     };
     let findings = diagnose::judge(&evidence);
     let verdict = diagnose::verdict(&findings, Some(&measurements), Severity::Error);

@@ -1,5 +1,7 @@
 //! The graph: nodes that data can pass through or come from, and the links between them.
 
+use std::collections::HashMap;
+
 use super::nvlink;
 use super::pcie::{self, Above};
 use crate::model::node::NodeId;
@@ -13,7 +15,14 @@ pub const INSIDE_SWITCH: &str = "inside the switch";
 
 /// Everything that the snapshot knows of, without the routes.
 pub fn draw(snapshot: &Snapshot) -> Topology {
-    let mut graph = Graph { snapshot, drawn: Topology::default() };
+    let mut best: HashMap<Option<&String>, f64> = HashMap::new();
+    for gpu in &snapshot.gpus {
+        if let Some(gbps) = nvlink::switched(gpu).and_then(|bundle| bundle.gbps) {
+            let best = best.entry(gpu.name.known()).or_insert(gbps);
+            *best = best.max(gbps);
+        }
+    }
+    let mut graph = Graph { snapshot, best, drawn: Topology::default() };
     for numa in &snapshot.numa_nodes {
         graph.numa(Some(numa.node));
     }
@@ -33,6 +42,8 @@ pub fn draw(snapshot: &Snapshot) -> Topology {
 
 struct Graph<'a> {
     snapshot: &'a Snapshot,
+    /// The rate of the NVLinks to switches of the best GPU of each model.
+    best: HashMap<Option<&'a String>, f64>,
     drawn: Topology,
 }
 
@@ -168,8 +179,7 @@ impl Graph<'_> {
         if let Some(bundle) = nvlink::switched(gpu) {
             // What a GPU's links could carry is not in its name: the best GPU of its model shows
             // it.
-            let like = snapshot.gpus.iter().filter(|other| other.name.known() == gpu.name.known());
-            let best = like.filter_map(|other| nvlink::switched(other)?.gbps).max_by(f64::total_cmp);
+            let best = self.best.get(&gpu.name.known()).copied();
             let plane = self.node(NodeId::NvSwitch, NodeKind::NvSwitchPlane, "NVSwitch".into(), None);
             self.link(join(plane, NodeId::Gpu(gpu.index), bundle, best));
         }

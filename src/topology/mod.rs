@@ -30,6 +30,15 @@ pub fn complete(report: &mut Report) {
         let pairs = std::mem::take(&mut report.topology.pairs);
         report.topology = Topology { pairs, ..graph::draw(&report.snapshot) };
     }
+    // Of very many GPUs, what follows from the facts is not written.
+    if report.topology.pairs.iter().any(|route| route.theoretical_source.is_empty()) {
+        let pairs = routes::all(&report.snapshot, &report.topology);
+        let rebuilt = Topology { pairs, ..std::mem::take(&mut report.topology) };
+        report.topology = match &report.measurements {
+            Some(measurements) => with_cuda(rebuilt, &measurements.driver),
+            None => rebuilt,
+        };
+    }
     if let Some(measurements) = &mut report.measurements {
         refute::readings(&report.snapshot, &mut report.topology, measurements);
     }

@@ -1,15 +1,18 @@
 //! The links of a topology as a graph, in which ways are looked up by the nodes that they pass.
 
+use std::collections::HashMap;
+
 use petgraph::graphmap::UnGraphMap;
 
 use crate::model::node::NodeId;
-use crate::model::topology::{Hop, Link, LinkKind, Topology};
+use crate::model::topology::{Hop, Link, LinkKind, Node, Topology};
 
 /// A topology with its links by their ends. NVLinks are apart: two GPUs may have them between them and
 /// a way over PCIe as well.
 pub struct Network<'a> {
     /// The nodes and links as they are drawn.
     pub topology: &'a Topology,
+    nodes: HashMap<NodeId, &'a Node>,
     pcie: UnGraphMap<NodeId, &'a Link>,
     nvlink: UnGraphMap<NodeId, &'a Link>,
 }
@@ -21,7 +24,13 @@ impl<'a> Network<'a> {
             let links = topology.links.iter().filter(move |link| (link.kind == LinkKind::NvLink) == nvlink);
             UnGraphMap::from_edges(links.map(|link| (link.upper, link.lower, link)))
         };
-        Self { topology, pcie: links(false), nvlink: links(true) }
+        let nodes = topology.nodes.iter().rev().map(|node| (node.id, node)).collect();
+        Self { topology, nodes, pcie: links(false), nvlink: links(true) }
+    }
+
+    /// The node of this id.
+    pub fn node(&self, id: NodeId) -> Option<&'a Node> {
+        self.nodes.get(&id).copied()
     }
 
     /// The hops of this way over NVLinks, each with its link; empty where a step of it has none.

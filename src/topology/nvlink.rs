@@ -1,7 +1,11 @@
 //! NVLinks of a GPU, counted by what they lead to.
 
+use std::collections::BTreeMap;
+
 use super::capacity;
+use crate::model::placement::Pair;
 use crate::model::snapshot::{FabricState, Gpu, NvLink, NvLinkRemote, P2pStatus, Snapshot};
+use crate::model::units::PciAddress;
 
 /// Some active NVLinks together.
 #[derive(Debug, Clone, PartialEq)]
@@ -71,9 +75,37 @@ fn bundle(links: Vec<&NvLink>) -> Option<Bundle> {
     Some(Bundle { links: count, label, gbps, origin })
 }
 
+/// The active NVLinks of a GPU, counted by where they lead: once for a GPU, since it is at the end of many pairs.
+#[derive(Debug)]
+pub struct Ends<'a> {
+    gpu: &'a Gpu,
+    to: BTreeMap<PciAddress, u8>,
+    to_switches: Option<u8>,
+    /// Whether it is hidden of some where they lead.
+    hidden: bool,
+}
+
+impl<'a> Ends<'a> {
+    /// Those of this GPU.
+    pub fn of(gpu: &'a Gpu) -> Self {
+        let mut to: BTreeMap<PciAddress, u8> = BTreeMap::new();
+        for address in active(gpu).filter_map(|link| link.remote_pci.get()) {
+            let count = to.entry(address).or_default();
+            *count = count.saturating_add(1);
+        }
+        let hidden =
+            active(gpu).any(|link| link.remote.get() != Some(NvLinkRemote::Switch) && link.remote_pci.get().is_none());
+        Self { gpu, to, to_switches: switched(gpu).map(|bundle| bundle.links), hidden }
+    }
+
+    fn links_to(&self, other: &Self) -> Option<u8> {
+        self.to.get(&other.gpu.pci.get()?).copied()
+    }
+}
+
 /// How this ordered pair is connected by NVLink, if it is.
-pub fn join(snapshot: &Snapshot, source: &Gpu, destination: &Gpu) -> Option<Join> {
-    let said = snapshot.pairs.iter().find(|pair| pair.source == source.index && pair.destination == destination.index);
+pub fn join(snapshot: &Snapshot, source: &Ends<'_>, destination: &Ends<'_>) -> Option<Join> {
+    let said = snapshot.pair(Pair { source: source.gpu.index, destination: destination.gpu.index });
     // NVML's "unknown" is no refusal.
     if said
         .and_then(|pair| pair.p2p_nvlink.get())
@@ -81,24 +113,18 @@ pub fn join(snapshot: &Snapshot, source: &Gpu, destination: &Gpu) -> Option<Join
     {
         return None;
     }
-    match (direct(source, destination), direct(destination, source)) {
-        (Some(there), Some(back)) => return Some(Join::Direct(there.links.min(back.links))),
+    match (source.links_to(destination), destination.links_to(source)) {
+        (Some(there), Some(back)) => return Some(Join::Direct(there.min(back))),
         // An address that only one side sees (a virtual machine may hide it) still joins both.
-        (Some(bundle), None) | (None, Some(bundle)) => return Some(Join::Direct(bundle.links)),
+        (Some(links), None) | (None, Some(links)) => return Some(Join::Direct(links)),
         (None, None) => {}
     }
-    match (switched(source), switched(destination)) {
-        (Some(there), Some(back)) => {
-            fabric_joins(source, destination).then(|| Join::Switched(there.links.min(back.links)))
-        }
+    match (source.to_switches, destination.to_switches) {
+        (Some(there), Some(back)) => fabric_joins(source.gpu, destination.gpu).then(|| Join::Switched(there.min(back))),
         _ => {
             // Taking the PCI tree for the route would make its rate the measure of an NVLink copy.
             let word = said.and_then(|pair| pair.p2p_nvlink.get());
-            let hidden = |gpu: &Gpu| {
-                active(gpu)
-                    .any(|link| link.remote.get() != Some(NvLinkRemote::Switch) && link.remote_pci.get().is_none())
-            };
-            (word == Some(P2pStatus::Ok) && hidden(source) && hidden(destination)).then_some(Join::Unclear)
+            (word == Some(P2pStatus::Ok) && source.hidden && destination.hidden).then_some(Join::Unclear)
         }
     }
 }

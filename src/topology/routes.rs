@@ -31,6 +31,7 @@ pub fn all(snapshot: &Snapshot, graph: &Topology) -> Vec<PairRoute> {
 /// A GPU at one end of routes.
 struct End<'a> {
     gpu: &'a Gpu,
+    nvlinks: nvlink::Ends<'a>,
     way_up: Vec<NodeId>,
     /// Payload rate of the narrowest PCIe link on its way up.
     staged_gbps: Option<f64>,
@@ -41,22 +42,23 @@ impl<'a> End<'a> {
         let way_up = network.topology.way_up(NodeId::Gpu(gpu.index));
         let hops = network.over_pcie(&way_up);
         let staged_gbps = hops.iter().filter_map(|(hop, _)| Some(hop.capacity_gbps?.0)).reduce(f64::min);
-        Self { gpu, way_up, staged_gbps }
+        Self { gpu, nvlinks: nvlink::Ends::of(gpu), way_up, staged_gbps }
     }
 }
 
 fn route(snapshot: &Snapshot, network: &Network<'_>, source: &End<'_>, destination: &End<'_>) -> PairRoute {
     let ends = (source.gpu, destination.gpu);
     let pair = Pair { source: ends.0.index, destination: ends.1.index };
-    let said = snapshot.pairs.iter().find(|said| said.source == pair.source && said.destination == pair.destination);
+    let said = snapshot.pair(pair);
     let (from, to) = (NodeId::Gpu(pair.source), NodeId::Gpu(pair.destination));
-    let (class, hops) = match nvlink::join(snapshot, ends.0, ends.1) {
+    let join = nvlink::join(snapshot, &source.nvlinks, &destination.nvlinks);
+    let (class, hops) = match join {
         Some(Join::Unclear) => (LinkClass::Unknown, Vec::new()),
         Some(Join::Direct(links)) => (LinkClass::NvLink(links), network.over_nvlink(&[from, to])),
         Some(Join::Switched(links)) => (LinkClass::NvLink(links), network.over_nvlink(&[from, NodeId::NvSwitch, to])),
         None => {
             let hops = pcie_hops(network, &source.way_up, &destination.way_up);
-            (class_by_nvml(said).unwrap_or_else(|| class_by_tree(network.topology, &hops)), hops)
+            (class_by_nvml(said).unwrap_or_else(|| class_by_tree(network, &hops)), hops)
         }
     };
     let narrowest = narrowest(&hops);
@@ -65,8 +67,8 @@ fn route(snapshot: &Snapshot, network: &Network<'_>, source: &End<'_>, destinati
         pair,
         class,
         theoretical_gbps: narrowest.and_then(|(hop, _)| hop.capacity_gbps),
-        theoretical_source: source_of(snapshot, class, ends, &hops, narrowest),
-        bottleneck: narrowest.map(|(hop, link)| describe(network.topology, hop, link)),
+        theoretical_source: source_of(snapshot, (class, join), ends, &hops, narrowest),
+        bottleneck: narrowest.map(|(hop, link)| describe(network, hop, link)),
         staged_theoretical_gbps: staged.map(GbPerSecond),
         peer_access: PeerAccess {
             nvml_read: said.and_then(|said| said.p2p_read.get()),
@@ -89,7 +91,8 @@ fn pcie_hops<'a>(network: &Network<'a>, up: &[NodeId], down: &[NodeId]) -> Vec<(
 
 /// How far two nodes of the PCI tree are apart, in nvidia-smi's words.
 pub fn class(graph: &Topology, from: NodeId, to: NodeId) -> LinkClass {
-    class_by_tree(graph, &pcie_hops(&Network::of(graph), &graph.way_up(from), &graph.way_up(to)))
+    let network = Network::of(graph);
+    class_by_tree(&network, &pcie_hops(&network, &graph.way_up(from), &graph.way_up(to)))
 }
 
 /// The hop of least capacity; speed and width count together, hop by hop.
@@ -101,7 +104,7 @@ fn narrowest<'a, 'g>(hops: &'a [(Hop, &'g Link)]) -> Option<(&'a Hop, &'g Link)>
 /// Where the theoretical figure comes from, or why there is none.
 fn source_of(
     snapshot: &Snapshot,
-    class: LinkClass,
+    (class, join): (LinkClass, Option<Join>),
     ends: (&Gpu, &Gpu),
     hops: &[(Hop, &Link)],
     narrowest: Option<(&Hop, &Link)>,
@@ -109,7 +112,7 @@ fn source_of(
     let Some((_, link)) = narrowest else {
         let lost = [ends.0, ends.1].into_iter().find_map(|gpu| Some((gpu.label(), gpu.pci.unknown()?)));
         return match lost {
-            _ if nvlink::join(snapshot, ends.0, ends.1) == Some(Join::Unclear) => {
+            _ if join == Some(Join::Unclear) => {
                 "unknown: NVML reports that NVLink connects the two, but not where the links lead".into()
             }
             Some((gpu, why)) => format!("unknown: the PCI address of {gpu} is not known ({why})"),
@@ -128,7 +131,7 @@ fn source_of(
 }
 
 /// The narrowest hop, for someone who has to find it in the machine.
-fn describe(graph: &Topology, hop: &Hop, link: &Link) -> String {
+fn describe(network: &Network<'_>, hop: &Hop, link: &Link) -> String {
     let label = &hop.label;
     if link.kind == LinkKind::NvLink {
         return match (hop.from, hop.to) {
@@ -138,7 +141,7 @@ fn describe(graph: &Topology, hop: &Hop, link: &Link) -> String {
         };
     }
     if let NodeId::Gpu(index) = link.lower {
-        let node = graph.node(link.lower);
+        let node = network.node(link.lower);
         let pci = node.and_then(|node| node.pci).map_or(String::new(), |pci| format!(" {pci}"));
         let slot = node.and_then(|node| node.slot.as_ref()).map_or(String::new(), |slot| format!(", labelled {slot}"));
         return format!("GPU {index}'s slot{pci}{slot} ({label})");
@@ -159,8 +162,8 @@ fn class_by_nvml(said: Option<&GpuPair>) -> Option<LinkClass> {
 }
 
 /// The class that the PCI tree shows for these hops, in the words of nvidia-smi's legend.
-fn class_by_tree(graph: &Topology, hops: &[(Hop, &Link)]) -> LinkClass {
-    let passed: Vec<_> = hops.iter().skip(1).filter_map(|(hop, _)| graph.node(hop.from)).collect();
+fn class_by_tree(network: &Network<'_>, hops: &[(Hop, &Link)]) -> LinkClass {
+    let passed: Vec<_> = hops.iter().skip(1).filter_map(|(hop, _)| network.node(hop.from)).collect();
     if hops.is_empty() || passed.iter().any(|node| matches!(node.id, NodeId::HiddenRoot | NodeId::Numa(None))) {
         return LinkClass::Unknown;
     }

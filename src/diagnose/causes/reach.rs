@@ -160,8 +160,7 @@ fn is_low_by_its_cost(pair: Pair, evidence: &Evidence<'_>) -> bool {
 /// below what healthy copies reach over such a link. A rate that is not known speaks against nothing.
 fn rate_fits(cause: &Finding, pair: Pair, path: Path, evidence: &Evidence<'_>) -> bool {
     let Some(rate) = cause.scope.rate else { return true };
-    let cells = evidence.reference(path);
-    let Some(cell) = cells.get(&pair) else { return true };
+    let Some(cell) = evidence.reference_of(path, pair) else { return true };
     let Some((achieved, expected)) = cell.achieved_gbps.zip(evidence.expected(cell)) else { return true };
     achieved <= rate && achieved.0 >= rate.0 * expected.share.floor_percent() / 100.0
 }

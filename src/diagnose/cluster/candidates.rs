@@ -21,15 +21,20 @@ pub struct Candidate {
 /// Everything that pairs can have in common, what is smaller first: of two that explain the same the
 /// first is taken.
 pub fn candidates(seen: &BTreeSet<Pair>, topology: &Topology) -> Vec<Candidate> {
-    let gpus: BTreeSet<u32> = seen.iter().flat_map(|pair| [pair.source, pair.destination]).collect();
-    let of = |wanted: &dyn Fn(&Pair) -> bool| -> BTreeSet<Pair> { seen.iter().copied().filter(wanted).collect() };
+    // Both directions of each GPU, what leaves it, what reaches it.
+    let mut of_gpus: BTreeMap<u32, [BTreeSet<Pair>; 3]> = BTreeMap::new();
+    for &pair in seen {
+        for (gpu, way) in [(pair.source, 1), (pair.destination, 2)] {
+            let members = of_gpus.entry(gpu).or_default();
+            members[0].insert(pair);
+            members[way].insert(pair);
+        }
+    }
+    let gpus = of_gpus.len();
     let mut candidates = Vec::new();
-    for &gpu in &gpus {
-        let common = || Common::Gpu(gpu);
-        let members = of(&|pair| pair.touches(gpu));
-        candidates.push(Candidate { common: common(), members, one_way: false });
-        for members in [of(&|pair| pair.source == gpu), of(&|pair| pair.destination == gpu)] {
-            candidates.push(Candidate { common: common(), members, one_way: true });
+    for (gpu, members) in of_gpus {
+        for (members, one_way) in members.into_iter().zip([false, true, true]) {
+            candidates.push(Candidate { common: Common::Gpu(gpu), members, one_way });
         }
     }
     let mut links: BTreeMap<(NodeId, NodeId), BTreeSet<Pair>> = BTreeMap::new();
@@ -48,7 +53,7 @@ pub fn candidates(seen: &BTreeSet<Pair>, topology: &Topology) -> Vec<Candidate> 
     for (link, members) in links {
         candidates.push(Candidate { common: Common::Links(vec![link]), members, one_way: true });
     }
-    if gpus.len() > 2 {
+    if gpus > 2 {
         candidates.push(Candidate { common: Common::Everything, members: seen.clone(), one_way: false });
     }
     candidates

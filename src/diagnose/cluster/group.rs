@@ -1,5 +1,7 @@
 //! Bad pairs with one likely cause, and how that is said.
 
+use std::collections::HashSet;
+
 use crate::diagnose::words;
 use crate::model::finding::Subject;
 use crate::model::node::NodeId;
@@ -31,6 +33,11 @@ pub struct Group {
 }
 
 impl Group {
+    /// Its pairs, to look others up in: a machine of 256 GPUs has 65280.
+    pub fn pair_set(&self) -> HashSet<Pair> {
+        self.pairs.iter().copied().collect()
+    }
+
     /// What a finding on this group is about.
     pub fn subject(&self) -> Subject {
         match (&self.common, self.pairs.first()) {
@@ -60,7 +67,8 @@ impl Group {
                 format!("{way} {gpu} ({})", words::count(self.pairs.len(), "pair"))
             }
             Common::Links(links) => {
-                let both = self.pairs.iter().any(|pair| self.pairs.contains(&pair.reversed()));
+                let pairs = self.pair_set();
+                let both = self.pairs.iter().any(|pair| pairs.contains(&pair.reversed()));
                 let arrow = if both { "–" } else { "→" };
                 let names: Vec<_> =
                     links.iter().map(|&(from, to)| format!("{} {arrow} {}", end(from), end(to))).collect();

@@ -7,10 +7,10 @@ mod group;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use candidates::candidates;
-use choose::{all_affected, most_affected, twos};
+use choose::{Two, all_affected, most_affected};
 pub use group::{Common, Group};
 
 use crate::model::placement::Pair;
@@ -19,6 +19,9 @@ use crate::model::topology::Topology;
 /// Groups bad pairs by what they have in common. `seen` are all pairs that were looked at: a GPU
 /// or a link that a good pair uses as well, in the same direction, is the lesser suspect.
 pub fn groups(bad: &[Pair], seen: &[Pair], topology: &Topology) -> Vec<Group> {
+    if bad.is_empty() {
+        return Vec::new();
+    }
     let all_bad: BTreeSet<Pair> = bad.iter().copied().collect();
     let seen: BTreeSet<Pair> = seen.iter().copied().chain(all_bad.iter().copied()).collect();
     let candidates = candidates(&seen, topology);
@@ -38,9 +41,16 @@ pub fn groups(bad: &[Pair], seen: &[Pair], topology: &Topology) -> Vec<Group> {
         Some((_, pairs)) => !pairs.insert(*pair),
         None => true,
     });
-    for pair in twos(&left) {
-        groups.push((Common::OnePair, left.iter().copied().filter(|one| one.unordered() == pair).collect()));
+    let mut alone: BTreeMap<Two, BTreeSet<Pair>> = BTreeMap::new();
+    for pair in left {
+        alone.entry(pair.unordered()).or_default().insert(pair);
     }
-    let in_order = |covered: &BTreeSet<Pair>| bad.iter().copied().filter(|pair| covered.contains(pair)).collect();
-    groups.iter().map(|(common, covered)| Group { common: common.clone(), pairs: in_order(covered) }).collect()
+    groups.extend(alone.into_values().map(|pairs| (Common::OnePair, pairs)));
+    let places: HashMap<Pair, usize> = bad.iter().copied().zip(0..).collect();
+    let in_order = |covered: BTreeSet<Pair>| {
+        let mut pairs: Vec<Pair> = covered.into_iter().filter(|pair| places.contains_key(pair)).collect();
+        pairs.sort_by_key(|pair| places.get(pair));
+        pairs
+    };
+    groups.into_iter().map(|(common, covered)| Group { common, pairs: in_order(covered) }).collect()
 }

@@ -84,12 +84,14 @@ impl Compared {
 
 /// The figure of this group that lies farthest below.
 pub fn lowest<'a>(compared: &'a [Compared], group: &cluster::Group) -> Option<&'a Compared> {
-    let of_group = compared.iter().filter(|compared| group.pairs.contains(&compared.pair));
+    let pairs = group.pair_set();
+    let of_group = compared.iter().filter(|compared| pairs.contains(&compared.pair));
     of_group.max_by(|one, other| one.below_percent().total_cmp(&other.below_percent()))
 }
 
 /// The figure of this group that reaches the least of what is expected.
 pub fn slowest<'a, 'c>(slow: &'a [Slow<'c>], group: &cluster::Group) -> Option<&'a Slow<'c>> {
-    let of_group = slow.iter().filter(|slow| group.pairs.contains(&slow.cell.pair));
+    let pairs = group.pair_set();
+    let of_group = slow.iter().filter(|slow| pairs.contains(&slow.cell.pair));
     of_group.min_by(|one, other| one.percent().total_cmp(&other.percent()))
 }

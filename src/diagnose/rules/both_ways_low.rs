@@ -66,7 +66,8 @@ impl<'a> Both<'a> {
             && bandwidth::is_sound(evidence, cell);
         let achieved = cell.achieved_gbps.filter(|_| is_judged)?;
         let setup = cell.setup.with_direction(Direction::OneWay);
-        let one_way = evidence.measurements?.in_setup(setup).get(&cell.pair).copied();
+        let of_pair = evidence.measurements?.in_setup_of(setup, |pair| pair == cell.pair);
+        let one_way = of_pair.into_values().next();
         let one_way = one_way.filter(|one_way| bandwidth::is_sound(evidence, one_way));
         let route = evidence.topology.route(cell.pair)?;
         let left = expected::both_ways(expected::class_of(route, cell.setup.path, evidence.snapshot), cell.setup);
@@ -102,7 +103,8 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 }
 
 fn finding(evidence: &Evidence<'_>, group: &cluster::Group, low: &[Both<'_>]) -> Option<Finding> {
-    let of_group = low.iter().filter(|both| group.pairs.contains(&both.cell.pair));
+    let pairs = group.pair_set();
+    let of_group = low.iter().filter(|both| pairs.contains(&both.cell.pair));
     let worst = of_group.min_by(|one, other| one.percent().total_cmp(&other.percent()))?;
     let Both { cell, achieved, one_way, normal, floor } = worst;
     let compared = match one_way {

@@ -60,7 +60,7 @@ fn finding(evidence: &Evidence<'_>, fastest: &Fastest<'_>, link: &Connection, gp
     let load = link.gpu.and_then(|gpu| under_load(evidence, gpu));
     // What was seen under load outranks what an idle link showed.
     let width = load.and_then(|load| load.width?[1].try_into().ok()).or(link.now.width);
-    let over_pcie = load.filter(|load| links::used_pcie(evidence, load.index));
+    let over_pcie = load.filter(|load| evidence.used_pcie(load.index));
     let loaded_generation = over_pcie
         .and_then(|load| load.generation?[1].try_into().ok())
         .or_else(|| fitting_generation(evidence, link, gpus));
@@ -137,7 +137,7 @@ fn finding(evidence: &Evidence<'_>, fastest: &Fastest<'_>, link: &Connection, gp
 /// them.
 fn with_copies(found: Finding, evidence: &Evidence<'_>, gpus: &[u32]) -> Finding {
     let passes = |pair: Pair| gpus.contains(&pair.source) != gpus.contains(&pair.destination);
-    let cells = evidence.reference(Path::Direct).into_values();
+    let cells = evidence.reference_with(Path::Direct, gpus).into_iter();
     let cells = cells.filter(|cell| passes(cell.pair) && evidence.over_pcie(cell.pair));
     let (pairs, rates): (Vec<_>, Vec<_>) = cells.filter_map(|cell| Some((cell.pair, cell.achieved_gbps?))).unzip();
     let (lowest, highest) = links::range(rates.into_iter());

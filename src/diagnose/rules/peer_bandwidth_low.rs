@@ -98,7 +98,7 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow<'_>]) -
     let busy = suspects::busy(evidence, &group.pairs);
     let other_way = match (&group.common, group.pairs.as_slice()) {
         (Common::OnePair, [pair]) => {
-            evidence.reference(Path::Direct).get(&pair.reversed()).and_then(|cell| cell.achieved_gbps)
+            evidence.reference_of(Path::Direct, pair.reversed()).and_then(|cell| cell.achieved_gbps)
         }
         _ => None,
     };

@@ -75,7 +75,8 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 }
 
 fn finding(evidence: &Evidence<'_>, group: &cluster::Group, outliers: &[(Compared, usize)]) -> Option<Finding> {
-    let of_group = outliers.iter().filter(|(compared, _)| group.pairs.contains(&compared.pair));
+    let pairs = group.pair_set();
+    let of_group = outliers.iter().filter(|(compared, _)| pairs.contains(&compared.pair));
     let (worst, alike) =
         of_group.max_by(|(one, _), (other, _)| one.below_percent().total_cmp(&other.below_percent()))?;
     let mut found = RULE

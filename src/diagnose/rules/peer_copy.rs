@@ -27,10 +27,9 @@ pub fn findings(rule: &Rule, evidence: &Evidence<'_>, status: Status, what: &str
     groups
         .iter()
         .map(|group| {
-            let bad: Vec<_> = cells
-                .iter()
-                .filter(|cell| is_bad(cell) && cell.flow.pair().is_some_and(|pair| group.pairs.contains(&pair)))
-                .collect();
+            let pairs = group.pair_set();
+            let of_group = |cell: &Cell<'_>| cell.flow.pair().is_some_and(|pair| pairs.contains(&pair));
+            let bad: Vec<_> = cells.iter().filter(|cell| is_bad(cell) && of_group(cell)).collect();
             let reasons = words::distinct(bad.iter().filter_map(|cell| cell.reason));
             let probes = words::distinct(bad.iter().map(|cell| cell.probe.to_string()));
             let detail = if reasons.is_empty() { String::new() } else { format!(": {reasons}") };

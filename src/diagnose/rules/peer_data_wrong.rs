@@ -49,7 +49,8 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     groups
         .iter()
         .map(|group| {
-            let cells: Vec<_> = wrong.iter().copied().filter(|cell| group.pairs.contains(&cell.pair)).collect();
+            let pairs = group.pair_set();
+            let cells: Vec<_> = wrong.iter().copied().filter(|cell| pairs.contains(&cell.pair)).collect();
             finding(evidence, group, &cells)
         })
         .collect()

@@ -7,6 +7,7 @@ mod pci;
 
 use serde::{Deserialize, Serialize};
 
+use super::placement::Pair;
 use super::reading::{Unknown, facts};
 use super::units::{Bytes, PciAddress};
 
@@ -79,6 +80,15 @@ impl Snapshot {
     /// The GPU with this NVML index.
     pub fn gpu(&self, index: u32) -> Option<&Gpu> {
         self.gpus.iter().find(|gpu| gpu.index == index)
+    }
+
+    /// What NVML says of this ordered pair.
+    pub fn pair(&self, pair: Pair) -> Option<&GpuPair> {
+        let is = |said: &GpuPair| Pair { source: said.source, destination: said.destination };
+        // They stand in order, but for files that somebody else has written.
+        let found = self.pairs.binary_search_by_key(&pair, is).ok();
+        let found = found.and_then(|place| self.pairs.get(place));
+        found.or_else(|| self.pairs.iter().find(|said| is(said) == pair))
     }
 
     /// The address of the GPU with this NVML index, by elimination where NVML does not tell.

@@ -147,8 +147,9 @@ impl Driver for SimDriver {
         if rule.cuda != CudaPeerRule::Granted {
             return refuse("peer access is not supported between these two devices", 217);
         }
-        let others = state.access.iter().filter(|(from, to)| *from == device && *to != peer).count();
-        if state.spec.peers.limit.is_some_and(|limit| others >= limit as usize) {
+        // Counted only where there is a limit: of 256 GPUs each has 255 others.
+        let others = || state.access.iter().filter(|(from, to)| *from == device && *to != peer).count();
+        if state.spec.peers.limit.is_some_and(|limit| others() >= limit as usize) {
             let meaning = "peer access resources exhausted: too many peer mappings";
             return Err(failed(ErrorKind::TooManyPeers, "cuCtxEnablePeerAccess", meaning, 711));
         }

@@ -5,11 +5,10 @@ use std::collections::{HashMap, HashSet};
 use super::defaults::DEEPEST;
 use super::numbers::{memory, microseconds, milliseconds, number, rate, share, speeds};
 use super::{FunctionSpec, GpuSpec, MachineSpec, NvLinkTarget, Pairs};
+use crate::model::report::MOST_GPUS;
 use crate::model::snapshot::PciKind;
 use crate::model::units::PciAddress;
 
-/// No real machine has more; what more would take to simulate is nobody's use.
-const MOST_GPUS: usize = 256;
 const MOST_FUNCTIONS: usize = 4096;
 const MOST_OTHERS: usize = 1024;
 /// Rules for pairs: as many as 256 GPUs could use.

@@ -1,0 +1,72 @@
+//! What every stage takes, by the number of GPUs: `cargo bench`, or `cargo bench -- diagnose` for one stage.
+//!
+//! The machines are made here: one NVLink domain, as many GPUs as asked for. docs/performance.md has figures.
+
+#![allow(clippy::unwrap_used, reason = "a benchmark that cannot start is to say so and stop")]
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+mod machine;
+
+use divan::{Bencher, black_box};
+use peerscope::hardware::Machine;
+use peerscope::stages::Stages;
+
+/// Numbers of GPUs: a server, an NVLink domain, two of them, and as many as a report can have.
+const GPUS: [u32; 4] = [8, 72, 144, 256];
+
+fn main() {
+    divan::main();
+}
+
+/// A machine of so many GPUs, checked once.
+fn stages(gpus: u32) -> &'static Stages {
+    static CHECKED: Mutex<Option<HashMap<u32, &'static Stages>>> = Mutex::new(None);
+    let mut checked = CHECKED.lock().unwrap();
+    checked.get_or_insert_default().entry(gpus).or_insert_with(|| {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("machine.toml");
+        std::fs::write(&file, machine::description(gpus)).unwrap();
+        let machine = Machine::parse(file.to_str().unwrap()).unwrap();
+        Box::leak(Box::new(Stages::of(&machine).unwrap()))
+    })
+}
+
+#[divan::bench(args = GPUS, sample_count = 10)]
+fn routes(bencher: Bencher<'_, '_>, gpus: u32) {
+    let stages = stages(gpus);
+    bencher.bench_local(|| black_box(stages.routes()));
+}
+
+#[divan::bench(args = GPUS, sample_count = 10)]
+fn plan(bencher: Bencher<'_, '_>, gpus: u32) {
+    let stages = stages(gpus);
+    bencher.bench_local(|| black_box(stages.plan()));
+}
+
+#[divan::bench(args = GPUS, sample_count = 10)]
+fn diagnose(bencher: Bencher<'_, '_>, gpus: u32) {
+    let stages = stages(gpus);
+    bencher.bench_local(|| black_box(stages.diagnose()));
+}
+
+#[divan::bench(args = GPUS, sample_count = 10)]
+fn render_json(bencher: Bencher<'_, '_>, gpus: u32) {
+    let stages = stages(gpus);
+    bencher.bench_local(|| black_box(stages.render("json").unwrap()));
+}
+
+#[divan::bench(args = GPUS, sample_count = 10)]
+fn render_text(bencher: Bencher<'_, '_>, gpus: u32) {
+    let stages = stages(gpus);
+    bencher.bench_local(|| black_box(stages.render("text").unwrap()));
+}
+
+#[divan::bench(args = GPUS, sample_count = 10)]
+fn journal(bencher: Bencher<'_, '_>, gpus: u32) {
+    let stages = stages(gpus);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("journal");
+    bencher.bench_local(|| black_box(stages.journal(&file).unwrap()));
+}

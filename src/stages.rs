@@ -1,0 +1,153 @@
+//! The stages one by one over a simulated machine, for `benches/`: nothing else uses this. The rooms stay closed.
+
+use std::collections::{BTreeSet, HashMap};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::diagnose::{Evidence, Settings};
+use crate::discover;
+use crate::hardware::{HardwareError, Machine};
+use crate::measure::{Bench, Outcome, Selection, assemble};
+use crate::model::measurement::{DriverFacts, Measurements};
+use crate::model::report::{Report, SCHEMA, Timing, Tool, Verdict};
+use crate::model::request::Request;
+use crate::model::snapshot::{SlowFact, Snapshot};
+use crate::model::topology::Topology;
+use crate::model::units::{Bytes, GIB};
+use crate::plan::{self, Group, Profile, Round, profile};
+use crate::recording::{Event, Header, Journal, Recorder, SCHEMA as JOURNAL};
+use crate::report::{self, Style};
+use crate::topology;
+
+/// No simulated machine takes as long to be read.
+const READING_LIMIT: Duration = Duration::from_secs(60);
+
+/// Everything that a quick check of a machine came to.
+pub struct Stages {
+    driver: DriverFacts,
+    rounds: Vec<Round>,
+    outcomes: HashMap<u32, Outcome>,
+    profile: Profile,
+    report: Report,
+}
+
+impl Stages {
+    /// Checks a machine, in this process.
+    ///
+    /// # Errors
+    ///
+    /// The machine has no driver, or the program no profile.
+    pub fn of(machine: &Machine) -> Result<Self, String> {
+        let said = |error: HardwareError| error.to_string();
+        let telemetry = discover::open(machine, READING_LIMIT).map_err(said)?;
+        let snapshot = discover::discover(telemetry, SlowFact::ALL, READING_LIMIT);
+        let driver = machine.driver_within(READING_LIMIT).map_err(said)?;
+        let bench = Bench::open_telling(driver.as_ref(), &selections(&snapshot), Bytes(GIB), false, &mut |_| ());
+        let profile = Profile::load(profile::Name::Quick)?;
+        let facts = bench.facts().clone();
+        let topology = topology::with_cuda(topology::build(&snapshot), &facts);
+        let rounds = planned(&snapshot, &topology, &facts, &profile);
+        let outcomes: HashMap<u32, Outcome> = rounds.iter().map(|round| (round.id, bench.run_one(round))).collect();
+        let measurements = Measurements { driver: facts.clone(), ..assemble(&rounds, &outcomes, &topology) };
+        let report = unjudged(machine, snapshot, topology, measurements);
+        Ok(Self { driver: facts, rounds, outcomes, profile, report })
+    }
+
+    /// The routes of all pairs; how many.
+    pub fn routes(&self) -> usize {
+        topology::build(&self.report.snapshot).pairs.len()
+    }
+
+    /// The rounds; how many.
+    pub fn plan(&self) -> usize {
+        planned(&self.report.snapshot, &self.report.topology, &self.driver, &self.profile).len()
+    }
+
+    /// All rules; how many findings.
+    pub fn diagnose(&self) -> usize {
+        crate::diagnose::judge(&Evidence::of(&self.report, &Settings::default())).len()
+    }
+
+    /// The report in a format; how many bytes.
+    ///
+    /// # Errors
+    ///
+    /// There is no such format.
+    pub fn render(&self, format: &str) -> Result<usize, String> {
+        let format = report::named(format).ok_or_else(|| format!("there is no format {format}"))?;
+        let mut to = Vec::new();
+        report::write(&self.report, format, &Style::PLAIN, &mut to).map_err(|error| error.to_string())?;
+        Ok(to.len())
+    }
+
+    /// Writes a journal and folds its entries; how many figures the run came to.
+    ///
+    /// # Errors
+    ///
+    /// The journal cannot be begun.
+    pub fn journal(&self, path: &Path) -> Result<usize, String> {
+        let mut recorder = Recorder::new(Journal::begin_at(path, &header(&self.report))?, "quick", Instant::now());
+        recorder.take(Event::Facts { snapshot: self.report.snapshot.clone() });
+        recorder.take(Event::Driver { floor_seconds: 0.0, facts: self.driver.clone() });
+        recorder.take(Event::Plan { rounds: self.rounds.clone(), left_out: Vec::new(), thinned_out: Vec::new() });
+        for (id, outcome) in &self.outcomes {
+            recorder.take(Event::Outcome { id: *id, outcome: outcome.clone() });
+        }
+        let (recorded, journal) = recorder.finish();
+        journal.remove();
+        Ok(recorded.measurements.peer.len())
+    }
+}
+
+fn selections(snapshot: &Snapshot) -> Vec<Selection> {
+    let select = |gpu: &crate::model::snapshot::Gpu| Selection {
+        index: gpu.index,
+        uuid: gpu.uuid.known().cloned(),
+        pci: gpu.pci.get(),
+        ..Selection::default()
+    };
+    snapshot.gpus.iter().map(select).collect()
+}
+
+fn planned(snapshot: &Snapshot, topology: &Topology, driver: &DriverFacts, profile: &Profile) -> Vec<Round> {
+    let gpus: Vec<u32> = snapshot.gpus.iter().map(|gpu| gpu.index).collect();
+    let groups: BTreeSet<Group> = Group::ALL.into_iter().collect();
+    plan::rounds(&plan::Request {
+        gpus: &gpus,
+        driver,
+        topology,
+        profile,
+        groups: &groups,
+        overlap_bytes: None,
+        deadline: None,
+        serial: false,
+    })
+}
+
+fn unjudged(machine: &Machine, snapshot: Snapshot, topology: Topology, measurements: Measurements) -> Report {
+    Report {
+        schema: SCHEMA.into(),
+        tool: Tool::this(),
+        started_at: "2026-01-01T00:00:00Z".into(),
+        machine: machine.name().to_owned(),
+        request: Request::default(),
+        snapshot,
+        topology,
+        measurements: Some(measurements),
+        findings: Vec::new(),
+        verdict: Verdict::default(),
+        timing: Timing::default(),
+    }
+}
+
+fn header(report: &Report) -> Header {
+    Header {
+        schema: JOURNAL.into(),
+        tool: report.tool.clone(),
+        started_at: report.started_at.clone(),
+        machine: report.machine.clone(),
+        profile: "quick".into(),
+        pid: std::process::id(),
+        args: Vec::new(),
+    }
+}
