@@ -57,9 +57,8 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, Failure
     let worker = Worker::spawn(machine, start_limit);
     let progress = Progress::starting();
     let (snapshot, telemetry) = snapshot(machine, SlowFact::ALL, cli.driver_deadline);
-    let there = snapshot.gpus.len();
-    let snapshot = match select::select(snapshot, &cli.gpus) {
-        Ok(snapshot) => snapshot,
+    let (snapshot, request) = match select::select(snapshot, &cli.gpus) {
+        Ok(selected) => selected,
         Err(sentence) => {
             progress.clear();
             journal.remove();
@@ -71,7 +70,7 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, Failure
     let mut follower =
         Follower { progress, recorder: Recorder::new(journal, args.profile.as_str(), started), watch: None };
     unlocked.iter().for_each(|problem| follower.problem(problem));
-    let request = asked(select::request(&cli.gpus, there, &snapshot), args, &profile, &groups);
+    let request = asked(request, args, &profile, &groups);
     let mut run = Run { args, profile, groups, machine, start_limit, telemetry, stop, follower };
     run.follower.take(Event::Asked { request });
     // The worker is ended once the report is out.

@@ -7,6 +7,7 @@ use crate::model::finding::{Finding, Severity};
 use crate::model::flow::Setup;
 use crate::model::measurement::{CudaPeerAccess, Measurements, PeerBandwidth, Status, Verified};
 use crate::model::placement::{Pair, Path};
+use crate::model::request::Request;
 use crate::model::snapshot::Snapshot;
 use crate::model::topology::Topology;
 use crate::model::units::{Bytes, GIB, GbPerSecond};
@@ -88,7 +89,8 @@ pub fn with_settings(
     measurements: Option<&Measurements>,
     settings: &Settings,
 ) -> Vec<Finding> {
-    judge(&Evidence { snapshot, topology, measurements, settings, expectations: None, baseline: None })
+    let request = &Request::default();
+    judge(&Evidence { request, snapshot, topology, measurements, settings, expectations: None, baseline: None })
 }
 
 /// A fact of a finding as the report has it.

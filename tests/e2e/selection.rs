@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::common::{check, flowing, list, pair, place, read_json, run, text_of, with, write};
+use crate::common::{check, codes, flowing, list, pair, place, read_json, run, text_of, with, write};
 
 fn gpus(report: &Value) -> Vec<u64> {
     list(&report["snapshot"]["gpus"]).iter().map(|gpu| gpu["index"].as_u64().unwrap()).collect()
@@ -192,4 +192,77 @@ fn a_gpu_that_is_lost_has_its_address_and_what_nvml_does_not_list_was_not_chosen
     assert_eq!(list(&lost.json()["snapshot"]["unlisted_gpus"]).len(), 1);
     assert_eq!(topo(case, "0,2").code, Some(0), "the faults are of other GPUs");
     assert_eq!(list(&topo(case, "0,2").json()["findings"]).len(), 0);
+}
+
+/// The report of a case, the facts alone, with these GPUs.
+fn facts(case: &str, gpus: &[&str]) -> Value {
+    let machine = format!("{}/tests/cases/{case}.toml", env!("CARGO_MANIFEST_DIR"));
+    run(&[&["topo", "--machine", &machine, "--format", "json"][..], gpus].concat()).json()
+}
+
+#[test]
+fn to_name_every_gpu_that_nvml_lists_hides_nothing() {
+    let case = format!("{}/tests/cases/four-of-eight-not-listed.toml", env!("CARGO_MANIFEST_DIR"));
+    let whole = run(&with(check(&case, "quick"), &["--format", "json"])).json();
+    for names in ["0-3", "3,1,2,0", "0-1,0000:05:00.0,06:00.0", "0-3,1"] {
+        let ran = run(&with(check(&case, "quick"), &["--format", "json", "--gpus", names]));
+        assert_eq!(ran.code, Some(1), "{names}: {ran:?}");
+        let report = ran.json();
+        assert_eq!(codes(&report), ["gpu-not-listed"; 4], "{names}");
+        assert_eq!(report["findings"], whole["findings"], "{names}");
+        assert_eq!(
+            (&report["request"]["gpus_left_out"], list(&report["request"]["left_out_gpus"]).len()),
+            (&0.into(), 0)
+        );
+        let text = run(&with(check(&case, "quick"), &["--gpus", names])).stdout;
+        assert!(text.contains("FAULTY") && !text.contains("PARTIAL"), "{text}");
+    }
+    // Whatever is missing, or is not there on purpose, or is lost.
+    let mut tried = 0;
+    for file in std::fs::read_dir(format!("{}/tests/cases", env!("CARGO_MANIFEST_DIR"))).unwrap() {
+        let path = file.unwrap().path();
+        let case = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        if !["not-listed", "nouveau", "lost", "excluded", "vfio", "console", "container"]
+            .iter()
+            .any(|word| case.contains(word))
+        {
+            continue;
+        }
+        let whole = facts(&case, &[]);
+        let all: Vec<String> = gpus(&whole).iter().map(u64::to_string).collect();
+        if all.is_empty() {
+            continue;
+        }
+        let named = facts(&case, &["--gpus", &all.join(",")]);
+        assert_eq!(named["findings"], whole["findings"], "{case}");
+        assert_eq!(named["snapshot"]["unlisted_gpus"], whole["snapshot"]["unlisted_gpus"], "{case}");
+        assert_eq!(named["request"]["gpus_left_out"], 0, "{case}");
+        tried += 1;
+    }
+    assert!(tried >= 8, "{tried}");
+}
+
+#[test]
+fn what_nvml_does_not_list_counts_among_what_was_left_out() {
+    for (case, names, left_out, all, addresses) in [
+        ("four-of-eight-not-listed", "0,1", 6, 8, &["05", "06", "23", "24", "25", "26"][..]),
+        ("four-of-eight-not-listed", "1-3", 5, 8, &["03", "23", "24", "25", "26"]),
+        // A container: what the host did not give it is none of its GPUs.
+        ("container-with-one-gpu-not-listed", "0,1", 2, 4, &["05", "06"]),
+        // GPUs 1 and 5 are lost and have their places; nouveau has the third.
+        ("two-gpus-lost-and-one-with-nouveau", "0,2", 6, 8, &["04", "06", "23", "24", "25", "26"]),
+    ] {
+        let report = facts(case, &["--gpus", names]);
+        assert_eq!(list(&report["findings"]).len(), 0, "{case}: {}", report["findings"]);
+        let request = &report["request"];
+        assert_eq!(request["gpus_left_out"], left_out, "{case}: {request}");
+        let mut found: Vec<&str> =
+            list(&request["left_out_gpus"]).iter().map(|gpu| gpu["pci"].as_str().unwrap()).collect();
+        found.sort_unstable();
+        let wanted: Vec<String> = addresses.iter().map(|bus| format!("0000:{bus}:00.0")).collect();
+        assert_eq!(found, wanted, "{case}");
+        let machine = format!("{}/tests/cases/{case}.toml", env!("CARGO_MANIFEST_DIR"));
+        let text = run(&["topo", "--machine", &machine, "--gpus", names]).flowing();
+        assert!(text.contains(&format!("PARTIAL: {left_out} of {all} GPUs were left out (--gpus {names})")), "{text}");
+    }
 }

@@ -14,7 +14,8 @@
 //! GPUs: a GPU is hidden from it, and nothing is said against it, where the driver has it and its
 //! device file is missing or refused, or the list in /proc/driver/nvidia/gpus leaves it out. As many
 //! functions as there are GPUs that NVML counts and cannot identify are theirs (`gpu-unreachable`).
-//! Nothing is compared where NVML does not start.
+//! Nothing is compared where NVML does not start, nor where `--gpus` leaves out some of the GPUs that NVML
+//! lists: what is missing was not chosen either.
 //!
 //! # Why it matters
 //!
@@ -66,17 +67,45 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     for function in snapshot.unlisted_gpus.iter().filter(|function| function.gpu.is_none()) {
         by_reason.entry(why(snapshot, function)).or_default().push(function);
     }
-    let missing = by_reason.remove(&Why::Missing).unwrap_or_default();
-    // GPUs that NVML counts and whose place is open: some of these functions may be theirs.
-    let lost = snapshot.gpus.iter().filter(|gpu| snapshot.address_of(gpu.index).is_none()).count();
-    let (open, mut findings): (Vec<_>, Vec<_>) =
-        missing.into_iter().partition(|function| lost > 0 && function.is_for_us());
-    let mut found: Vec<_> = findings.drain(..).map(|function| fault(evidence, function)).collect();
+    by_reason.remove(&Why::Missing);
+    let Missing { certain, open, lost } = missing(snapshot);
+    let mut found: Vec<_> = certain.into_iter().map(|function| fault(evidence, function)).collect();
     if open.len() > lost {
         found.push(some_of(evidence, &open, lost));
     }
     found.extend(by_reason.iter().map(|(why, functions)| by_design(*why, functions)));
     found
+}
+
+/// The functions that NVML should list and does not.
+pub struct Missing<'a> {
+    /// Those of which that is certain.
+    certain: Vec<&'a DisplayFunction>,
+    /// Those of which so many as `lost` are GPUs that NVML counts and does not identify.
+    open: Vec<&'a DisplayFunction>,
+    /// The GPUs that NVML counts and whose place is open.
+    lost: usize,
+}
+
+impl<'a> Missing<'a> {
+    /// How many GPUs are missing.
+    pub fn number(&self) -> usize {
+        self.certain.len() + self.open.len().saturating_sub(self.lost)
+    }
+
+    /// All functions that may be theirs.
+    pub fn functions(&self) -> impl Iterator<Item = &'a DisplayFunction> {
+        self.certain.iter().chain(&self.open).copied()
+    }
+}
+
+/// What NVML should list and does not.
+pub fn missing(snapshot: &Snapshot) -> Missing<'_> {
+    let functions = snapshot.unlisted_gpus.iter().filter(|function| function.gpu.is_none());
+    let functions = functions.filter(|function| why(snapshot, function) == Why::Missing);
+    let lost = snapshot.gpus.iter().filter(|gpu| snapshot.address_of(gpu.index).is_none()).count();
+    let (open, certain) = functions.partition(|function| lost > 0 && function.is_for_us());
+    Missing { certain, open, lost }
 }
 
 fn why(snapshot: &Snapshot, display: &DisplayFunction) -> Why {
