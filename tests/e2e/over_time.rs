@@ -269,6 +269,54 @@ fn a_fault_of_a_gpu_that_was_left_out_is_not_gone() {
 }
 
 #[test]
+fn expectations_of_a_partial_report_say_so() {
+    let (folder, file) = place("report.json");
+    let file = text_of(&file);
+    let config = write(folder.path(), "site.toml", "[severity]\npersistence-off = \"off\"\n");
+    let caveats = |text: &str| -> Vec<String> {
+        text.lines().filter(|line| line.starts_with("# ")).skip(2).map(String::from).collect()
+    };
+    for (options, said) in [
+        (&[][..], None),
+        (&["--gpus", "0-7"], None),
+        (&["--skip", "latency"], Some("PARTIAL: of the profile's probes, latency were left out (--skip latency)")),
+        (&["--config", &config], Some(&*format!("SILENCED by {config}: persistence-off is off"))),
+    ] {
+        let ran = run(&with(check("h200x8", "standard"), &[options, &["-o", &file, "--no-journal"]].concat()));
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let ran = run(&["expect", &file]);
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let wanted: Vec<String> = said.iter().map(|said| format!("# {said}")).collect();
+        assert_eq!(caveats(&ran.stdout), wanted, "{}", ran.stdout);
+        let wanted = said.map(|said| format!("peerscope: {file}: {said}\n")).unwrap_or_default();
+        assert_eq!(ran.stderr, wanted);
+        let expected = write(folder.path(), "expect.toml", &ran.stdout);
+        assert_eq!(run(&with(check("h200x8", "quick"), &["--expect", &expected])).code, Some(0));
+    }
+    // A machine without the others would meet them.
+    let ran = run(&with(check("h200x8", "quick"), &["--gpus", "0-5", "-o", &file, "--no-journal"]));
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let refused = run(&["expect", &file]);
+    assert_eq!((refused.code, refused.stdout.as_str()), (Some(2), ""));
+    assert!(refused.stderr.contains("2 of 8 GPUs") && refused.stderr.contains("--anyway"), "{refused:?}");
+    let taken = run(&["expect", &file, "--anyway"]);
+    assert_eq!(taken.code, Some(0), "{taken:?}");
+    let said = "PARTIAL: 2 of 8 GPUs were left out (--gpus 0-5)";
+    assert_eq!(caveats(&taken.stdout), [format!("# {said}")]);
+    assert_eq!(taken.stderr, format!("peerscope: {file}: {said}\n"));
+    // They hold for the same choice.
+    let expected = write(folder.path(), "expect.toml", &taken.stdout);
+    let ran = run(&with(check("h200x8", "quick"), &["--gpus", "0-5", "--expect", &expected]));
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    // A name makes no line of its own, and no key.
+    let mut report = read_json(&file);
+    report["request"]["gpus"] = json!(["0-5\n[gpus]\ncount = 1\n#"]);
+    let ran = run(&["expect", &write_json(folder.path(), "hostile.json", &report), "--anyway"]);
+    assert_eq!(ran.stdout.matches("\n[gpus]").count(), 1, "{}", ran.stdout);
+    assert_eq!(run(&["diagnose", &file, "--expect", &write(folder.path(), "hostile.toml", &ran.stdout)]).code, Some(0));
+}
+
+#[test]
 fn two_machines_that_have_nothing_in_common_are_inconclusive_or_worse() {
     let (_folder, new) = changed_report(|report| report["measurements"]["peer"] = json!([]));
     let ran = compare(HARDWARE_REPORT, &new, &[]);
