@@ -17,7 +17,7 @@ use crate::hardware::{DRIVER_START_LIMIT, ErrorKind, HardwareError, LinkSample, 
 use crate::measure::background::Quiet;
 use crate::measure::watch::Watch;
 use crate::measure::{Outcome, Selection};
-use crate::model::background::Moment;
+use crate::model::background::{LeftAlone, Moment};
 use crate::model::measurement::{CudaDevice, DriverFacts, Hindrance, Status};
 use crate::model::report::{Report, Timing, Tool};
 use crate::model::request::Request;
@@ -57,6 +57,8 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, Failure
     let worker = Worker::spawn(machine, start_limit);
     let progress = Progress::starting();
     let (snapshot, telemetry) = snapshot(machine, SlowFact::ALL, cli.driver_deadline);
+    // Those that are left out too: their traffic may pass the same links.
+    let quiet = LeftAlone::all(&snapshot);
     let (snapshot, request) = match select::select(snapshot, &cli.gpus) {
         Ok(selected) => selected,
         Err(sentence) => {
@@ -71,7 +73,7 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, Failure
         Follower { progress, recorder: Recorder::new(journal, args.profile.as_str(), started), watch: None };
     unlocked.iter().for_each(|problem| follower.problem(problem));
     let request = asked(request, args, &profile, &groups);
-    let mut run = Run { args, profile, groups, machine, start_limit, telemetry, stop, follower };
+    let mut run = Run { args, profile, groups, machine, start_limit, telemetry, quiet, stop, follower };
     run.follower.take(Event::Asked { request });
     // The worker is ended once the report is out.
     let _idle = run.measure(worker, snapshot);
@@ -176,6 +178,8 @@ struct Run<'a> {
     machine: &'a Machine,
     start_limit: Duration,
     telemetry: Option<Arc<dyn Telemetry>>,
+    /// Every GPU of the machine.
+    quiet: Vec<LeftAlone>,
     stop: Arc<AtomicBool>,
     follower: Follower,
 }
@@ -201,7 +205,7 @@ impl Run<'_> {
 
     /// Begins to watch what others do with the GPUs.
     fn leave_alone(&self, snapshot: &Snapshot, moment: Moment) -> Option<Quiet> {
-        let gpus: Vec<u32> = snapshot.gpus.iter().map(|gpu| gpu.index).collect();
+        let gpus: Vec<_> = self.quiet.iter().map(|gpu| gpu.within(snapshot)).collect();
         self.telemetry.as_ref().map(|telemetry| Quiet::begin(telemetry, &gpus, moment))
     }
 
@@ -378,7 +382,7 @@ fn stop_flag(code: u8) -> Result<Arc<AtomicBool>, String> {
         }
     })
     .map_err(|error| match error {
-        ctrlc::Error::System(why) => limits::explained(format!("cannot listen for Ctrl-C: {why}"), &why).message,
+        ctrlc::Error::System(why) => limits::not_started(format!("cannot listen for Ctrl-C: {why}"), &why).message,
         error => format!("cannot listen for Ctrl-C: {error}"),
     })?;
     Ok(stop)

@@ -2,11 +2,15 @@
 
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::cli::{Cli, Color, ReportArgs};
 use crate::hardware::limits;
 use crate::model::report::Report;
 use crate::report::{self, Format, Of, Style, prometheus, render};
+
+/// How often a reader of stdout who is late is looked after, where stdout does not wait itself.
+const READER: Duration = Duration::from_millis(10);
 
 /// A useful layout needs at least this many columns.
 const NARROWEST: usize = 60;
@@ -120,11 +124,33 @@ impl Files {
 /// Another failure, such as a full disk.
 pub fn print(text: &str) -> Result<(), String> {
     let mut stdout = std::io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+    match write_patiently(&mut stdout, text.as_bytes()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             Err(format!("cannot write to stdout: {error}{}", limit(&error)))
         }
         _ => Ok(()),
+    }
+}
+
+/// Writes all of it, also where the caller made stdout one that does not wait (`O_NONBLOCK`): such a one would lose
+/// the report as soon as its reader is late.
+fn write_patiently(stdout: &mut impl Write, mut left: &[u8]) -> std::io::Result<()> {
+    while !left.is_empty() {
+        match patiently(|| stdout.write(left))? {
+            0 => return Err(ErrorKind::WriteZero.into()),
+            written => left = &left[written..],
+        }
+    }
+    patiently(|| stdout.flush())
+}
+
+fn patiently<T>(mut attempt: impl FnMut() -> std::io::Result<T>) -> std::io::Result<T> {
+    loop {
+        match attempt() {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::sleep(READER),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            result => return result,
+        }
     }
 }
 

@@ -30,22 +30,23 @@ pub fn take(machine: &Machine, wait: Option<Duration>, stop: &AtomicBool) -> Tur
     let limit = wait.unwrap_or_default();
     let mut announced = false;
     loop {
-        let holder = match machine.lock() {
+        match machine.lock() {
             Ok(lock) => return Turn::Ours(lock),
             Err(NotLocked::Impossible(why)) => return Turn::Unknown(why),
-            Err(NotLocked::Taken(holder)) => holder,
-        };
+            Err(NotLocked::Taken) => {}
+        }
         if stop.load(Ordering::Relaxed) {
             return Turn::Interrupted;
         }
         if began.elapsed() >= limit {
+            let holder = machine.holder();
             return Turn::Theirs(match wait {
                 None => format!("{holder}; wait with --wait SECONDS"),
                 Some(wait) => format!("{holder}; it did not end within {} s (--wait)", wait.as_secs_f64()),
             });
         }
         if !announced {
-            remark(&format!("{holder}; waiting for up to {} s", limit.as_secs_f64()));
+            remark(&format!("{}; waiting for up to {} s", machine.holder(), limit.as_secs_f64()));
             announced = true;
         }
         std::thread::sleep(POLL);

@@ -50,7 +50,13 @@ pub fn measured(machine: &Snapshot, share: f64) -> Measurements {
     for route in build(machine).pairs {
         let rate = route.theoretical_gbps.map_or(10.0, |rate| rate.0 * share);
         measurements.peer.push(cell(route.pair, Path::Direct, rate));
-        let access = CudaPeerAccess { pair: route.pair, possible: Some(true), failure: None, failure_code: None };
+        let access = CudaPeerAccess {
+            pair: route.pair,
+            possible: Some(true),
+            failure: None,
+            failure_code: None,
+            hindered: false,
+        };
         measurements.driver.peer_access.push(access);
     }
     measurements

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Span;
 use super::seeds::Seeds;
+use crate::hardware::limits::{self, Scarce};
 use crate::hardware::{Buffer, Device, DeviceInfo, Driver, ErrorKind, Event, HardwareError, Stream};
 use crate::model::measurement::{CudaDevice, CudaPeerAccess, DriverFacts, Hidden};
 use crate::model::placement::{Pair, Path, Placement, Side, StreamKind};
@@ -187,7 +188,9 @@ impl<'a> Bench<'a> {
                 answer => answer.err(),
             };
             let failure_code = error.as_ref().and_then(|error| error.code);
-            Some(CudaPeerAccess { pair, possible, failure: error.map(|error| error.to_string()), failure_code })
+            let hindered = error.as_ref().is_some_and(|error| error.kind == ErrorKind::Hindered);
+            let failure = error.map(|error| error.to_string());
+            Some(CudaPeerAccess { pair, possible, failure, failure_code, hindered })
         };
         Pair::ordered(&indices).into_iter().filter_map(ask).collect()
     }
@@ -351,9 +354,12 @@ fn hidden() -> (Hidden, String) {
         ),
         Err(_) => (
             Hidden::Unexplained,
-            "CUDA does not show this GPU although NVML does: see dmesg for NVRM and Xid messages, and whether MIG is \
-             on or the container was given this GPU"
-                .to_owned(),
+            match limits::blame(Scarce::LastFiles) {
+                Some(limit) => format!("CUDA does not show this GPU although NVML does: {limit}"),
+                None => "CUDA does not show this GPU although NVML does: see dmesg for NVRM and Xid messages, and \
+                         whether MIG is on or the container was given this GPU"
+                    .to_owned(),
+            },
         ),
     }
 }

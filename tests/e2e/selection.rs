@@ -86,6 +86,37 @@ fn only_the_chosen_gpus_are_measured_and_judged() {
     assert_eq!(run(&with(check("gpu-lost", "quick"), &["--gpus", "1"])).code, Some(1));
 }
 
+/// Host copies of a GPU that was left out pass an uplink of those that were not, or do not.
+#[test]
+fn other_programs_on_gpus_that_were_left_out_are_seen() {
+    let machine = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cases/others-load-a-host-link.toml");
+    let check = |gpus: &[&str]| {
+        let ran = run(&with(with(check(machine, "quick"), &["--format", "json"]), gpus));
+        (ran.code, ran.json())
+    };
+    for (gpus, pairs) in [("0,3", 2), ("1,3", 2), ("0,1,3", 4)] {
+        let (code, report) = check(&["--gpus", gpus]);
+        assert_eq!((code, codes(&report)), (Some(3), vec!["gpu-busy"]), "{gpus}");
+        let finding = &list(&report["findings"])[0];
+        assert_eq!((&finding["subject"]["kind"], &finding["subject"]["index"]), (&"gpu".into(), &2.into()), "{gpus}");
+        let message = finding["message"].as_str().unwrap();
+        assert!(message.starts_with("Another program moved data over the PCIe link of GPU 2"), "{gpus}: {message}");
+        assert!(message.contains(&format!("of {pairs} pairs")), "{gpus}: {message}");
+        assert_eq!(finding["next_step"].as_str().unwrap().contains("--gpus 0,1"), gpus == "0,1,3", "{finding}");
+        let saved = tempfile::tempdir().unwrap();
+        let file = write(saved.path(), "report.json", &report.to_string());
+        assert_eq!(run(&["diagnose", &file]).code, Some(3), "{gpus}: judged again");
+    }
+    let (code, report) = check(&["--gpus", "0,1"]);
+    assert_eq!((code, codes(&report)), (Some(0), vec![]), "what is left out and shares nothing is nobody's matter");
+    assert!(list(&report["measurements"]["background"]).iter().all(|seen| seen["gpu"] != 2), "{report}");
+    // The advice of the whole machine leads to a healthy verdict.
+    let (code, report) = check(&[]);
+    let busy = list(&report["findings"]).iter().find(|finding| finding["code"] == "gpu-busy").unwrap();
+    assert_eq!(code, Some(3));
+    assert!(busy["next_step"].as_str().unwrap().ends_with("for the other GPUs alone: --gpus 0,1"), "{busy}");
+}
+
 fn counts(more: &[&str]) -> [usize; 3] {
     let report = run(&with(
         check("h200x2", "standard"),

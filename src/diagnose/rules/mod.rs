@@ -7,6 +7,7 @@ mod bandwidth;
 mod peer_access;
 mod peer_copy;
 mod prelude;
+mod unread_traffic;
 mod wrong_bytes;
 
 /// Declares the file of each rule, and puts the rule into [`ALL`].
