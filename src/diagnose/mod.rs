@@ -32,6 +32,8 @@ pub use verdict::{Contract, Ending, Terms, is_gap, verdict};
 #[cfg(test)]
 mod figure_tests;
 #[cfg(test)]
+mod nvlink_tests;
+#[cfg(test)]
 mod peer_tests;
 #[cfg(test)]
 mod testing;

@@ -73,6 +73,7 @@ rules! {
     both_ways_low
     bandwidth_impossible
     expectation_beyond_profile
+    gpu_perhaps_hidden
 }
 
 /// The rule with this code.
