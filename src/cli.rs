@@ -206,7 +206,7 @@ pub struct ExpectArgs {
     #[arg(long, default_value_t = 5.0, value_name = "PERCENT", value_parser = parse_percent)]
     pub margin: f64,
 
-    /// Accept a report of a machine that is not healthy.
+    /// Accept a report of a machine that is not healthy, or of some of its GPUs.
     #[arg(long)]
     pub anyway: bool,
 }

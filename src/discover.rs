@@ -212,7 +212,7 @@ fn start(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Hardwar
     let thread = thread::Builder::new().name(name.to_owned()).spawn(work);
     thread
         .map(drop)
-        .map_err(|error| limits::explained(format!("the thread for {name} cannot be started: {error}"), &error))
+        .map_err(|error| limits::not_started(format!("the thread for {name} cannot be started: {error}"), &error))
 }
 
 fn seconds(duration: Duration) -> String {

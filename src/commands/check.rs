@@ -19,7 +19,7 @@ use crate::hardware::{DRIVER_START_LIMIT, ErrorKind, HardwareError, LinkSample, 
 use crate::measure::Outcome;
 use crate::measure::background::Quiet;
 use crate::measure::watch::Watch;
-use crate::model::background::Moment;
+use crate::model::background::{LeftAlone, Moment};
 use crate::model::measurement::{DriverFacts, Hindrance, Status};
 use crate::model::report::{Report, Timing, Tool};
 use crate::model::request::Request;
@@ -63,8 +63,10 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, Failure
     let worker = early.unwrap_or_else(masked);
     let snapshot = facts.read(SlowFact::BEFORE_COPIES);
     let there = snapshot.gpus.len();
-    let snapshot = match select::select(snapshot, &cli.gpus) {
-        Ok(snapshot) => snapshot,
+    // Those that are left out too: their traffic may pass the same links.
+    let quiet = LeftAlone::all(&snapshot);
+    let (snapshot, request) = match select::select(snapshot, &cli.gpus) {
+        Ok(selected) => selected,
         Err(sentence) => {
             progress.clear();
             journal.remove();
@@ -76,8 +78,8 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, Failure
     let mut follower =
         Follower { progress, recorder: Recorder::new(journal, args.profile.as_str(), started), watch: None };
     unlocked.iter().for_each(|problem| follower.problem(problem));
-    let request = asked(select::request(&cli.gpus, there, &snapshot), args, &profile, &groups);
-    let mut run = Run { args, profile, groups, machine, start_limit, facts, there, stop, follower };
+    let request = asked(request, args, &profile, &groups);
+    let mut run = Run { args, profile, groups, machine, start_limit, facts, there, quiet, stop, follower };
     run.follower.take(Event::Asked { request });
     let exclusive = release::is_exclusive(&snapshot);
     // Nothing is asked of it any more: it dies while the run is judged and the report is written.
@@ -193,6 +195,8 @@ struct Run<'a> {
     facts: Facts,
     /// GPUs that there are, whatever was chosen.
     there: usize,
+    /// Every GPU of the machine.
+    quiet: Vec<LeftAlone>,
     stop: Arc<AtomicBool>,
     follower: Follower,
 }
@@ -231,7 +235,7 @@ impl Run<'_> {
 
     /// Begins to watch what others do with the GPUs.
     fn leave_alone(&self, snapshot: &Snapshot, moment: Moment) -> Option<Quiet> {
-        let gpus: Vec<u32> = snapshot.gpus.iter().map(|gpu| gpu.index).collect();
+        let gpus: Vec<_> = self.quiet.iter().map(|gpu| gpu.within(snapshot)).collect();
         self.facts.telemetry().map(|telemetry| Quiet::begin(telemetry, &gpus, moment))
     }
 
@@ -389,7 +393,7 @@ fn stop_flag(code: u8) -> Result<Arc<AtomicBool>, String> {
         }
     })
     .map_err(|error| match error {
-        ctrlc::Error::System(why) => limits::explained(format!("cannot listen for Ctrl-C: {why}"), &why).message,
+        ctrlc::Error::System(why) => limits::not_started(format!("cannot listen for Ctrl-C: {why}"), &why).message,
         error => format!("cannot listen for Ctrl-C: {error}"),
     })?;
     Ok(stop)

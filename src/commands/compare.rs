@@ -18,7 +18,7 @@ pub fn run(cli: &Cli, args: &CompareArgs) -> Result<u8, Failure> {
     let comparison = compare::compare(&old, &new, &judging.settings, judging.terms);
     let text = match args.format {
         CompareFormat::Json => comparison::json(&comparison),
-        CompareFormat::Text => comparison::text(&comparison, &new, &output::style(cli.color, false)),
+        CompareFormat::Text => comparison::text(&comparison, [&old, &new], &output::style(cli.color, false)),
     };
     output::print(&text)?;
     Ok(comparison.verdict.exit_code)

@@ -29,7 +29,7 @@ impl Facts {
         let named = discover::identified(self.telemetry.as_ref().ok()?, self.limit);
         let there = named.gpus.len();
         // A name that fits none is reported once all is known.
-        let chosen = select::select(named, wanted).ok()?;
+        let (chosen, _) = select::select(named, wanted).ok()?;
         environment::mask(&selections(&chosen), there)
     }
 

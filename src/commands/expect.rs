@@ -1,9 +1,11 @@
 //! `expect`: expectations from a report of a machine that is known to be healthy.
 
-use super::output;
+use super::{output, remark};
 use crate::cli::ExpectArgs;
 use crate::diagnose::expectations::Expectations;
 use crate::model::report::Conclusion;
+use crate::report;
+use crate::report::escape::clean;
 use crate::report::read::load;
 
 /// Runs it.
@@ -24,14 +26,27 @@ pub fn run(args: &ExpectArgs) -> Result<u8, String> {
             args.report.display()
         ));
     }
+    let left_out = report.request.gpus_left_out;
+    if left_out > 0 && !args.anyway {
+        return Err(format!(
+            "{} is a partial report: {left_out} of {} GPUs were left out (--gpus), and a machine without them would \
+             meet the expectations; give a report of the whole machine, or --anyway",
+            args.report.display(),
+            report.snapshot.gpus.len() + left_out as usize
+        ));
+    }
+    let caveats = report::caveats(&report);
+    caveats.iter().for_each(|caveat| remark(&format!("{}: {caveat}", args.report.display())));
     let expectations = Expectations::from_report(&report, args.margin);
     let head = format!(
         "# Expectations for machines like the one measured at {} ({}), made by peerscope {}.\n\
-         # Floors are {}% below the lowest figure of each class, in GB/s. See docs/expectations.md.\n\n",
+         # Floors are {}% below the lowest figure of each class, in GB/s. See docs/expectations.md.\n{}\n",
         report.started_at.escape_debug(),
         report.machine.escape_debug(),
         env!("CARGO_PKG_VERSION"),
-        args.margin
+        args.margin,
+        // On one line each, whatever is in them: what follows is TOML.
+        caveats.iter().map(|caveat| format!("# {}\n", clean(caveat))).collect::<String>()
     );
     output::print(&(head + &expectations.to_toml()?))?;
     Ok(0)

@@ -2,11 +2,15 @@
 
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::cli::{Cli, Color, ReportArgs};
 use crate::hardware::limits;
 use crate::model::report::Report;
 use crate::report::{self, Format, Of, Style, prometheus};
+
+/// How often a reader of stdout who is late is looked after, where stdout does not wait itself.
+const READER: Duration = Duration::from_millis(10);
 
 /// A useful layout needs at least this many columns.
 const NARROWEST: usize = 60;
@@ -122,12 +126,36 @@ pub fn print(text: &str) -> Result<(), String> {
 }
 
 fn printed(write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<(), String> {
-    let mut stdout = std::io::stdout().lock();
+    let mut stdout = Patient(std::io::stdout().lock());
     match write(&mut stdout).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             Err(format!("cannot write to stdout: {error}{}", limit(&error)))
         }
         _ => Ok(()),
+    }
+}
+
+/// Waits where the caller made stdout one that does not (`O_NONBLOCK`): such a one would lose the report as soon as its
+/// reader is late.
+struct Patient<W>(W);
+
+impl<W: Write> Write for Patient<W> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        patiently(|| self.0.write(bytes))
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        patiently(|| self.0.flush())
+    }
+}
+
+fn patiently<T>(mut attempt: impl FnMut() -> std::io::Result<T>) -> std::io::Result<T> {
+    loop {
+        match attempt() {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::sleep(READER),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            result => return result,
+        }
     }
 }
 

@@ -1,20 +1,23 @@
 //! `--gpus`: the GPUs that a command looks at.
 
+use crate::diagnose::missing;
 use crate::model::report::MOST_GPUS;
-use crate::model::request::Request;
+use crate::model::request::{LeftOutGpu, Request};
 use crate::model::snapshot::{Gpu, Snapshot};
 use crate::model::units::PciAddress;
 
-/// Keeps the GPUs named by index, range of indices, UUID or PCI address, and the pairs between them. An empty list
-/// keeps all.
+/// Keeps the GPUs named by index, range of indices, UUID or PCI address, and the pairs between them; what that
+/// leaves out is in the request. An empty list keeps all.
 ///
 /// # Errors
 ///
 /// No GPU has a name that was given; lists the GPUs that exist.
-pub fn select(mut snapshot: Snapshot, wanted: &[String]) -> Result<Snapshot, String> {
+pub fn select(mut snapshot: Snapshot, wanted: &[String]) -> Result<(Snapshot, Request), String> {
+    let gpus = wanted.iter().map(|name| name.trim().to_owned()).collect();
+    let request = Request { gpus, ..Request::default() };
     if wanted.is_empty() || (snapshot.gpus.is_empty() && !snapshot.problems.is_empty()) {
         // Without any GPU, the reason for that says more than the name that was not found.
-        return at_most(MOST_GPUS, snapshot);
+        return Ok((at_most(MOST_GPUS, snapshot)?, request));
     }
     let mut kept = Vec::new();
     for name in wanted.iter().map(|name| name.trim()) {
@@ -31,11 +34,16 @@ pub fn select(mut snapshot: Snapshot, wanted: &[String]) -> Result<Snapshot, Str
         let gpu = gpu.ok_or_else(|| no_such(&snapshot, name))?;
         kept.push(gpu.index);
     }
+    if snapshot.gpus.iter().all(|gpu| kept.contains(&gpu.index)) {
+        // All that could be named: the whole machine was meant, and what is missing of it is missing.
+        return Ok((snapshot, request));
+    }
+    let request = without(request, &snapshot, &kept);
     snapshot.gpus.retain(|gpu| kept.contains(&gpu.index));
     snapshot.pairs.retain(|pair| kept.contains(&pair.source) && kept.contains(&pair.destination));
     // What NVML does not list was not asked for.
     snapshot.unlisted_gpus.retain(|function| function.gpu.is_some_and(|gpu| kept.contains(&gpu)));
-    at_most(MOST_GPUS, snapshot)
+    Ok((at_most(MOST_GPUS, snapshot)?, request))
 }
 
 /// The machine, unless it has more GPUs than a report of it could be read with again.
@@ -48,13 +56,22 @@ fn at_most(most: usize, snapshot: Snapshot) -> Result<Snapshot, String> {
     }
 }
 
-/// What was asked for of a machine that has so many GPUs.
-pub fn request(wanted: &[String], there: usize, chosen: &Snapshot) -> Request {
-    let left_out = there.saturating_sub(chosen.gpus.len());
+/// The same request, with the GPUs of the whole machine that are not kept: those that NVML lists, and those that it
+/// should list.
+fn without(request: Request, whole: &Snapshot, kept: &[u32]) -> Request {
+    let others: Vec<_> = whole.gpus.iter().filter(|gpu| !kept.contains(&gpu.index)).collect();
+    let missing = missing(whole);
+    let number = others.len() + missing.number();
+    let listed = others.iter().map(|gpu| LeftOutGpu {
+        index: Some(gpu.index),
+        pci: whole.address_of(gpu.index),
+        uuid: gpu.uuid.known().cloned(),
+    });
+    let unlisted = missing.functions().map(|function| LeftOutGpu { pci: Some(function.address), ..Default::default() });
     Request {
-        gpus: wanted.iter().map(|name| name.trim().to_owned()).collect(),
-        gpus_left_out: u32::try_from(left_out).unwrap_or(u32::MAX),
-        ..Request::default()
+        gpus_left_out: u32::try_from(number).unwrap_or(u32::MAX),
+        left_out_gpus: listed.chain(unlisted).collect(),
+        ..request
     }
 }
 

@@ -27,9 +27,7 @@ pub fn run(cli: &Cli, machine: &Machine, args: &TopoArgs) -> Result<u8, Failure>
     let kept = args.verbose || !args.format.is_looked_at || !args.output.is_empty();
     let slow = if kept { SlowFact::ALL } else { discover::JUDGED };
     let snapshot = Facts::open(machine, cli.driver_deadline).read(slow);
-    let there = snapshot.gpus.len();
-    let snapshot = select::select(snapshot, &cli.gpus)?;
-    let request = select::request(&cli.gpus, there, &snapshot);
+    let (snapshot, request) = select::select(snapshot, &cli.gpus)?;
     let discover = started.elapsed().as_secs_f64();
     let topology = topology::build(&snapshot);
     let timing = Timing { discover, ..Timing::default() };

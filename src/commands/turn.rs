@@ -16,6 +16,10 @@ const SHORT_POLL: Duration = Duration::from_millis(5);
 /// How long that may take: some hundred times what it took with 4 GPUs. Then it is stuck, and may be so for ever.
 const LAST_WORKER: Duration = Duration::from_secs(20);
 
+/// How often it is asked who has it: the kernel keeps every question until the holder ends, and has room for some
+/// thousand.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
 /// What came of it.
 pub enum Turn {
     /// The machine is this run's until the lock is dropped.
@@ -34,16 +38,21 @@ pub fn take(machine: &Machine, wait: Option<Duration>, stop: &AtomicBool) -> Tur
     let began = Instant::now();
     let limit = wait.unwrap_or_default();
     let mut announced = false;
+    let mut asked = None;
     loop {
-        let holder = match machine.lock() {
+        match machine.lock() {
             Ok(lock) => return Turn::Ours(lock),
             Err(NotLocked::Impossible(why)) => return Turn::Unknown(why),
-            Err(NotLocked::Taken(holder)) => holder,
-        };
+            Err(NotLocked::Taken) => {}
+        }
         if stop.load(Ordering::Relaxed) {
             return Turn::Interrupted;
         }
-        if holder.is_gone() {
+        let fresh = asked.take().filter(|(at, _): &(Instant, _)| at.elapsed() < ASK_AGAIN);
+        let (at, holder) = fresh.unwrap_or_else(|| (Instant::now(), machine.holder()));
+        let (is_gone, words) = (holder.is_gone(), holder.to_string());
+        asked = Some((at, holder));
+        if is_gone {
             if began.elapsed() >= LAST_WORKER {
                 return Turn::Unknown(
                     "the worker of an earlier check has not ended yet: it may be stuck in the kernel driver, and with \
@@ -56,12 +65,12 @@ pub fn take(machine: &Machine, wait: Option<Duration>, stop: &AtomicBool) -> Tur
         }
         if began.elapsed() >= limit {
             return Turn::Theirs(match wait {
-                None => format!("{holder}; wait with --wait SECONDS"),
-                Some(wait) => format!("{holder}; it did not end within {} s (--wait)", wait.as_secs_f64()),
+                None => format!("{words}; wait with --wait SECONDS"),
+                Some(wait) => format!("{words}; it did not end within {} s (--wait)", wait.as_secs_f64()),
             });
         }
         if !announced {
-            remark(&format!("{holder}; waiting for up to {} s", limit.as_secs_f64()));
+            remark(&format!("{words}; waiting for up to {} s", limit.as_secs_f64()));
             announced = true;
         }
         std::thread::sleep(POLL);

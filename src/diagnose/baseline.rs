@@ -3,11 +3,14 @@
 use std::collections::HashMap;
 
 use super::evidence::Evidence;
+use crate::model::finding::{Finding, Scope, Subject};
 use crate::model::flow::Setup;
 use crate::model::measurement::{PeerBandwidth, Status};
 use crate::model::placement::Pair;
 use crate::model::report::Report;
+use crate::model::request::{LeftOutGpu, Request};
 use crate::model::snapshot::Gpu;
+use crate::model::units::PciAddress;
 
 /// Today's machine beside an earlier report of it.
 pub struct Beside<'a> {
@@ -51,22 +54,42 @@ impl<'a> Beside<'a> {
         let old = evidence.baseline?;
         let mut today = HashMap::new();
         for gpu in &old.snapshot.gpus {
-            if let Some(same) = evidence.snapshot.gpus.iter().find(|new| same_place(gpu, new)) {
+            if let Some(same) = evidence.snapshot.gpus.iter().find(|new| Place::of(gpu).is(&Place::of(new))) {
                 today.insert(gpu.index, same.index);
             }
         }
         Some(Self { old, today })
     }
 
-    /// The GPUs that were there then and are not today.
-    pub fn vanished(&self) -> Vec<&'a Gpu> {
-        self.old.snapshot.gpus.iter().filter(|gpu| !self.today.contains_key(&gpu.index)).collect()
+    /// The GPUs that were there then and are not today, whoever looks.
+    pub fn vanished(&self, evidence: &Evidence<'_>) -> Vec<&'a Gpu> {
+        let others = self.old.snapshot.gpus.iter().filter(|gpu| !self.today.contains_key(&gpu.index));
+        others.filter(|gpu| !may_leave_out(evidence.request, gpu)).collect()
     }
 
-    /// The GPUs that are there today and were not then.
+    /// The GPUs that are there today and were not then, whoever had looked.
     pub fn appeared<'n>(&self, evidence: &Evidence<'n>) -> Vec<&'n Gpu> {
         let known: Vec<_> = self.today.values().collect();
-        evidence.snapshot.gpus.iter().filter(|gpu| !known.contains(&&gpu.index)).collect()
+        let others = evidence.snapshot.gpus.iter().filter(|gpu| !known.contains(&&gpu.index));
+        others.filter(|gpu| !may_leave_out(&self.old.request, gpu)).collect()
+    }
+
+    /// Whether today's report looked at what this finding of then is about.
+    pub fn is_looked_at(&self, evidence: &Evidence<'_>, then: &Finding) -> bool {
+        let left_out = |gpu: &Gpu| !self.today.contains_key(&gpu.index) && may_leave_out(evidence.request, gpu);
+        let seen = |index: u32| !self.old.snapshot.gpu(index).is_some_and(left_out);
+        let both_seen = |pair: &Pair| seen(pair.source) && seen(pair.destination);
+        let Scope { pairs, gpus, .. } = &then.scope;
+        match &then.subject {
+            Subject::Machine => pairs.iter().all(both_seen) && gpus.iter().all(|gpu| seen(*gpu)),
+            Subject::Gpu { index } | Subject::Link { index, .. } => seen(*index),
+            Subject::Pair(pair) => both_seen(pair),
+            // One path over it shows it.
+            Subject::PcieLink { .. } => pairs.is_empty() || pairs.iter().any(both_seen),
+            Subject::PciFunction { address } => {
+                !evidence.request.left_out_gpus.iter().any(|gpu| gpu.pci == Some(*address))
+            }
+        }
     }
 
     /// The GPUs of both, then and today.
@@ -97,15 +120,41 @@ impl<'a> Beside<'a> {
     }
 }
 
-/// Whether two GPUs of two reports sit in the same place: a path belongs to the slot and not to the
-/// card in it. Where an address is not known, the UUID decides, and otherwise the index.
-fn same_place(old: &Gpu, new: &Gpu) -> bool {
-    if let (Some(old), Some(new)) = (old.pci.get(), new.pci.get()) {
-        return old == new;
+/// Whether `--gpus` left this GPU of the other report out, or may have: where only the number of the GPUs that it
+/// left out is known, any may be one of them.
+fn may_leave_out(request: &Request, gpu: &Gpu) -> bool {
+    let unnamed = request.left_out_gpus.len() < request.gpus_left_out as usize;
+    unnamed || request.left_out_gpus.iter().any(|left_out| Place::from(left_out).is(&Place::of(gpu)))
+}
+
+/// What tells where a GPU of a report sits.
+struct Place<'a> {
+    pci: Option<PciAddress>,
+    uuid: Option<&'a String>,
+    index: Option<u32>,
+}
+
+impl<'a> Place<'a> {
+    fn of(gpu: &'a Gpu) -> Self {
+        Self { pci: gpu.pci.get(), uuid: gpu.uuid.known(), index: Some(gpu.index) }
     }
-    match (old.uuid.known(), new.uuid.known()) {
-        (Some(old), Some(new)) => old == new,
-        _ => old.index == new.index,
+
+    /// Whether two GPUs of two reports sit in the same place: a path belongs to the slot and not to the
+    /// card in it. Where an address is not known, the UUID decides, and otherwise the index.
+    fn is(&self, other: &Self) -> bool {
+        if let (Some(one), Some(other)) = (self.pci, other.pci) {
+            return one == other;
+        }
+        match (self.uuid, other.uuid) {
+            (Some(one), Some(other)) => one == other,
+            _ => self.index.is_some() && self.index == other.index,
+        }
+    }
+}
+
+impl<'a> From<&'a LeftOutGpu> for Place<'a> {
+    fn from(gpu: &'a LeftOutGpu) -> Self {
+        Self { pci: gpu.pci, uuid: gpu.uuid.as_ref(), index: gpu.index }
     }
 }
 

@@ -50,11 +50,17 @@ pub struct Side {
     pub started_at: String,
     /// Of which machine.
     pub machine: String,
+    /// How many of its GPUs `--gpus` left out.
+    pub gpus_left_out: u32,
 }
 
 impl Side {
     fn of(report: &Report) -> Self {
-        Self { started_at: report.started_at.clone(), machine: report.machine.clone() }
+        Self {
+            started_at: report.started_at.clone(),
+            machine: report.machine.clone(),
+            gpus_left_out: report.request.gpus_left_out,
+        }
     }
 }
 
@@ -63,7 +69,8 @@ pub fn compare(old: &Report, new: &Report, settings: &Settings, terms: Terms) ->
     let before = judge(&Evidence::of(old, settings));
     let evidence = Evidence { baseline: Some(old), ..Evidence::of(new, settings) };
     let now = judge(&evidence);
-    let figures = Beside::of(&evidence).map(|beside| beside.figures(&evidence)).unwrap_or_default();
+    let beside = Beside::of(&evidence);
+    let figures = beside.as_ref().map(|beside| beside.figures(&evidence)).unwrap_or_default();
     let compared = figures.iter().filter(|figures| figures.new.is_some()).count();
 
     let (findings, now): (Vec<_>, Vec<_>) =
@@ -72,7 +79,9 @@ pub fn compare(old: &Report, new: &Report, settings: &Settings, terms: Terms) ->
     let known: BTreeSet<_> = before.iter().map(key).collect();
     let still: BTreeSet<_> = now.iter().map(key).collect();
     let appeared: Vec<_> = now.into_iter().filter(|finding| !known.contains(&key(finding))).collect();
-    let gone = before.into_iter().filter(|finding| !still.contains(&key(finding))).collect();
+    // Nobody knows of a GPU that was left out whether its fault is still there.
+    let seen = |finding: &Finding| beside.as_ref().is_none_or(|beside| beside.is_looked_at(&evidence, finding));
+    let gone = before.into_iter().filter(|finding| !still.contains(&key(finding)) && seen(finding)).collect();
 
     // A fault that the earlier report had not is worse than it was, whatever the figures say.
     let all: Vec<_> = findings.iter().chain(&appeared).cloned().collect();

@@ -9,12 +9,15 @@ use super::settings::Settings;
 use crate::model::measurement::{LinkUnderLoad, Measurements, PeerBandwidth};
 use crate::model::placement::{Pair, Path};
 use crate::model::report::Report;
+use crate::model::request::Request;
 use crate::model::snapshot::Snapshot;
 use crate::model::topology::{LinkClass, Topology};
 
 /// Everything that a rule may look at.
 #[derive(Debug, Clone, Copy)]
 pub struct Evidence<'a> {
+    /// What was asked for: what it left out is not known to be missing.
+    pub request: &'a Request,
     /// The facts.
     pub snapshot: &'a Snapshot,
     /// The graph and the routes, CUDA's word on peer access included where it was asked.
@@ -80,6 +83,7 @@ impl<'a> Evidence<'a> {
     /// What a report holds by itself.
     pub fn of(report: &'a Report, settings: &'a Settings) -> Self {
         Self {
+            request: &report.request,
             snapshot: &report.snapshot,
             topology: &report.topology,
             measurements: report.measurements.as_ref(),

@@ -26,11 +26,14 @@ pub use evidence::Evidence;
 pub use judge::{judge, silenced};
 pub use manual::explain;
 pub use rules::ALL as RULES;
+pub use rules::gpu_not_listed::missing;
 pub use settings::Settings;
 pub use verdict::{Contract, Ending, Terms, is_gap, verdict};
 
 #[cfg(test)]
 mod figure_tests;
+#[cfg(test)]
+mod nvlink_tests;
 #[cfg(test)]
 mod peer_tests;
 #[cfg(test)]

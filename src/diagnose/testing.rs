@@ -8,6 +8,7 @@ use crate::model::flow::Setup;
 use crate::model::measurement::{CudaPeerAccess, Latency, LocalCopy, Measurements, PeerBandwidth, Status, Verified};
 use crate::model::placement::{Pair, Path};
 use crate::model::reading::Reading;
+use crate::model::request::Request;
 use crate::model::snapshot::Snapshot;
 use crate::model::topology::Topology;
 use crate::model::units::{Bytes, GIB, GbPerSecond};
@@ -60,7 +61,13 @@ pub fn measured(machine: &Snapshot, share: f64) -> Measurements {
     for route in build(machine).pairs {
         let rate = route.theoretical_gbps.map_or(10.0, |rate| rate.0 * share);
         measurements.peer.push(cell(route.pair, Path::Direct, rate));
-        let access = CudaPeerAccess { pair: route.pair, possible: Some(true), failure: None, failure_code: None };
+        let access = CudaPeerAccess {
+            pair: route.pair,
+            possible: Some(true),
+            failure: None,
+            failure_code: None,
+            hindered: false,
+        };
         measurements.driver.peer_access.push(access);
     }
     measurements
@@ -128,7 +135,9 @@ pub fn with_settings(
     measurements: Option<&Measurements>,
     settings: &Settings,
 ) -> Vec<Finding> {
-    judge(&Evidence { snapshot, topology, measurements, settings, expectations: None, baseline: None, index: None })
+    let request = &Request::default();
+    let (expectations, baseline, index) = (None, None, None);
+    judge(&Evidence { request, snapshot, topology, measurements, settings, expectations, baseline, index })
 }
 
 /// A fact of a finding as the report has it.

@@ -123,9 +123,10 @@ pub fn table(gpus: &BTreeMap<&str, Vec<u32>>) -> Facts {
     gpus.iter().map(|(name, gpus)| (name, numbers(gpus))).collect()
 }
 
-/// `1 pair`, `2 pairs`.
+/// `1 pair`, `2 pairs`, `6 switches`.
 pub fn count(number: usize, thing: &str) -> String {
-    if number == 1 { format!("1 {thing}") } else { format!("{number} {thing}s") }
+    let end = if ["ch", "sh", "s", "x"].iter().any(|end| thing.ends_with(end)) { "es" } else { "s" };
+    if number == 1 { format!("1 {thing}") } else { format!("{number} {thing}{end}") }
 }
 
 /// The distinct texts, in order, separated by semicolons.
@@ -148,5 +149,17 @@ mod tests {
         assert_eq!(gpus(&[0, 1, 4]), "GPU 0, GPU 1 and GPU 4");
         assert_eq!(gpus(&[0, 1, 2, 3, 5, 7, 8]), "GPUs 0-3, 5, 7-8");
         assert_eq!(gpus(&[]), "no GPU");
+    }
+
+    #[test]
+    fn counted_things_have_their_plural() {
+        for (number, thing, text) in [
+            (1, "NVSwitch", "1 NVSwitch"),
+            (6, "NVSwitch", "6 NVSwitches"),
+            (2, "pair", "2 pairs"),
+            (0, "GPU", "0 GPUs"),
+        ] {
+            assert_eq!(count(number, thing), text);
+        }
     }
 }

@@ -20,6 +20,12 @@ const FREE_FILES: u64 = 64;
 const ENOUGH_PROCESSES: u64 = 256;
 /// What must be free of a container's processes and threads, likewise.
 const FREE_PIDS: u64 = 8;
+/// Below so many bytes of address space a driver may be short of them: chosen. CUDA reserves addresses for the
+/// memory of all GPUs and of the host together, which is some 3.2 TB in a server with 8 GPUs of 141 GB and 2 TB of
+/// its own; what it takes beside that is tens to hundreds of GB in known reports.
+const ENOUGH_ADDRESSES: u64 = 4 << 40;
+/// Bytes of address space that must be free, or the limit counts as reached: chosen.
+const FREE_ADDRESSES: u64 = 64 << 30;
 
 /// Whether there is address space enough to run at all. With less, the C library ends a process as it
 /// pleases, and no driver starts.
@@ -42,6 +48,8 @@ static WAS_IN_THE_WAY: AtomicBool = AtomicBool::new(false);
 pub enum Scarce {
     /// Open files.
     Files,
+    /// Open files, if hardly any are left now.
+    LastFiles,
     /// Processes and threads.
     Threads,
     /// Address space.
@@ -69,6 +77,7 @@ pub fn was_in_the_way() -> bool {
 pub fn blame(scarce: Scarce) -> Option<String> {
     let found = match scarce {
         Scarce::Files => open_files(),
+        Scarce::LastFiles => last_files(),
         Scarce::Threads => pids(&root()).or_else(threads_by_memory).or_else(|| processes(u64::MAX)),
         Scarce::Memory => memory(),
         Scarce::FileSize => file_size(),
@@ -80,13 +89,13 @@ pub fn blame(scarce: Scarce) -> Option<String> {
     found
 }
 
-/// The limit that explains an error of the system.
+/// The limit that explains an error of the system, but for EAGAIN: it means a limit only where something was to be
+/// started, see [`not_started`].
 pub fn of_error(error: &io::Error) -> Option<String> {
     // Of one that a library has wrapped only the kind is left, and too many open files have none.
     let code = error.raw_os_error();
     let no_file_left = || rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 0).err() == Some(Errno::MFILE);
     match error.kind() {
-        ErrorKind::WouldBlock => blame(Scarce::Threads),
         ErrorKind::OutOfMemory => blame(Scarce::Memory),
         ErrorKind::FileTooLarge => blame(Scarce::FileSize),
         _ if code == Some(Errno::MFILE.raw_os_error()) || (code.is_none() && no_file_left()) => blame(Scarce::Files),
@@ -94,9 +103,13 @@ pub fn of_error(error: &io::Error) -> Option<String> {
     }
 }
 
-/// A sentence about something that failed for this error, behind the limit that explains it.
-pub fn explained(sentence: String, error: &io::Error) -> HardwareError {
-    match of_error(error) {
+/// A sentence about a thread or process that could not be started for this error, behind the limit that explains it.
+pub fn not_started(sentence: String, error: &io::Error) -> HardwareError {
+    let limit = match error.kind() {
+        ErrorKind::WouldBlock => blame(Scarce::Threads),
+        _ => of_error(error),
+    };
+    match limit {
         Some(limit) => HardwareError::new(super::ErrorKind::Hindered, format!("{limit}: {sentence}")),
         None => HardwareError::new(super::ErrorKind::Other, sentence),
     }
@@ -112,9 +125,14 @@ fn open_files() -> Option<String> {
 
 fn short_of_files() -> Option<String> {
     let limit = getrlimit(Resource::Nofile).current?;
+    if limit < ENOUGH_FILES { open_files() } else { last_files() }
+}
+
+fn last_files() -> Option<String> {
+    let limit = getrlimit(Resource::Nofile).current?;
     // Not to be counted is the same as none left.
     let used = std::fs::read_dir("/proc/self/fd").map_or(u64::MAX, |files| files.count() as u64);
-    (limit < ENOUGH_FILES || used.saturating_add(FREE_FILES) > limit).then(open_files).flatten()
+    (used.saturating_add(FREE_FILES) > limit).then(open_files).flatten()
 }
 
 /// The limit of the user's processes, if it is below so many. It does not bind root.
@@ -123,17 +141,24 @@ fn processes(enough: u64) -> Option<String> {
     Some(named("processes and threads", "-u", limit))
 }
 
+/// The limit of address space, if it is below what a driver may need, or nearly used up.
 fn memory() -> Option<String> {
-    getrlimit(Resource::As).current.map(|limit| format!("{} KiB", named("address space", "-v", limit >> 10)))
+    let limit = getrlimit(Resource::As).current?;
+    let is_short = limit < ENOUGH_ADDRESSES || used_addresses()?.saturating_add(FREE_ADDRESSES) > limit;
+    is_short.then(|| format!("{} KiB", named("address space", "-v", limit >> 10)))
+}
+
+/// Bytes of address space that this process has mapped.
+fn used_addresses() -> Option<u64> {
+    let pages: u64 = std::fs::read_to_string("/proc/self/statm").ok()?.split(' ').next()?.parse().ok()?;
+    Some(pages.saturating_mul(rustix::param::page_size() as u64))
 }
 
 /// A thread's stack is mapped before the thread is started.
 fn threads_by_memory() -> Option<String> {
     const STACK: u64 = 16 << 20;
     let limit = getrlimit(Resource::As).current?;
-    let pages: u64 = std::fs::read_to_string("/proc/self/statm").ok()?.split(' ').next()?.parse().ok()?;
-    let used = pages * rustix::param::page_size() as u64;
-    (used + STACK > limit).then(memory).flatten()
+    (used_addresses()?.saturating_add(STACK) > limit).then(memory).flatten()
 }
 
 fn file_size() -> Option<String> {
@@ -199,11 +224,13 @@ mod tests {
         let other = io::Error::from_raw_os_error(Errno::NOSPC.raw_os_error());
         assert_eq!(of_error(&other), None);
         assert_eq!(
-            explained("it failed".into(), &other),
+            not_started("it failed".into(), &other),
             HardwareError::new(super::super::ErrorKind::Other, "it failed")
         );
         let files = io::Error::from_raw_os_error(Errno::MFILE.raw_os_error());
-        let error = explained("it failed".into(), &files);
+        // A stream that would have to be waited for is no limit, whoever the user is.
+        assert_eq!(of_error(&io::Error::from_raw_os_error(Errno::AGAIN.raw_os_error())), None);
+        let error = not_started("it failed".into(), &files);
         assert_eq!(error.kind, super::super::ErrorKind::Hindered);
         assert!(error.message.starts_with("the limit of open files (ulimit -n) is "), "{error}");
         assert!(error.message.ends_with(": it failed"), "{error}");

@@ -5,14 +5,15 @@ use std::sync::{Arc, mpsc};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use crate::hardware::{Moved, Telemetry};
-use crate::model::background::{Background, Moment};
+use crate::hardware::{Moved, Telemetry, limits};
+use crate::model::background::{Background, LeftAlone, Moment};
 use crate::model::units::GbPerSecond;
 
 /// Time between the first two looks. The counter of PCIe bytes wraps every 67 ms at 64 GB/s.
 const PAUSE: Duration = Duration::from_millis(30);
-/// How long the last look is waited for.
-const PATIENCE: Duration = Duration::from_millis(300);
+/// How long GPUs are waited for that are late with their last look; where none is, nothing is waited for. Chosen:
+/// NVML answers within milliseconds, and within a second while a driver starts.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// GPUs that this program leaves alone.
 pub struct Quiet {
@@ -21,47 +22,54 @@ pub struct Quiet {
     moment: Moment,
     /// How long the last look is waited for.
     patience: Duration,
+    /// The GPUs, each with the reason why no thread watches it.
+    gpus: Vec<(LeftAlone, Option<String>)>,
     over: Arc<AtomicBool>,
-    /// By GPU; none where no thread could be had.
-    threads: Vec<(u32, Option<Thread>)>,
+    threads: Vec<Thread>,
     inbox: mpsc::Receiver<Background>,
 }
 
 impl Quiet {
     /// Begins to watch, each GPU on a thread of its own: NVML can block for minutes on one of them.
-    pub fn begin(telemetry: &Arc<dyn Telemetry>, gpus: &[u32], moment: Moment) -> Self {
+    pub fn begin(telemetry: &Arc<dyn Telemetry>, gpus: &[LeftAlone], moment: Moment) -> Self {
         let (answer, inbox) = mpsc::channel();
         let over = Arc::new(AtomicBool::new(false));
         let second_look = Instant::now() + PAUSE;
-        let watch = |&gpu: &u32| {
+        let watch = |gpu: LeftAlone| {
             let (telemetry, over, answer) = (Arc::clone(telemetry), Arc::clone(&over), answer.clone());
             let watch = move || {
-                let first = telemetry.moved(gpu);
+                let first = telemetry.moved(gpu.gpu);
                 std::thread::sleep(PAUSE);
-                let second = telemetry.moved(gpu);
+                let second = telemetry.moved(gpu.gpu);
                 while !over.load(Ordering::Relaxed) {
                     std::thread::park();
                 }
                 // Nobody listens any more when it took too long.
-                let _ = answer.send(seen(gpu, moment, [first, second, telemetry.moved(gpu)]));
+                let _ = answer.send(seen(gpu, moment, [first, second, telemetry.moved(gpu.gpu)]));
             };
-            (gpu, std::thread::Builder::new().spawn(watch).ok().map(|thread| thread.thread().clone()))
+            std::thread::Builder::new().spawn(watch).map(|thread| thread.thread().clone())
         };
-        let threads = gpus.iter().map(watch).collect();
-        Self { second_look, moment, patience: telemetry.patience(PATIENCE), over, threads, inbox }
+        let (mut threads, mut watched) = (Vec::new(), Vec::new());
+        for &gpu in gpus {
+            let why = watch(gpu).map(|thread| threads.push(thread)).err().map(|error| {
+                limits::not_started(format!("no thread could be started for it: {error}"), &error).message
+            });
+            watched.push((gpu, why));
+        }
+        Self { second_look, moment, patience: telemetry.patience(PATIENCE), gpus: watched, over, threads, inbox }
     }
 
-    /// Ends the watch. Of GPUs that do not answer in time that is the reason why nothing is known.
+    /// Ends the watch. Of GPUs that do not answer in time, that is what is known.
     pub fn end(self) -> Vec<Background> {
         self.over.store(true, Ordering::Relaxed);
-        self.threads.iter().filter_map(|(_, thread)| thread.as_ref()).for_each(Thread::unpark);
-        let watched = self.threads.iter().filter(|(_, thread)| thread.is_some()).count();
+        self.threads.iter().for_each(Thread::unpark);
         let until = Instant::now().max(self.second_look) + self.patience;
         let next = || self.inbox.recv_timeout(until.saturating_duration_since(Instant::now())).ok();
-        let mut seen: Vec<_> = std::iter::from_fn(next).take(watched).collect();
-        for (gpu, thread) in self.threads {
-            if seen.iter().all(|seen| seen.gpu != gpu) {
-                seen.push(unseen(gpu, self.moment, thread.is_some()));
+        let mut seen: Vec<_> = std::iter::from_fn(next).take(self.threads.len()).collect();
+        for (gpu, why) in self.gpus {
+            if seen.iter().all(|seen| seen.gpu != gpu.gpu) {
+                let why = why.unwrap_or_else(|| "NVML did not answer in time".into());
+                seen.push(Background::unread(gpu, self.moment, Some(why)));
             }
         }
         seen.sort_by_key(|background| background.gpu);
@@ -69,23 +77,8 @@ impl Quiet {
     }
 }
 
-/// A GPU of which nothing is known.
-fn unseen(gpu: u32, moment: Moment, asked: bool) -> Background {
-    let why = if asked { "NVML did not answer in time" } else { "no thread could be started to read it" };
-    Background {
-        gpu,
-        moment,
-        nvlink_sent_gbps: None,
-        nvlink_received_gbps: None,
-        pcie_sent_gbps: None,
-        pcie_received_gbps: None,
-        utilization_percent: None,
-        reason: Some(why.into()),
-    }
-}
-
 /// What three looks at a GPU come to.
-fn seen(gpu: u32, moment: Moment, looks: [Moved; 3]) -> Background {
+fn seen(gpu: LeftAlone, moment: Moment, looks: [Moved; 3]) -> Background {
     let [first, second, last] = &looks;
     // Over the short time the counter of PCIe bytes has not wrapped; over the long one it may have, and
     // what it shows is the least that has moved.
@@ -96,8 +89,6 @@ fn seen(gpu: u32, moment: Moment, looks: [Moved; 3]) -> Background {
     });
     let shares = looks.iter().map(|look| look.utilization_percent);
     Background {
-        gpu,
-        moment,
         nvlink_sent_gbps: nvlink(first, last, 0),
         nvlink_received_gbps: nvlink(first, last, 1),
         pcie_sent_gbps: sent,
@@ -106,7 +97,7 @@ fn seen(gpu: u32, moment: Moment, looks: [Moved; 3]) -> Background {
             Moment::Start => shares.min().flatten(),
             Moment::End => None,
         },
-        reason: looks.iter().find_map(|look| look.failure.clone()),
+        ..Background::unread(gpu, moment, looks.iter().find_map(|look| look.failure.clone()))
     }
 }
 
@@ -142,6 +133,10 @@ mod tests {
         }
     }
 
+    fn of(gpu: u32) -> LeftAlone {
+        LeftAlone { gpu, ..LeftAlone::default() }
+    }
+
     #[test]
     fn counters_become_rates_and_a_wrapped_one_the_least_that_moved() {
         // 60 GB/s from the host: 1.8 GB in 30 ms, 60 GB in a second, of which the counter shows little.
@@ -151,18 +146,18 @@ mod tests {
             look(30, 12_000_000_000, start.wrapping_add(1_800_000_000), 97),
             look(1000, 400_000_000_000, start.wrapping_add(5_000_000), 98),
         ];
-        let seen = super::seen(3, Moment::Start, looks.clone());
+        let seen = super::seen(of(3), Moment::Start, looks.clone());
         assert_eq!((seen.gpu, seen.nvlink_sent_gbps), (3, Some(GbPerSecond(400.0))));
         assert_eq!((seen.pcie_sent_gbps, seen.pcie_received_gbps), (Some(GbPerSecond(0.0)), Some(GbPerSecond(60.0))));
         // A run that ended just before left its mark on the first look.
         assert_eq!(seen.utilization_percent, Some(0));
-        assert_eq!(super::seen(3, Moment::End, looks.clone()).utilization_percent, None);
+        assert_eq!(super::seen(of(3), Moment::End, looks.clone()).utilization_percent, None);
 
         let rates = Some([GbPerSecond(0.25), GbPerSecond(12.0)]);
         let older =
             Moved { pcie: None, nvlink: None, pcie_rates: rates, utilization_percent: None, ..looks[0].clone() };
         let seen = super::seen(
-            0,
+            of(0),
             Moment::End,
             [older.clone(), older.clone(), Moved { failure: Some("NVML: unknown error (999)".into()), ..older }],
         );
@@ -174,14 +169,42 @@ mod tests {
     #[test]
     fn gpus_that_others_use_are_seen_when_they_use_them() {
         let mut spec = sim::builtin::get("h200x2").unwrap();
-        let others =
-            OthersWork { gpu: 1, only_at: Some(Moment::End), nvlink: [0.0, 300.0], pcie: [0.0; 2], utilization: 90 };
+        let others = OthersWork {
+            gpu: 1,
+            only_at: Some(Moment::End),
+            nvlink: [0.0, 300.0],
+            pcie: [0.0; 2],
+            utilization: 90,
+            unread: false,
+        };
         spec.faults.others = vec![others];
         let telemetry = sim::telemetry(spec);
-        let start = Quiet::begin(&telemetry, &[0, 1], Moment::Start).end();
-        let end = Quiet::begin(&telemetry, &[0, 1], Moment::End).end();
+        let start = Quiet::begin(&telemetry, &[of(0), of(1)], Moment::Start).end();
+        let end = Quiet::begin(&telemetry, &[of(0), of(1)], Moment::End).end();
         let busy = |seen: &[Background]| seen.iter().map(|seen| (seen.gpu, seen.uses_nvlink())).collect::<Vec<_>>();
         assert_eq!((busy(&start), busy(&end)), (vec![(0, false), (1, false)], vec![(0, false), (1, true)]));
         assert_eq!(end[1].nvlink_received_gbps, Some(GbPerSecond(300.0)));
+    }
+
+    #[test]
+    fn a_gpu_that_does_not_answer_or_has_no_thread_says_so() {
+        let (answer, inbox) = mpsc::channel();
+        let thread = std::thread::current();
+        answer.send(Background::unread(of(1), Moment::Start, None)).unwrap();
+        let quiet = Quiet {
+            second_look: Instant::now(),
+            moment: Moment::Start,
+            patience: PATIENCE,
+            gpus: vec![(of(0), Some("no thread".into())), (of(1), None), (of(2), None)],
+            over: Arc::default(),
+            threads: vec![thread.clone(), thread],
+            inbox,
+        };
+        let began = Instant::now();
+        let seen = quiet.end();
+        assert!((PATIENCE..10 * PATIENCE).contains(&began.elapsed()), "{:?}", began.elapsed());
+        let reasons: Vec<_> = seen.iter().map(|seen| (seen.gpu, seen.reason.as_deref())).collect();
+        assert_eq!(reasons, [(0, Some("no thread")), (1, None), (2, Some("NVML did not answer in time"))]);
+        drop(answer);
     }
 }

@@ -166,7 +166,9 @@ impl<'a> Bench<'a> {
                 answer => answer.err(),
             };
             let failure_code = error.as_ref().and_then(|error| error.code);
-            Some(CudaPeerAccess { pair, possible, failure: error.map(|error| error.to_string()), failure_code })
+            let hindered = error.as_ref().is_some_and(|error| error.kind == ErrorKind::Hindered);
+            let failure = error.map(|error| error.to_string());
+            Some(CudaPeerAccess { pair, possible, failure, failure_code, hindered })
         };
         Pair::ordered(&indices).into_iter().filter_map(ask).collect()
     }

@@ -109,7 +109,8 @@ const LEAST_DONE: f64 = 0.1;
 /// turns. Both rows with the copy that is not counted.
 ///
 /// It is found from the copy that ran longest beside the other direction: what it did alone is taken out at the
-/// rate of the fastest copy.
+/// rate of the fastest copy. The copy that is not counted, which also carries what the start of a row costs, decides
+/// only where no counted one did enough of its work beside the other direction.
 fn slowed(one: &[Span], other: &[Span]) -> Option<f64> {
     let counted: Vec<f64> = one.get(1..)?.iter().map(|span| span.length_ns()).collect();
     let (from, to) = (other.first()?.start_ns, other.last()?.end_ns);
@@ -118,11 +119,14 @@ fn slowed(one: &[Span], other: &[Span]) -> Option<f64> {
     if 2 * in_time >= counted.len() {
         return None;
     }
-    let beside = |span: &Span| span.end_ns.min(to) - span.start_ns.max(from);
-    let longest = one.iter().max_by(|one, other| beside(one).total_cmp(&beside(other)))?;
     let fastest = counted.into_iter().reduce(f64::min)?;
-    let done = 1.0 - (longest.length_ns() - beside(longest)) / fastest;
-    (beside(longest) > 0.0 && done >= LEAST_DONE).then_some(beside(longest) / done)
+    let beside = |span: &Span| span.end_ns.min(to) - span.start_ns.max(from);
+    let pace = |span: &Span| {
+        let done = 1.0 - (span.length_ns() - beside(span)) / fastest;
+        (beside(span) > 0.0 && done >= LEAST_DONE).then_some(beside(span) / done)
+    };
+    let counted = one.iter().skip(1).filter(|span| pace(span).is_some());
+    pace(counted.max_by(|one, other| beside(one).total_cmp(&beside(other))).or_else(|| one.first())?)
 }
 
 /// How many samples there are.
@@ -166,6 +170,8 @@ mod tests {
             assert!((ns - takes).abs() < 1e-9, "{takes}: {ns}");
             assert_eq!(slowed(&fast, &marks(ends)), None, "the other one was never alone");
         }
+        // Where a counted copy ran beside the other direction, the start of the row does not decide.
+        assert_eq!(slowed(&marks([0.0, 30.0, 40.0, 50.0, 60.0]), &fast), Some(10.0));
         // Started a copy later, or in turns: not slower.
         assert_eq!(slowed(&marks([10.0, 20.0, 30.0, 40.0, 50.0]), &fast), None);
         assert_eq!(slowed(&marks([40.0, 50.0, 60.0, 70.0, 80.0]), &fast), None);

@@ -113,7 +113,7 @@ impl Watch {
                 }
                 Err(error) => {
                     let why = format!("GPU {index} is not watched while copies run, no thread can be started");
-                    watch.unwatched.push(limits::explained(why, &error).message);
+                    watch.unwatched.push(limits::not_started(why, &error).message);
                 }
             }
         }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::snapshot::Snapshot;
-use super::units::GbPerSecond;
+use super::units::{GbPerSecond, PciAddress};
 
 /// Rates from which NVLink traffic is somebody's: at rest the counters of H200 stand still.
 const NVLINK_GBPS: f64 = 0.1;
@@ -21,6 +21,36 @@ pub enum Moment {
     Start,
     /// After the last copy.
     End,
+}
+
+/// A GPU that is left alone.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LeftAlone {
+    /// NVML's index.
+    pub gpu: u32,
+    /// Its address, if it is not among the GPUs of the run.
+    pub pci: Option<PciAddress>,
+    /// Whether other processes have a context on it, likewise.
+    pub has_processes: bool,
+}
+
+impl LeftAlone {
+    /// All GPUs of a machine, as if none of them were among the GPUs of the run.
+    pub fn all(snapshot: &Snapshot) -> Vec<Self> {
+        let of = |gpu: u32| Self { gpu, pci: snapshot.address_of(gpu), has_processes: has_processes(snapshot, gpu) };
+        snapshot.gpus.iter().map(|gpu| of(gpu.index)).collect()
+    }
+
+    /// The same GPU; what the facts of a run say of it is not said again.
+    #[must_use]
+    pub fn within(self, snapshot: &Snapshot) -> Self {
+        if snapshot.gpu(self.gpu).is_some() { Self { gpu: self.gpu, ..Self::default() } } else { self }
+    }
+}
+
+fn has_processes(snapshot: &Snapshot, gpu: u32) -> bool {
+    let gpu = snapshot.gpu(gpu);
+    gpu.and_then(|gpu| gpu.processes.known()).is_some_and(|processes| !processes.is_empty())
 }
 
 /// What a GPU did in such a time, at least: between two looks the rates are averages, and the counter of
@@ -46,9 +76,32 @@ pub struct Background {
     /// Why a figure is missing that this GPU and driver have; null where none is.
     #[serde(default)]
     pub reason: Option<String>,
+    /// Its address, where it was left out of the run and its traffic passes links of the others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pci: Option<PciAddress>,
+    /// Whether other processes had a context on it, likewise.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_processes: bool,
 }
 
 impl Background {
+    /// Of a GPU of which nothing is known.
+    pub fn unread(gpu: LeftAlone, moment: Moment, reason: Option<String>) -> Self {
+        let LeftAlone { gpu, pci, has_processes } = gpu;
+        Self {
+            gpu,
+            moment,
+            nvlink_sent_gbps: None,
+            nvlink_received_gbps: None,
+            pcie_sent_gbps: None,
+            pcie_received_gbps: None,
+            utilization_percent: None,
+            reason,
+            pci,
+            has_processes,
+        }
+    }
+
     /// Whether data moved over its NVLinks.
     pub fn uses_nvlink(&self) -> bool {
         [self.nvlink_sent_gbps, self.nvlink_received_gbps].into_iter().flatten().any(|rate| rate.0 >= NVLINK_GBPS)
@@ -64,13 +117,14 @@ impl Background {
         self.utilization_percent.filter(|percent| *percent >= UTILIZATION_PERCENT)
     }
 
+    /// Whether another program has a context on it.
+    pub fn is_shared(&self, snapshot: &Snapshot) -> bool {
+        self.has_processes || has_processes(snapshot, self.gpu)
+    }
+
     /// Whether it is at work for another program. Utilisation alone is no proof: a program must be there.
     fn works(&self, snapshot: &Snapshot) -> bool {
-        let has_process = || {
-            let gpu = snapshot.gpu(self.gpu);
-            gpu.and_then(|gpu| gpu.processes.known()).is_some_and(|processes| !processes.is_empty())
-        };
-        self.at_work_percent().is_some() && has_process()
+        self.at_work_percent().is_some() && self.is_shared(snapshot)
     }
 }
 

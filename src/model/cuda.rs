@@ -109,6 +109,9 @@ pub struct CudaPeerAccess {
     /// The driver's return code, where it gave one for that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_code: Option<u32>,
+    /// Whether a limit of the process, and not the driver, is behind the failure: the pair counts as not asked.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hindered: bool,
 }
 
 /// NVML's and CUDA's word on an ordered pair, side by side.

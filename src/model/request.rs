@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::finding::Severity;
 use super::rule_id::RuleId;
+use super::units::PciAddress;
 
 /// What the command line chose, and what a configuration silenced.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -12,8 +13,10 @@ use super::rule_id::RuleId;
 pub struct Request {
     /// `--gpus` as it was given; empty where all GPUs of the machine are meant.
     pub gpus: Vec<String>,
-    /// How many GPUs of the machine that left out.
+    /// How many GPUs of the machine that left out, those among them that NVML should list and does not.
     pub gpus_left_out: u32,
+    /// Which ones these are. Reports of earlier versions have their number alone.
+    pub left_out_gpus: Vec<LeftOutGpu>,
     /// `--only` as it was given.
     pub only: Vec<String>,
     /// `--skip` as it was given.
@@ -24,6 +27,19 @@ pub struct Request {
     pub config: Option<String>,
     /// Rules that it switched off, or whose findings it holds below their usual severity.
     pub silenced: Vec<Silenced>,
+}
+
+/// What tells a GPU that was left out from others.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct LeftOutGpu {
+    /// NVML's index; null where NVML does not list it.
+    pub index: Option<u32>,
+    /// Its PCI address; null where it is not known.
+    pub pci: Option<PciAddress>,
+    /// Its UUID; null where it is not known.
+    pub uuid: Option<String>,
 }
 
 /// A rule that a configuration silenced.

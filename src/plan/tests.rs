@@ -21,7 +21,7 @@ fn driver() -> DriverFacts {
     };
     let access = |pair: Pair| {
         let possible = (pair.source, pair.destination) != (0, 2) && (pair.source, pair.destination) != (2, 0);
-        CudaPeerAccess { pair, possible: Some(possible), failure: None, failure_code: None }
+        CudaPeerAccess { pair, possible: Some(possible), failure: None, failure_code: None, hindered: false }
     };
     DriverFacts {
         devices: GPUS.map(device).to_vec(),
@@ -146,7 +146,7 @@ fn is_bandwidth_of_any(round: &Round) -> bool {
 fn six(shared: bool) -> (Vec<u32>, DriverFacts, Topology) {
     let gpus: Vec<u32> = (0..6).collect();
     let device = |&index: &u32| CudaDevice { index, budget_bytes: Some(Bytes(1020 * MIB)), ..CudaDevice::default() };
-    let access = |pair| CudaPeerAccess { pair, possible: Some(true), failure: None, failure_code: None };
+    let access = |pair| CudaPeerAccess { pair, possible: Some(true), failure: None, failure_code: None, hindered: false };
     let driver = DriverFacts {
         devices: gpus.iter().map(device).collect(),
         peer_access: Pair::ordered(&gpus).into_iter().map(access).collect(),
@@ -344,8 +344,13 @@ fn with_many_gpus_every_pair_is_measured_once_and_some_in_full() {
     let pairs = Pair::ordered(&gpus);
     // GPU 3 and GPU 9 do not reach each other.
     let denied = |pair: &Pair| [(3, 9), (9, 3)].contains(&(pair.source, pair.destination));
-    let access =
-        |pair: &Pair| CudaPeerAccess { pair: *pair, possible: Some(!denied(pair)), failure: None, failure_code: None };
+    let access = |pair: &Pair| CudaPeerAccess {
+        pair: *pair,
+        possible: Some(!denied(pair)),
+        failure: None,
+        failure_code: None,
+        hindered: false,
+    };
     let driver = DriverFacts {
         devices: gpus.iter().map(device).collect(),
         peer_access: pairs.iter().map(access).collect(),

@@ -2,43 +2,65 @@
 
 use std::collections::BTreeSet;
 
-use crate::model::background;
+use crate::model::background::{self, Background};
 use crate::model::measurement::{Cell, Measurements};
 use crate::model::node::NodeId;
 use crate::model::placement::{Pair, Path};
 use crate::model::snapshot::Snapshot;
 use crate::model::topology::{LinkClass, Topology};
+use crate::topology::pcie;
 
 /// A PCIe link by its two ends, the lower one first.
 type Ends = (NodeId, NodeId);
 
 /// Marks the figures of GPUs that others used, and of copies over PCIe links that their traffic passes.
-/// When a program came is not known, so its traffic at the end marks all of them too.
+/// When a program came is not known, so its traffic at the end marks all of them too. Of GPUs that were left
+/// out of the run, only those are kept that were in the way of a copy.
 pub(super) fn mark(measurements: &mut Measurements, snapshot: &Snapshot, topology: &Topology) {
-    let others: Vec<_> = background::of_others(&measurements.background, snapshot).collect();
-    let gpus: BTreeSet<u32> = others.iter().map(|seen| seen.gpu).collect();
-    let moved_over_pcie = others.iter().filter(|seen| seen.uses_pcie());
-    let links: BTreeSet<Ends> = moved_over_pcie.flat_map(|seen| links_above(topology, seen.gpu)).collect();
-    let is_disturbed = |cell: &Cell<'_>| {
+    let others = background::of_others(&measurements.background, snapshot);
+    let traffic: Vec<(u32, BTreeSet<Ends>)> =
+        others.map(|seen| (seen.gpu, links_used(seen, snapshot, topology).into_iter().collect())).collect();
+    let mut in_the_way = BTreeSet::new();
+    let mut is_disturbed = |cell: &Cell<'_>| {
         // Wrong bytes and copies that failed are no figures, and no traffic explains them.
         let has_figure = cell.tested() && !cell.verified.is_wrong();
-        let in_the_way = |pair: Pair| {
-            gpus.contains(&pair.source)
-                || gpus.contains(&pair.destination)
-                || links_of(topology, pair, cell.setup.path).iter().any(|link| links.contains(link))
-        };
-        let within = cell.flow.within().is_some_and(|gpu| gpus.contains(&gpu));
-        has_figure && !gpus.is_empty() && (within || cell.flow.pair().is_some_and(in_the_way))
+        let (pair, within) = (cell.flow.pair(), cell.flow.within());
+        if !has_figure || traffic.is_empty() || pair.is_none() && within.is_none() {
+            return false;
+        }
+        let links = pair.map(|pair| links_of(topology, pair, cell.setup.path)).unwrap_or_default();
+        let ends = |gpu: u32| within == Some(gpu) || pair.is_some_and(|pair| pair.touches(gpu));
+        let disturbs =
+            |(gpu, used): &&(u32, BTreeSet<Ends>)| ends(*gpu) || links.iter().any(|link| used.contains(link));
+        let found: Vec<u32> = traffic.iter().filter(disturbs).map(|(gpu, _)| *gpu).collect();
+        in_the_way.extend(found.iter().copied());
+        !found.is_empty()
     };
     measurements.peer.iter_mut().for_each(|cell| cell.disturbed = is_disturbed(&cell.cell()));
     measurements.overlap.iter_mut().for_each(|cell| cell.disturbed = is_disturbed(&cell.cell()));
     measurements.latency.iter_mut().for_each(|cell| cell.disturbed = is_disturbed(&cell.cell()));
     measurements.local.iter_mut().for_each(|cell| cell.disturbed = is_disturbed(&cell.cell()));
+    measurements.background.retain(|seen| snapshot.gpu(seen.gpu).is_some() || in_the_way.contains(&seen.gpu));
 }
 
-/// The PCIe links between a GPU and its root: what it exchanges with the host passes all of them.
-fn links_above(topology: &Topology, gpu: u32) -> Vec<Ends> {
-    let way = topology.way_up(NodeId::Gpu(gpu));
+/// The PCIe links that what a GPU exchanges with the host passes, as far as they are drawn. Of a GPU that was left
+/// out of the run, that is what it shares with the others.
+fn links_used(seen: &Background, snapshot: &Snapshot, topology: &Topology) -> Vec<Ends> {
+    if !seen.uses_pcie() {
+        return Vec::new();
+    }
+    if snapshot.gpu(seen.gpu).is_some() {
+        return links_above(topology, NodeId::Gpu(seen.gpu));
+    }
+    let way = seen.pci.map(|address| pcie::chain(snapshot, address)).unwrap_or_default();
+    let mut way = way.into_iter().map(|function| NodeId::Pci(function.address));
+    way.find(|node| topology.node(*node).is_some()).map(|shared| links_above(topology, shared)).unwrap_or_default()
+}
+
+/// The PCIe links between a GPU, or a port above it, and its root: what it exchanges with the host passes all of
+/// them.
+fn links_above(topology: &Topology, node: NodeId) -> Vec<Ends> {
+    let way = topology.way_up(node);
     let link = |lower: NodeId| topology.link_above(lower).filter(|link| link.pcie.is_some());
     way.into_iter().filter_map(|lower| Some((lower, link(lower)?.upper))).collect()
 }
@@ -47,7 +69,9 @@ fn links_above(topology: &Topology, gpu: u32) -> Vec<Ends> {
 fn links_of(topology: &Topology, pair: Pair, path: Path) -> Vec<Ends> {
     let Some(route) = topology.route(pair) else { return Vec::new() };
     match (path, route.class) {
-        (Path::Staged, _) => [pair.source, pair.destination].map(|gpu| links_above(topology, gpu)).concat(),
+        (Path::Staged, _) => {
+            [pair.source, pair.destination].map(|gpu| links_above(topology, NodeId::Gpu(gpu))).concat()
+        }
         (Path::Direct, LinkClass::NvLink(_)) => Vec::new(),
         (Path::Direct, _) => route.hops.iter().flat_map(|hop| [(hop.from, hop.to), (hop.to, hop.from)]).collect(),
     }

@@ -2,23 +2,30 @@
 
 use super::digest::{Caveat, Digest};
 use super::figures::count;
-use super::findings;
 use super::format::Style;
 use super::page::{Page, Paint};
 use super::text::lay_out;
+use super::{findings, partial};
 use crate::diagnose::compare::Comparison;
 use crate::model::report::{Conclusion, Report};
 
 /// For people: the conclusion, what is worse, what is different, and findings that are new or gone.
-pub fn text(comparison: &Comparison, new: &Report, style: &Style) -> String {
+pub fn text(comparison: &Comparison, [old, new]: [&Report; 2], style: &Style) -> String {
     let mut page = Page::new(style.verbose);
     if let Some(simulated) = Digest::of(new).caveats.get(&Caveat::Simulated) {
         page.banner(simulated);
     }
-    let (word, paint, said) = match comparison.verdict.verdict {
-        Conclusion::Healthy => {
-            ("no worse:", Paint::Good, "no figure fell by more than its noise, and nothing is missing")
+    let mut missing = "nothing is missing";
+    for (when, report) in [("then", old), ("now", new)] {
+        let chosen = partial::chosen(report);
+        if !chosen.is_empty() {
+            page.banner(&format!("PARTIAL {when}: {}", chosen.join("; ")));
+            missing = "nothing of what both looked at is missing";
         }
+    }
+    let no_worse = format!("no figure fell by more than its noise, and {missing}");
+    let (word, paint, said) = match comparison.verdict.verdict {
+        Conclusion::Healthy => ("no worse:", Paint::Good, no_worse.as_str()),
         Conclusion::Faulty => ("WORSE:", Paint::Error, "something is worse than in the earlier report"),
         Conclusion::Inconclusive => ("inconclusive:", Paint::Warning, "not all of it could be compared"),
     };

@@ -261,6 +261,10 @@ fn no_place_of_a_report_is_shown_as_it_is() {
         }
     }
     assert!(tried.len() > 40, "{tried:?}");
+    // Those of the command line and the configuration too.
+    for place in ["gpus", "only", "skip", "probes_left_out", "config", "silenced/code", "left_out_gpus/uuid"] {
+        assert!(tried.contains(&format!("/request/{place}")), "{place}: {tried:?}");
+    }
 }
 
 #[test]

@@ -67,7 +67,7 @@ fn verdict(digest: &Digest<'_>) -> TestSuite {
     };
     let mut case = case("verdict", "the machine is healthy", status);
     let exit_code = format!("{tested}{}; exit code {}", digest.less(), verdict.exit_code);
-    case.set_system_out(exit_code);
+    case.set_system_out(shown(&exit_code));
     suite.add_test_case(case);
     for (name, value) in [
         ("machine", report.machine.as_str()),

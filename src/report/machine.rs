@@ -57,6 +57,9 @@ pub(super) fn host_text(report: &Report) -> String {
         Reading::Known(false) => "bare metal".to_owned(),
         Reading::Unknown(_) => "bare metal or virtual machine: unknown".to_owned(),
     });
+    if host.container.get() == Some(true) {
+        parts.push("in a container".to_owned());
+    }
     if host.iommu_translating.get() == Some(true) {
         parts.push("IOMMU translates device addresses".to_owned());
     }

@@ -50,7 +50,7 @@ fn verdict(page: &mut String, digest: &Digest<'_>) -> std::fmt::Result {
     for sentence in digest.caveats.values() {
         writeln!(page, "**{}.**\n", text(sentence))?;
     }
-    writeln!(page, "{}; exit code {}.", digest.headline(), digest.report.verdict.exit_code)
+    writeln!(page, "{}; exit code {}.", text(&digest.headline()), digest.report.verdict.exit_code)
 }
 
 fn every_finding(page: &mut String, digest: &Digest<'_>) -> std::fmt::Result {
@@ -230,6 +230,7 @@ mod tests {
     use comrak::{Arena, Options, parse_document};
 
     use super::*;
+    use crate::model::request::{Request, Silenced};
     use crate::report::sample;
 
     fn written(report: &Report) -> String {
@@ -310,6 +311,16 @@ mod tests {
             let mut report = sample::pcie_box();
             report.machine = evil.into();
             report.started_at = evil.into();
+            report.request = Request {
+                gpus: vec![evil.into()],
+                gpus_left_out: 1,
+                only: vec![evil.into()],
+                skip: vec![evil.into()],
+                probes_left_out: vec![evil.into()],
+                config: Some(evil.into()),
+                silenced: vec![Silenced { code: evil.to_owned().into(), severity: None }],
+                ..Request::default()
+            };
             report.snapshot.host.hostname = crate::model::reading::Reading::Known(evil.into());
             report.snapshot.problems.push(evil.into());
             for gpu in &mut report.snapshot.gpus {

@@ -108,6 +108,13 @@ pub fn write(report: &Report, format: &Format, style: &Style, to: &mut dyn Write
     to.write_all(render(report, format, style).as_bytes())
 }
 
+/// What its verdict does not hold for, or on which terms it holds, a sentence each without its full stop: what was
+/// interrupted, left out or silenced.
+pub fn caveats(report: &Report) -> Vec<String> {
+    let caveats = digest::Digest::of(report).caveats.into_iter();
+    caveats.filter(|(caveat, _)| *caveat != digest::Caveat::Simulated).map(|(_, sentence)| sentence).collect()
+}
+
 /// The report in this format. A report without measurements reads as `topo` shows it.
 pub fn render(report: &Report, format: &Format, style: &Style) -> String {
     (format.render)(&digest::Digest::of(report), style)

@@ -14,7 +14,7 @@ use crate::model::measurement::{
 use crate::model::placement::{Direction, Engine, HostMode, Pair, Path, Placement, Side};
 use crate::model::reading::{Reading, Unknown};
 use crate::model::report::{Conclusion, Report, SCHEMA, Timing, Tool, Verdict};
-use crate::model::request::Request;
+use crate::model::request::{LeftOutGpu, Request, Silenced};
 use crate::model::snapshot::{Gpu, Host, SlowFact, Snapshot};
 use crate::model::topology::Topology;
 use crate::model::units::{Bytes, GIB, GbPerSecond, MIB};
@@ -25,7 +25,9 @@ fn judged(snapshot: Snapshot, topology: Topology, mut measurements: Measurements
     let settings = Settings::default();
     measurements.profile = "standard".into();
     expected::fill(&mut measurements, &topology, &snapshot, &settings.shares);
+    let request = Request::default();
     let evidence = Evidence {
+        request: &request,
         snapshot: &snapshot,
         topology: &topology,
         measurements: Some(&measurements),
@@ -41,7 +43,7 @@ fn judged(snapshot: Snapshot, topology: Topology, mut measurements: Measurements
         tool: Tool { name: "peerscope".into(), version: "0.0.0".into() },
         started_at: "2026-11-20T03:12:45Z".into(),
         machine: Report::LIVE.into(),
-        request: Request::default(),
+        request,
         snapshot,
         topology,
         measurements: Some(measurements),
@@ -253,6 +255,16 @@ pub(crate) fn hostile() -> Report {
     let mut report = pcie_box();
     report.machine = evil.into();
     report.started_at = evil.into();
+    report.request = Request {
+        gpus: vec![evil.into(), evil.into()],
+        gpus_left_out: 2,
+        left_out_gpus: vec![LeftOutGpu { index: Some(8), uuid: Some(evil.into()), pci: None }; 2],
+        only: vec![evil.into()],
+        skip: vec![evil.into()],
+        probes_left_out: vec![evil.into()],
+        config: Some(evil.into()),
+        silenced: vec![Silenced { code: evil.to_owned().into(), severity: None }],
+    };
     report.snapshot.host.hostname = Reading::Known(evil.into());
     report.snapshot.host.driver_version = Reading::failed(evil);
     report.snapshot.problems.push(evil.into());

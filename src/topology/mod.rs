@@ -63,7 +63,8 @@ pub fn with_cuda(mut topology: Topology, driver: &DriverFacts) -> Topology {
     };
     for route in &mut topology.pairs {
         let said = driver.said_of(route.pair);
-        route.peer_access.cuda = said.and_then(|said| said.possible);
+        // Where a limit was in the way, there is no answer yet.
+        route.peer_access.cuda = said.filter(|said| !said.hindered).and_then(|said| said.possible);
         route.peer_access.cuda_failure = match said {
             Some(said) => said.failure.clone(),
             None => driver

@@ -313,7 +313,13 @@ fn cuda_s_answer_is_kept_beside_nvml_s() {
             failure: Some("hidden by CUDA_VISIBLE_DEVICES".into()),
             ..CudaDevice::default()
         }],
-        peer_access: vec![CudaPeerAccess { pair, possible: Some(false), failure: None, failure_code: None }],
+        peer_access: vec![CudaPeerAccess {
+            pair,
+            possible: Some(false),
+            failure: None,
+            failure_code: None,
+            hindered: false,
+        }],
         ..DriverFacts::default()
     };
     let topology = with_cuda(build(&machine), &driver);

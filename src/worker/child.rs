@@ -119,7 +119,7 @@ fn read_requests() -> Result<mpsc::Receiver<Result<Request, String>>, HardwareEr
     });
     thread
         .map(|_| receiver)
-        .map_err(|error| limits::explained(format!("no thread can read what is to be measured: {error}"), &error))
+        .map_err(|error| limits::not_started(format!("no thread can read what is to be measured: {error}"), &error))
 }
 
 #[cfg(test)]

@@ -22,7 +22,8 @@ static REPORT: LazyLock<Report> = LazyLock::new(|| sample::healthy(2));
 /// One of each kind, all of them valid.
 static REPLIES: LazyLock<Vec<Value>> = LazyLock::new(|| {
     let mut facts = REPORT.measurements.clone().unwrap().driver;
-    let access = |pair| CudaPeerAccess { pair, possible: Some(true), failure: None, failure_code: None };
+    let access =
+        |pair| CudaPeerAccess { pair, possible: Some(true), failure: None, failure_code: None, hindered: false };
     facts.peer_access = Pair::ordered(&[0, 1]).into_iter().map(access).collect();
     let sample = OverlapSample {
         copy: Span { start_ns: 1e9, end_ns: 1.0014e9 },

@@ -98,7 +98,7 @@ impl Worker {
             // Ctrl-C reaches the whole foreground group; the parent decides what it means.
             .process_group(0)
             .spawn()
-            .map_err(|error| limits::explained(format!("cannot start a worker process: {error}"), &error))?;
+            .map_err(|error| limits::not_started(format!("cannot start a worker process: {error}"), &error))?;
         let requests = child.stdin.take().map(|stdin| Box::new(stdin) as Box<dyn Write + Send>);
         let (sender, replies) = mpsc::channel();
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
@@ -262,7 +262,9 @@ impl Drop for Worker {
 /// Listens to a worker on a thread of its own.
 fn listen(to: impl FnOnce() + Send + 'static) -> Result<(), HardwareError> {
     let thread = std::thread::Builder::new().spawn(to);
-    thread.map(drop).map_err(|error| limits::explained(format!("no thread can listen to the worker: {error}"), &error))
+    thread
+        .map(drop)
+        .map_err(|error| limits::not_started(format!("no thread can listen to the worker: {error}"), &error))
 }
 
 fn keep_last_words(mut from: impl Read, kept: &Mutex<String>) {

@@ -103,6 +103,60 @@ fn what_cuda_says_under_a_limit_accuses_no_gpu() {
     assert!(!unlimited.stdout.contains("ulimit"), "{unlimited:?}");
 }
 
+/// Peer access that CUDA grants and then cannot switch on for want of files.
+#[test]
+fn peer_access_that_fails_under_a_limit_accuses_no_gpu() {
+    let fake = Fake::new("h200x2");
+    let run = |limit: &str| {
+        let mut command = fake.command(&QUICK);
+        finish(&mut under(limit, command.env(fake_machine::FAULTS, "cuCtxEnablePeerAccess@1+=code:304")))
+    };
+    let limited = run("-n 100");
+    assert_no_accusation(&limited, "the limit of open files (ulimit -n) is 100", "304 from cuCtxEnablePeerAccess");
+    assert_eq!(limited.code, Some(3), "{limited:?}");
+    assert!(codes(&limited.json()).contains(&"process-limit"), "{limited:?}");
+    let unlimited = run("-n 4096");
+    assert_eq!(unlimited.code, Some(1), "{unlimited:?}");
+    assert!(codes(&unlimited.json()).contains(&"peer-access-missing"), "{unlimited:?}");
+}
+
+/// What the driver calls a lack of files is not always an error of the system.
+#[test]
+fn every_word_of_the_driver_for_a_lack_of_files_names_the_limit() {
+    let fake = Fake::new("h200x2");
+    let run =
+        |limit: &str, faults: &str| finish(&mut under(limit, fake.command(&QUICK).env(fake_machine::FAULTS, faults)));
+    for faults in [
+        "cuMemAlloc_v2@1+=code:2",
+        "cuStreamCreate@1+=code:2",
+        "cuEventCreate@1+=code:2",
+        "cuMemHostAlloc@1+=code:2",
+        "cuModuleLoadData@1+=code:2",
+        "cuModuleLoadData@1+=code:221",
+        "cuCtxEnablePeerAccess@1+=code:2",
+        "cuDeviceGetCount@1+=code:100",
+    ] {
+        let limited = run("-n 60", faults);
+        assert_eq!(limited.code, Some(3), "{faults}: {limited:?}");
+        assert!(limited.stdout.contains("the limit of open files (ulimit -n) is 60"), "{faults}: {limited:?}");
+        assert_no_accusation(&limited, "(ulimit -n)", faults);
+        let unlimited = run("-n 4096", faults);
+        assert!(!unlimited.stdout.contains("ulimit"), "{faults}: {unlimited:?}");
+    }
+}
+
+/// A limit that leaves room for everything explains nothing.
+#[test]
+fn address_space_without_end_excuses_no_crash() {
+    let crash = || peerscope(&with(check("crash", "quick"), &["--format", "json"]));
+    let ran = finish(&mut under(&format!("-v {}", 4_u64 << 30), &crash()));
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(!ran.stdout.contains("ulimit"), "{ran:?}");
+    let ran = finish(&mut under(&format!("-v {}", 2 << 20), &crash()));
+    assert_eq!(ran.code, Some(3), "{ran:?}");
+    assert_no_accusation(&ran, "the limit of address space (ulimit -v) is 2097152 KiB", "2 GiB");
+}
+
 #[test]
 fn what_nvml_says_without_a_limit_stays_what_it_is() {
     let fake = Fake::new("h200x2");

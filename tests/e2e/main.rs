@@ -24,6 +24,7 @@ mod impossible;
 mod journal;
 mod limits;
 mod no_driver;
+mod no_verdict;
 mod output;
 mod over_time;
 mod plumbing;

@@ -34,6 +34,29 @@ fn a_reader_that_goes_away_changes_no_verdict() {
     }
 }
 
+/// A caller may hand over a pipe that does not wait for its reader.
+#[test]
+fn a_reader_that_is_late_gets_everything() {
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    rustix::fs::fcntl_setfl(&writer, rustix::fs::OFlags::NONBLOCK).unwrap();
+    let args = with(check("demo", "standard"), &["--format", "json"]);
+    let mut command = peerscope(&args);
+    let mut child = command.stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
+    // Its end of the pipe.
+    drop(command);
+    // The report is larger than the pipe; nobody reads for a while.
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    assert!(child.try_wait().unwrap().is_none(), "it did not wait");
+    let mut text = String::new();
+    reader.read_to_string(&mut text).unwrap();
+    assert_eq!(wait(&mut child).code(), Some(1));
+    let mut complaint = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut complaint).unwrap();
+    assert_eq!(complaint, "");
+    let report: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(report["machine"], "demo");
+}
+
 #[test]
 fn a_full_stdout_is_an_error_and_the_files_are_written() {
     let (folder, report) = place("report.json");

@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::common::{HARDWARE_REPORT, changed_report, check, codes, list, pair, place, run, with, write, write_json};
+use crate::common::{
+    HARDWARE_REPORT, changed_report, check, codes, list, pair, place, read_json, run, text_of, with, write, write_json,
+};
 
 /// A quick report of a machine.
 fn report(machine: &str) -> Value {
@@ -152,6 +154,166 @@ fn what_vanished_is_reported() {
     {
         assert!(ran.flowing().contains(says), "{says}: {}", ran.stdout);
     }
+}
+
+/// A quick report of these GPUs of a machine, as a file.
+fn report_of(machine: &str, gpus: &str, folder: &std::path::Path) -> String {
+    let file = text_of(&folder.join(format!("{machine}-{gpus}.json")));
+    let ran = run(&with(check(machine, "quick"), &["--gpus", gpus, "-o", &file, "--no-journal"]));
+    assert!(matches!(ran.code, Some(0 | 1)), "{ran:?}");
+    file
+}
+
+/// The findings of a comparison, or of a report, on what is gone, new, or worse.
+fn over_time(report: &Value) -> Vec<&str> {
+    let found = list(&report["findings"]).iter().filter(|finding| {
+        ["fell-since-baseline", "changed-since-baseline"].contains(&finding["code"].as_str().unwrap())
+    });
+    found.map(|finding| finding["message"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn gpus_that_the_options_left_out_are_neither_gone_nor_new() {
+    let (folder, _) = place("x");
+    let reports = ["0-7", "0-3", "2-5", "7,3,1", "6,7"].map(|gpus| report_of("two-sockets", gpus, folder.path()));
+    for old in &reports {
+        for new in &reports {
+            let ran = compare(old, new, &["--format", "json"]);
+            let comparison = ran.json();
+            assert_eq!(over_time(&comparison), [""; 0], "{old}, {new}");
+            assert_eq!(comparison["appeared"], json!([]), "{old}, {new}");
+            // Where they have no pair in common nothing was compared.
+            let wanted = if comparison["compared"] == 0 { 3 } else { 0 };
+            assert_eq!(ran.code, Some(wanted), "{old}, {new}: {ran:?}");
+            let judged = run(&["diagnose", new, "--baseline", old, "--format", "json"]);
+            assert_eq!((judged.code, over_time(&judged.json())), (Some(wanted), vec![]), "{old}, {new}");
+        }
+    }
+    let [whole, some, ..] = &reports;
+    let ran = run(&with(check("two-sockets", "quick"), &["--gpus", "0-3", "--baseline", whole]));
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    for (pair, says) in [([whole, some], "PARTIAL now: 4 of 8 GPUs"), ([some, whole], "PARTIAL then: 4 of 8 GPUs")] {
+        let ran = compare(pair[0], pair[1], &[]);
+        assert!(ran.flowing().contains(says) && !ran.flowing().contains("and nothing is missing"), "{}", ran.stdout);
+    }
+    assert!(!compare(whole, whole, &[]).stdout.contains("PARTIAL"));
+}
+
+#[test]
+fn a_gpu_that_was_not_left_out_and_is_missing_is_gone_whatever_was_chosen() {
+    let (folder, _) = place("x");
+    let [whole, some] = ["0-7", "0-3"].map(|gpus| report_of("two-sockets", gpus, folder.path()));
+    let changed = |report: &str, change: &dyn Fn(&mut Value)| {
+        let mut report = read_json(report);
+        change(&mut report);
+        write_json(folder.path(), "changed.json", &report)
+    };
+    // NVML no longer lists GPU 5, wherever it stood in the list.
+    let lost = changed(&some, &|report| {
+        report["request"]["gpus_left_out"] = json!(3);
+        report["request"]["left_out_gpus"].as_array_mut().unwrap().remove(1);
+    });
+    let ran = compare(&whole, &lost, &[]);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.flowing().contains("GPU 5 (0000:") && ran.flowing().contains("of the earlier report is gone"));
+    assert_eq!(ran.stdout.matches("of the earlier report is gone").count(), 1, "{}", ran.stdout);
+    // And was not there when some were looked at.
+    let ran = compare(&lost, &whole, &[]);
+    assert_eq!((ran.code, ran.flowing().matches("is new").count()), (Some(0), 1), "{}", ran.stdout);
+    // Of those that were chosen one is missing: what was left out says nothing of it.
+    let missing = changed(&some, &|report| {
+        report["snapshot"]["gpus"].as_array_mut().unwrap().retain(|gpu| gpu["index"] != 2);
+    });
+    let ran = compare(&whole, &missing, &[]);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert_eq!(ran.flowing().matches("is gone").count(), 1, "{}", ran.stdout);
+    assert!(ran.flowing().contains("GPU 2 (0000:"), "{}", ran.stdout);
+    // Without addresses the UUID tells, without both the index.
+    for unknown in [&["pci"][..], &["pci", "uuid"]] {
+        let blank = changed(&some, &|report| {
+            for gpu in report["request"]["left_out_gpus"].as_array_mut().unwrap() {
+                unknown.iter().for_each(|key| gpu[*key] = Value::Null);
+            }
+        });
+        let ran = compare(&whole, &blank, &["--format", "json"]);
+        assert_eq!((ran.code, over_time(&ran.json())), (Some(0), vec![]), "{unknown:?}");
+    }
+    // A report of an earlier version has their number alone.
+    let earlier = changed(&some, &|report| {
+        report["request"].as_object_mut().unwrap().remove("left_out_gpus");
+    });
+    for [old, new] in [[&whole, &earlier], [&earlier, &whole]] {
+        let ran = compare(old, new, &["--format", "json"]);
+        assert_eq!((ran.code, over_time(&ran.json())), (Some(0), vec![]), "{old}, {new}");
+    }
+}
+
+#[test]
+fn a_fault_of_a_gpu_that_was_left_out_is_not_gone() {
+    let (folder, _) = place("x");
+    let [whole, without, with_it] = ["0-7", "0-3", "4-7"].map(|gpus| report_of("demo", gpus, folder.path()));
+    let gone = |new: &str| {
+        let comparison = compare(&whole, new, &["--format", "json"]).json();
+        list(&comparison["gone"]).iter().filter(|finding| finding["code"] == "pcie-narrow").count()
+    };
+    // GPU 5 is in a slot of four lanes.
+    assert_eq!([gone(&without), gone(&with_it)], [0, 0]);
+    // Unless somebody looked and it is.
+    let shown = run(&["machines", "--show", "demo"]).stdout;
+    let machine = shown.replace("trained = \"Gen4 x4\"", "trained = \"Gen4 x16\"");
+    assert_ne!(machine, shown);
+    let (machine, file) = (write(folder.path(), "mended.toml", &machine), text_of(&folder.path().join("mended.json")));
+    let ran = run(&with(check(&machine, "quick"), &["--gpus", "4-7", "-o", &file, "--no-journal"]));
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert_eq!(gone(&file), 1);
+}
+
+#[test]
+fn expectations_of_a_partial_report_say_so() {
+    let (folder, file) = place("report.json");
+    let file = text_of(&file);
+    let config = write(folder.path(), "site.toml", "[severity]\npersistence-off = \"off\"\n");
+    let caveats = |text: &str| -> Vec<String> {
+        text.lines().filter(|line| line.starts_with("# ")).skip(2).map(String::from).collect()
+    };
+    for (options, said) in [
+        (&[][..], None),
+        (&["--gpus", "0-7"], None),
+        (&["--skip", "latency"], Some("PARTIAL: of the profile's probes, latency were left out (--skip latency)")),
+        (&["--config", &config], Some(&*format!("SILENCED by {config}: persistence-off is off"))),
+    ] {
+        let ran = run(&with(check("h200x8", "standard"), &[options, &["-o", &file, "--no-journal"]].concat()));
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let ran = run(&["expect", &file]);
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let wanted: Vec<String> = said.iter().map(|said| format!("# {said}")).collect();
+        assert_eq!(caveats(&ran.stdout), wanted, "{}", ran.stdout);
+        let wanted = said.map(|said| format!("peerscope: {file}: {said}\n")).unwrap_or_default();
+        assert_eq!(ran.stderr, wanted);
+        let expected = write(folder.path(), "expect.toml", &ran.stdout);
+        assert_eq!(run(&with(check("h200x8", "quick"), &["--expect", &expected])).code, Some(0));
+    }
+    // A machine without the others would meet them.
+    let ran = run(&with(check("h200x8", "quick"), &["--gpus", "0-5", "-o", &file, "--no-journal"]));
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let refused = run(&["expect", &file]);
+    assert_eq!((refused.code, refused.stdout.as_str()), (Some(2), ""));
+    assert!(refused.stderr.contains("2 of 8 GPUs") && refused.stderr.contains("--anyway"), "{refused:?}");
+    let taken = run(&["expect", &file, "--anyway"]);
+    assert_eq!(taken.code, Some(0), "{taken:?}");
+    let said = "PARTIAL: 2 of 8 GPUs were left out (--gpus 0-5)";
+    assert_eq!(caveats(&taken.stdout), [format!("# {said}")]);
+    assert_eq!(taken.stderr, format!("peerscope: {file}: {said}\n"));
+    // They hold for the same choice.
+    let expected = write(folder.path(), "expect.toml", &taken.stdout);
+    let ran = run(&with(check("h200x8", "quick"), &["--gpus", "0-5", "--expect", &expected]));
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    // A name makes no line of its own, and no key.
+    let mut report = read_json(&file);
+    report["request"]["gpus"] = json!(["0-5\n[gpus]\ncount = 1\n#"]);
+    let ran = run(&["expect", &write_json(folder.path(), "hostile.json", &report), "--anyway"]);
+    assert_eq!(ran.stdout.matches("\n[gpus]").count(), 1, "{}", ran.stdout);
+    assert_eq!(run(&["diagnose", &file, "--expect", &write(folder.path(), "hostile.toml", &ran.stdout)]).code, Some(0));
 }
 
 #[test]

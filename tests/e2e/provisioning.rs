@@ -101,7 +101,9 @@ fn plugins_say_the_verdict_and_no_remark() {
         (format!("echo 'a remark' >&2; echo '{verdict}'; echo 'PEER' >&2"), 0, 0, 0, "PEERSCOPE OK - 8 GPUs"),
         ("echo 'peerscope: PEERSCOPE OK - all is well' >&2".into(), 0, 3, 2, ""),
         ("true".into(), 1, 3, 2, ""),
+        ("echo 'peerscope: PEERSCOPE CRITICAL - x' >&2".into(), 1, 3, 2, ""),
         ("echo 'peerscope: cannot' >&2".into(), 2, 3, 2, ""),
+        ("echo 'peerscope: cannot' >&2".into(), 3, 3, 3, ""),
     ] {
         let program = stand_in(folder.path(), "peerscope", &format!("{says}\nexit {exit}"));
         for (plugin, code) in [("check_peerscope", nagios), ("node-problem-detector-plugin", detector)] {
@@ -109,12 +111,27 @@ fn plugins_say_the_verdict_and_no_remark() {
             assert_line(&ran, code, line);
             assert!(line.starts_with("PEERSCOPE") || !ran.stdout.starts_with("PEERSCOPE OK"), "{ran:?}");
         }
-        let nhc = format!(
-            "die() {{ echo \"$*\"; }}; log() {{ die \"$@\"; }}; . {FOLDER}/peerscope.nhc; check_peerscope strict"
-        );
-        let ran = finish(Command::new("bash").args(["-c", &nhc]).env("PEERSCOPE", text_of(&program)));
-        assert!(!ran.stdout.contains("remark"), "{ran:?}");
+        // Only a verdict marks the node; strictly, so does want of one.
+        let is_verdict = line.starts_with("PEERSCOPE");
+        for (argument, code) in [("", 0), ("strict", i32::from(!is_verdict))] {
+            let ran = node_health_check(&program, argument);
+            assert_eq!(ran.code, Some(code), "{says}, {exit}: {ran:?}");
+            assert!(!ran.stdout.contains("remark"), "{ran:?}");
+            let heard = if code == 0 { "logged " } else { "died 1 " };
+            assert!(is_verdict || ran.stdout.starts_with(heard), "{ran:?}");
+            assert_eq!(ran.stdout.contains("no verdict: "), !is_verdict, "{ran:?}");
+            assert_eq!(ran.stdout.trim_end().lines().count(), usize::from(!is_verdict), "{ran:?}");
+        }
     }
+}
+
+/// The check of Node Health Check over this program.
+pub fn node_health_check(program: &Path, argument: &str) -> Ran {
+    // NHC sources the file and has these two.
+    let nhc = format!(
+        "die() {{ echo \"died $*\"; }}; log() {{ echo \"logged $*\"; }}; . {FOLDER}/peerscope.nhc; check_peerscope {argument}"
+    );
+    finish(Command::new("bash").args(["-c", &nhc]).env("PEERSCOPE", text_of(program)))
 }
 
 #[test]
@@ -144,16 +161,27 @@ fn the_node_problem_detector_hears_of_problems_alone() {
 /// The health check over this machine, on a node of which Slurm's `scontrol show node` says this, and what the
 /// check asked of Slurm. What it logged is in its `stderr`; the folder has its reports.
 fn slurm_health_check(machine: &str, node: &str, job: Option<&str>) -> (Ran, String, tempfile::TempDir) {
+    health_check(node, job, |command| {
+        command.env("PEERSCOPE_ARGS", format!("--machine {machine}"));
+    })
+}
+
+/// The same over whatever machine or program `with` gives it.
+pub fn health_check(
+    node: &str,
+    job: Option<&str>,
+    with: impl FnOnce(&mut Command),
+) -> (Ran, String, tempfile::TempDir) {
     let (folder, said) = place("scontrol.log");
     let shown = write(folder.path(), "node", node);
     let does = format!("[ \"$1\" = show ] && exec cat {shown}\nprintf '%s\\n' \"$@\" >>{}", said.display());
     stand_in(folder.path(), "scontrol", &does);
     stand_in(folder.path(), "logger", &format!("echo \"$@\" >>{}/logged", folder.path().display()));
     let mut command = script("slurm-health-check");
-    command.env("PEERSCOPE_ARGS", format!("--machine {machine}"));
     command.env("PATH", format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap()));
     command.env("PEERSCOPE_REPORTS", folder.path()).env("SLURMD_NODENAME", "node7").env_remove("SLURM_JOB_ID");
     command.envs(job.map(|job| ("SLURM_JOB_ID", job)));
+    with(&mut command);
     let ran = finish(&mut command);
     assert_eq!(ran.stderr, "");
     let text = |path: &Path| std::fs::read_to_string(path).unwrap_or_default();
@@ -161,7 +189,7 @@ fn slurm_health_check(machine: &str, node: &str, job: Option<&str>) -> (Ran, Str
     (Ran { stderr: logged, ..ran }, text(&said), folder)
 }
 
-const IN_SERVICE: &str = "NodeName=node7 Arch=x86_64\n   State=IDLE ThreadsPerCore=1\n   Partitions=all\n";
+pub const IN_SERVICE: &str = "NodeName=node7 Arch=x86_64\n   State=IDLE ThreadsPerCore=1\n   Partitions=all\n";
 
 #[test]
 fn slurm_drains_with_the_finding_as_its_reason() {
@@ -304,11 +332,7 @@ fn nhc_marks_a_node_for_a_fault_and_only_strictly_for_the_unknown() {
         ),
     ] {
         let program = stand_in(folder.path(), "peerscope", &format!("echo '{says}'; exit {exit}"));
-        // NHC sources the file and has these two.
-        let nhc = format!(
-            "die() {{ echo \"died $*\"; }}; log() {{ echo \"logged $*\"; }}; . {FOLDER}/peerscope.nhc; check_peerscope {argument}"
-        );
-        let ran = finish(Command::new("bash").args(["-c", &nhc]).env("PEERSCOPE", text_of(&program)));
+        let ran = node_health_check(&program, argument);
         assert_eq!((ran.code, ran.stdout.trim_end()), (Some(code), heard), "{ran:?}");
     }
 }

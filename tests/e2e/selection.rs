@@ -1,10 +1,12 @@
 //! What is looked at and measured: `--gpus`, `--only`, `--skip`, `--memory`, `--overlap-bytes`.
 
 use std::collections::BTreeSet;
+use std::process::Stdio;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::common::{check, flowing, list, pair, place, read_json, run, text_of, with, write};
+use crate::common::{check, codes, flowing, list, pair, peerscope, place, read_json, run, text_of, with, write};
+use crate::worker_faults::{PATIENCE, until};
 
 fn gpus(report: &Value) -> Vec<u64> {
     list(&report["snapshot"]["gpus"]).iter().map(|gpu| gpu["index"].as_u64().unwrap()).collect()
@@ -84,6 +86,37 @@ fn only_the_chosen_gpus_are_measured_and_judged() {
     assert_eq!(run(&with(check("gpu-lost", "quick"), &["--gpus", "1"])).code, Some(1));
 }
 
+/// Host copies of a GPU that was left out pass an uplink of those that were not, or do not.
+#[test]
+fn other_programs_on_gpus_that_were_left_out_are_seen() {
+    let machine = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cases/others-load-a-host-link.toml");
+    let check = |gpus: &[&str]| {
+        let ran = run(&with(with(check(machine, "quick"), &["--format", "json"]), gpus));
+        (ran.code, ran.json())
+    };
+    for (gpus, pairs) in [("0,3", 2), ("1,3", 2), ("0,1,3", 4)] {
+        let (code, report) = check(&["--gpus", gpus]);
+        assert_eq!((code, codes(&report)), (Some(3), vec!["gpu-busy"]), "{gpus}");
+        let finding = &list(&report["findings"])[0];
+        assert_eq!((&finding["subject"]["kind"], &finding["subject"]["index"]), (&"gpu".into(), &2.into()), "{gpus}");
+        let message = finding["message"].as_str().unwrap();
+        assert!(message.starts_with("Another program moved data over the PCIe link of GPU 2"), "{gpus}: {message}");
+        assert!(message.contains(&format!("of {pairs} pairs")), "{gpus}: {message}");
+        assert_eq!(finding["next_step"].as_str().unwrap().contains("--gpus 0,1"), gpus == "0,1,3", "{finding}");
+        let saved = tempfile::tempdir().unwrap();
+        let file = write(saved.path(), "report.json", &report.to_string());
+        assert_eq!(run(&["diagnose", &file]).code, Some(3), "{gpus}: judged again");
+    }
+    let (code, report) = check(&["--gpus", "0,1"]);
+    assert_eq!((code, codes(&report)), (Some(0), vec![]), "what is left out and shares nothing is nobody's matter");
+    assert!(list(&report["measurements"]["background"]).iter().all(|seen| seen["gpu"] != 2), "{report}");
+    // The advice of the whole machine leads to a healthy verdict.
+    let (code, report) = check(&[]);
+    let busy = list(&report["findings"]).iter().find(|finding| finding["code"] == "gpu-busy").unwrap();
+    assert_eq!(code, Some(3));
+    assert!(busy["next_step"].as_str().unwrap().ends_with("for the other GPUs alone: --gpus 0,1"), "{busy}");
+}
+
 fn counts(more: &[&str]) -> [usize; 3] {
     let report = run(&with(
         check("h200x2", "standard"),
@@ -122,62 +155,240 @@ fn memory_and_overlap_size_are_kept_to() {
     }
 }
 
+/// Every format of `check`.
+const FORMATS: [&str; 7] = ["text", "html", "markdown", "junit", "prometheus", "line", "json"];
+
+/// What a report says of which nothing was left out, and nothing is at fault.
+const WHOLE: [&str; 2] = ["nothing is at fault; all", "PEERSCOPE OK - SIMULATED nvlink12: 4 GPUs"];
+
+/// What was chosen, and how a report must say so.
+#[derive(Default)]
+struct Choice<'a> {
+    options: &'a [&'a str],
+    /// The options that left something out, in short.
+    short: &'a str,
+    /// What they left out, a sentence each.
+    left_out: &'a [&'a str],
+    gpus_left_out: u64,
+    probes_left_out: &'a [&'a str],
+    /// The configuration that switched off `persistence-off`.
+    config: Option<&'a str>,
+}
+
+impl Choice<'_> {
+    /// What this format has where something was left out, and its counterpart where nothing was.
+    fn partial(&self, format: &str) -> (Vec<String>, &'static [&'static str]) {
+        let (all, short) = (self.left_out.join("; "), self.short);
+        match format {
+            "text" => (vec![format!("PARTIAL: {all} "), format!("; PARTIAL: {short}")], &["PARTIAL"]),
+            "html" => (vec![format!("PARTIAL: {all}<"), format!("; PARTIAL: {short}")], &["PARTIAL"]),
+            "markdown" => (vec![format!("**PARTIAL: {all}.**"), format!("; PARTIAL: {short}")], &["PARTIAL"]),
+            "junit" => (
+                vec![
+                    format!("<property name=\"partial\" value=\"yes: PARTIAL: {all}\"/>"),
+                    format!("; PARTIAL: {short}"),
+                ],
+                &["PARTIAL", "<property name=\"partial\" value=\"yes"],
+            ),
+            "prometheus" => {
+                let series = self.left_out.iter().map(|what| format!(" peerscope_left_out{{what=\"{what}\"}} 1"));
+                (
+                    [" peerscope_partial 1".to_owned()].into_iter().chain(series).collect(),
+                    &[" peerscope_partial 1", " peerscope_left_out{"],
+                )
+            }
+            "line" => (vec![format!("partial; {short}; ")], &["partial;"]),
+            _ => unreachable!("{format}"),
+        }
+    }
+
+    /// The same where a rule was switched off.
+    fn silenced(&self, format: &str) -> (Vec<String>, &'static [&'static str]) {
+        let sentence = format!("SILENCED by {}: persistence-off is off", self.config.unwrap_or_default());
+        let headline = "; 1 rule SILENCED".to_owned();
+        match format {
+            "text" | "html" | "markdown" => (vec![sentence, headline], &["SILENCED"]),
+            "junit" => (
+                vec![format!("<property name=\"silenced\" value=\"yes: {sentence}\"/>"), headline],
+                &["SILENCED", "<property name=\"silenced\" value=\"yes"],
+            ),
+            "prometheus" => (
+                vec![
+                    " peerscope_silenced 1".into(),
+                    " peerscope_rule_silenced{code=\"persistence-off\",severity=\"off\"} 1".into(),
+                ],
+                &[" peerscope_silenced 1", " peerscope_rule_silenced{"],
+            ),
+            "line" => (vec!["silenced; persistence-off; ".into()], &["silenced;"]),
+            _ => unreachable!("{format}"),
+        }
+    }
+
+    /// Holds what a format says against what was chosen: all of it, and nothing else.
+    fn assert_said(&self, format: &str, written: &str) {
+        if format == "json" {
+            return self.assert_requested(&serde_json::from_str(written).unwrap());
+        }
+        // Without escapes and what metrics mean, on one line.
+        let lines = written.lines().filter(|line| format != "prometheus" || !line.starts_with('#'));
+        let text = flowing(&format!(". {}", lines.collect::<Vec<_>>().join("\n")));
+        let text = text.replace("&#39;", "'").replace("&apos;", "'").replace('\\', "");
+        let (partial, silenced) = (self.partial(format), self.silenced(format));
+        let checks = [(!self.left_out.is_empty(), partial), (self.config.is_some(), silenced)];
+        for (applies, (words, none)) in checks {
+            for word in words.iter().filter(|_| applies) {
+                assert!(text.contains(word), "{:?} as {format} has no '{word}': {written}", self.options);
+            }
+            for word in none {
+                assert_eq!(text.contains(word), applies, "{:?} as {format}, '{word}': {written}", self.options);
+            }
+        }
+        let whole = self.left_out.is_empty() && self.config.is_none();
+        assert!(whole || !WHOLE.iter().any(|words| text.contains(words)), "{:?} as {format}: {written}", self.options);
+    }
+
+    fn assert_requested(&self, report: &Value) {
+        let request = &report["request"];
+        let named = |option: &str| -> Vec<&str> {
+            let at = self.options.iter().position(|word| *word == option);
+            at.map(|at| self.options[at + 1].split(',').collect()).unwrap_or_default()
+        };
+        for (key, option) in [("gpus", "--gpus"), ("only", "--only"), ("skip", "--skip")] {
+            assert_eq!(request[key], json!(named(option)), "{:?}", self.options);
+        }
+        assert_eq!(request["gpus_left_out"], self.gpus_left_out, "{:?}", self.options);
+        assert_eq!(list(&request["left_out_gpus"]).len() as u64, self.gpus_left_out, "{:?}", self.options);
+        assert_eq!(request["probes_left_out"], json!(self.probes_left_out), "{:?}", self.options);
+        assert_eq!(request["config"], json!(self.config), "{:?}", self.options);
+        let silenced = self.config.map(|_| json!({"code": "persistence-off", "severity": null}));
+        assert_eq!(request["silenced"], json!(silenced.into_iter().collect::<Vec<_>>()), "{:?}", self.options);
+    }
+}
+
 /// A run that left something out is healthy for what was asked, says so in every format, also when its saved report
-/// is judged again, and names the command that repeats it.
+/// is judged again, and names the command that repeats it. One that left nothing out says nothing of it.
 #[test]
 fn a_partial_run_never_reads_as_a_complete_one() {
     let (folder, report) = place("report.json");
+    let report = text_of(&report);
     let config = write(folder.path(), "site.toml", "[severity]\npersistence-off = \"off\"\n");
-    for (more, says) in [
-        (&["--gpus", "0-1,5"][..], "5 of 8 GPUs were left out (--gpus 0-1,5)"),
-        (&["--only", "peers"], "of the profile's probes, overlap, latency were left out (--only peers)"),
-        (&["--skip", "latency"], "of the profile's probes, latency were left out (--skip latency)"),
-        (&["--gpus", "1,0", "--skip", "peers,overlap"], "6 of 8 GPUs were left out (--gpus 1,0)"),
-        (&["--config", &config], "persistence-off is off"),
+    for choice in [
+        Choice::default(),
+        Choice { options: &["--gpus", "0-3"], ..Choice::default() },
+        Choice { options: &["--only", "peers,overlap,latency"], ..Choice::default() },
+        Choice {
+            options: &["--gpus", "0-1,3"],
+            short: "--gpus 0-1,3",
+            left_out: &["1 of 4 GPUs were left out (--gpus 0-1,3)"],
+            gpus_left_out: 1,
+            ..Choice::default()
+        },
+        Choice {
+            options: &["--only", "peers"],
+            short: "--only peers",
+            left_out: &["of the profile's probes, overlap, latency were left out (--only peers)"],
+            probes_left_out: &["overlap", "latency"],
+            ..Choice::default()
+        },
+        Choice {
+            options: &["--skip", "latency"],
+            short: "--skip latency",
+            left_out: &["of the profile's probes, latency were left out (--skip latency)"],
+            probes_left_out: &["latency"],
+            ..Choice::default()
+        },
+        Choice {
+            options: &["--gpus", "1,0", "--skip", "peers,overlap"],
+            short: "--gpus 1,0 --skip peers,overlap",
+            left_out: &[
+                "2 of 4 GPUs were left out (--gpus 1,0)",
+                "of the profile's probes, peers, overlap were left out (--skip peers,overlap)",
+            ],
+            gpus_left_out: 2,
+            probes_left_out: &["peers", "overlap"],
+            ..Choice::default()
+        },
+        Choice { options: &["--config", &config], config: Some(&config), ..Choice::default() },
+        Choice {
+            options: &["--gpus", "2-3", "--config", &config],
+            short: "--gpus 2-3",
+            left_out: &["2 of 4 GPUs were left out (--gpus 2-3)"],
+            gpus_left_out: 2,
+            config: Some(&config),
+            ..Choice::default()
+        },
     ] {
-        let args = with(with(check("h200x8", "standard"), more), &["-o", &text_of(&report), "--no-journal"]);
-        let ran = run(&args);
+        let ran =
+            run(&with(check("nvlink12", "standard"), &[choice.options, &["-o", &report, "--no-journal"]].concat()));
         assert_eq!(ran.code, Some(0), "{ran:?}");
-        let config: &[&str] = if more[0] == "--config" { more } else { &[] };
-        for format in ["text", "html", "markdown", "junit", "prometheus", "line", "json"] {
-            let again = run(&[&["diagnose", &text_of(&report), "--format", format][..], config].concat());
-            let text = flowing(&again.stdout).replace("&#39;", "'").replace("&apos;", "'");
-            let text = text.replace("\\_", "_").replace("\\", "");
-            let short = [
-                "partial; --gpus",
-                "partial; --only",
-                "partial; --skip",
-                "silenced; persistence-off",
-                "code=\"persistence-off\",severity=\"off\"",
-                "_left_out\": [",
-                "\"silenced\": [ {",
-            ];
-            let said = text.contains(says) || short.iter().any(|words| text.contains(words));
-            assert!(said, "{more:?} in {format}: {}", &text[..text.len().min(900)]);
-            assert!(!text.contains("nothing is at fault; all"), "{more:?} in {format}");
+        choice.assert_said("text", &ran.stdout);
+        let first = read_json(&report);
+        choice.assert_requested(&first);
+        // A report is judged by the configuration of the day.
+        let config = choice.config.map_or_else(Vec::new, |config| vec!["--config", config]);
+        let again = |format| run(&[&["diagnose", &report, "--format", format][..], &config].concat()).stdout;
+        FORMATS.iter().for_each(|format| choice.assert_said(format, &again(format)));
+        if choice.left_out.is_empty() && choice.config.is_none() {
+            for (format, said) in [("text", 0), ("html", 0), ("markdown", 0), ("line", 1)] {
+                assert!(again(format).contains(WHOLE[said]), "{format}: {}", again(format));
+            }
         }
-        assert!(ran.stdout.contains("PARTIAL: ") || ran.stdout.contains("SILENCED by"), "{}", ran.stdout);
-        let ticket = run(&[&["diagnose", &text_of(&report), "--format", "markdown"][..], config].concat()).stdout;
+        let ticket = again("markdown");
         let command = ticket.lines().find_map(|line| line.strip_prefix("`peerscope ")).unwrap().trim_end_matches('`');
         let command: Vec<&str> = command.split(' ').collect();
-        for word in more {
-            assert!(command.contains(word), "{word}: {command:?}");
-        }
+        let chosen = [&["check", "--profile", "standard", "--machine", "nvlink12"], choice.options].concat();
+        assert_eq!(command, chosen);
         // And it does repeat it.
         let repeated = run(&[&command[..], &["--format", "json"]].concat()).json();
-        let first = read_json(&report);
         assert_eq!(repeated["request"], first["request"]);
         assert_eq!(repeated["verdict"], first["verdict"]);
     }
-    // What leaves nothing out is no partial run.
-    for more in [&["--gpus", "0-7"][..], &["--only", "peers,overlap,latency"]] {
-        let ran = run(&with(check("h200x8", "standard"), more));
-        assert!(!ran.stdout.contains("PARTIAL") && ran.stdout.contains("nothing is at fault; all"), "{}", ran.stdout);
+    let raised = write(folder.path(), "raise.toml", "[severity]\npersistence-off = \"error\"\n");
+    assert!(!run(&["topo", "--machine", "h200x2", "--config", &raised]).stdout.contains("SILENCED"));
+    // The facts alone.
+    for (gpus, partial) in [("0", true), ("0-7", false)] {
+        let text = run(&["topo", "--machine", "demo", "--gpus", gpus]).stdout;
+        assert_eq!(text.contains("PARTIAL: 7 of 8 GPUs were left out (--gpus 0)"), partial, "{text}");
+        assert_eq!(text.contains("PARTIAL"), partial, "{text}");
     }
-    let lowered = write(folder.path(), "raise.toml", "[severity]\npersistence-off = \"error\"\n");
-    assert!(!run(&["topo", "--machine", "h200x2", "--config", &lowered]).stdout.contains("SILENCED"));
-    // The facts alone, and a run that was killed.
-    assert!(run(&["topo", "--machine", "demo", "--gpus", "0"]).stdout.contains("PARTIAL: 7 of 8 GPUs were left out"));
+}
+
+/// Nor does the report of a run that was killed, which is made from its journal.
+#[test]
+fn a_partial_run_that_was_killed_stays_partial() {
+    let (folder, _) = place("");
+    for choice in [
+        Choice::default(),
+        Choice {
+            options: &["--gpus", "0-4,6", "--skip", "latency"],
+            short: "--gpus 0-4,6 --skip latency",
+            left_out: &[
+                "2 of 8 GPUs were left out (--gpus 0-4,6)",
+                "of the profile's probes, latency were left out (--skip latency)",
+            ],
+            gpus_left_out: 2,
+            probes_left_out: &["latency"],
+            ..Choice::default()
+        },
+    ] {
+        let journal = folder.path().join(format!("{}.jsonl", choice.options.len()));
+        let args =
+            with(check("two-sockets", "standard"), &[choice.options, &["--journal", &text_of(&journal)]].concat());
+        let mut killed = peerscope(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        until("some outcomes", PATIENCE, || {
+            let written = std::fs::read_to_string(&journal).unwrap_or_default();
+            (written.matches("\"entry\":\"outcome\"").count() > 20).then_some(())
+        });
+        killed.kill().unwrap();
+        killed.wait().unwrap();
+        for format in FORMATS {
+            let ran = run(&["recover", &text_of(&journal), "--format", format]);
+            assert_eq!(ran.code, Some(3), "{ran:?}");
+            let recovered = ["RECOVERED", "recovered;", "peerscope_recovered 1", "\"cut_off\": true"];
+            assert!(recovered.iter().any(|word| ran.stdout.contains(word)), "{format}: {}", ran.stdout);
+            choice.assert_said(format, &ran.stdout);
+        }
+    }
 }
 
 #[test]
@@ -192,4 +403,77 @@ fn a_gpu_that_is_lost_has_its_address_and_what_nvml_does_not_list_was_not_chosen
     assert_eq!(list(&lost.json()["snapshot"]["unlisted_gpus"]).len(), 1);
     assert_eq!(topo(case, "0,2").code, Some(0), "the faults are of other GPUs");
     assert_eq!(list(&topo(case, "0,2").json()["findings"]).len(), 0);
+}
+
+/// The report of a case, the facts alone, with these GPUs.
+fn facts(case: &str, gpus: &[&str]) -> Value {
+    let machine = format!("{}/tests/cases/{case}.toml", env!("CARGO_MANIFEST_DIR"));
+    run(&[&["topo", "--machine", &machine, "--format", "json"][..], gpus].concat()).json()
+}
+
+#[test]
+fn to_name_every_gpu_that_nvml_lists_hides_nothing() {
+    let case = format!("{}/tests/cases/four-of-eight-not-listed.toml", env!("CARGO_MANIFEST_DIR"));
+    let whole = run(&with(check(&case, "quick"), &["--format", "json"])).json();
+    for names in ["0-3", "3,1,2,0", "0-1,0000:05:00.0,06:00.0", "0-3,1"] {
+        let ran = run(&with(check(&case, "quick"), &["--format", "json", "--gpus", names]));
+        assert_eq!(ran.code, Some(1), "{names}: {ran:?}");
+        let report = ran.json();
+        assert_eq!(codes(&report), ["gpu-not-listed"; 4], "{names}");
+        assert_eq!(report["findings"], whole["findings"], "{names}");
+        assert_eq!(
+            (&report["request"]["gpus_left_out"], list(&report["request"]["left_out_gpus"]).len()),
+            (&0.into(), 0)
+        );
+        let text = run(&with(check(&case, "quick"), &["--gpus", names])).stdout;
+        assert!(text.contains("FAULTY") && !text.contains("PARTIAL"), "{text}");
+    }
+    // Whatever is missing, or is not there on purpose, or is lost.
+    let mut tried = 0;
+    for file in std::fs::read_dir(format!("{}/tests/cases", env!("CARGO_MANIFEST_DIR"))).unwrap() {
+        let path = file.unwrap().path();
+        let case = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        if !["not-listed", "nouveau", "lost", "excluded", "vfio", "console", "container"]
+            .iter()
+            .any(|word| case.contains(word))
+        {
+            continue;
+        }
+        let whole = facts(&case, &[]);
+        let all: Vec<String> = gpus(&whole).iter().map(u64::to_string).collect();
+        if all.is_empty() {
+            continue;
+        }
+        let named = facts(&case, &["--gpus", &all.join(",")]);
+        assert_eq!(named["findings"], whole["findings"], "{case}");
+        assert_eq!(named["snapshot"]["unlisted_gpus"], whole["snapshot"]["unlisted_gpus"], "{case}");
+        assert_eq!(named["request"]["gpus_left_out"], 0, "{case}");
+        tried += 1;
+    }
+    assert!(tried >= 8, "{tried}");
+}
+
+#[test]
+fn what_nvml_does_not_list_counts_among_what_was_left_out() {
+    for (case, names, left_out, all, addresses) in [
+        ("four-of-eight-not-listed", "0,1", 6, 8, &["05", "06", "23", "24", "25", "26"][..]),
+        ("four-of-eight-not-listed", "1-3", 5, 8, &["03", "23", "24", "25", "26"]),
+        // A container: what the host did not give it is none of its GPUs.
+        ("container-with-one-gpu-not-listed", "0,1", 2, 4, &["05", "06"]),
+        // GPUs 1 and 5 are lost and have their places; nouveau has the third.
+        ("two-gpus-lost-and-one-with-nouveau", "0,2", 6, 8, &["04", "06", "23", "24", "25", "26"]),
+    ] {
+        let report = facts(case, &["--gpus", names]);
+        assert_eq!(list(&report["findings"]).len(), 0, "{case}: {}", report["findings"]);
+        let request = &report["request"];
+        assert_eq!(request["gpus_left_out"], left_out, "{case}: {request}");
+        let mut found: Vec<&str> =
+            list(&request["left_out_gpus"]).iter().map(|gpu| gpu["pci"].as_str().unwrap()).collect();
+        found.sort_unstable();
+        let wanted: Vec<String> = addresses.iter().map(|bus| format!("0000:{bus}:00.0")).collect();
+        assert_eq!(found, wanted, "{case}");
+        let machine = format!("{}/tests/cases/{case}.toml", env!("CARGO_MANIFEST_DIR"));
+        let text = run(&["topo", "--machine", &machine, "--gpus", names]).flowing();
+        assert!(text.contains(&format!("PARTIAL: {left_out} of {all} GPUs were left out (--gpus {names})")), "{text}");
+    }
 }

@@ -10,7 +10,7 @@ use crate::common::{
     Ran, codes, finish, is_there, place, read_json, run, signal, skipped_for_want_of, text_of, wait, wait_with_output,
 };
 use crate::fake::Fake;
-use crate::provisioning::{script, stand_in};
+use crate::provisioning::{IN_SERVICE, health_check, script, stand_in};
 use crate::worker_faults::{PATIENCE, child_of, until};
 
 const QUICK: [&str; 7] = ["check", "--profile", "quick", "--format", "json", "--deadline", "3"];
@@ -224,4 +224,33 @@ fn slurm_does_not_drain_a_node_that_somebody_checks() {
     let logged = std::fs::read_to_string(folder.path().join("logged")).unwrap();
     assert!(logged.contains("left as it is: nothing-measured"), "{logged}");
     wait(&mut first);
+}
+
+/// The check that waited hangs in its turn, and its time is over: nobody knows whether it would have ended.
+#[test]
+fn slurm_does_not_drain_a_node_whose_check_had_to_wait() {
+    let fake = Fake::new("h200x2");
+    let hangs = |first: bool| {
+        let mut first = first.then(|| holder(&fake));
+        let (ran, asked, _reports) = health_check(IN_SERVICE, None, |command| {
+            let checked = fake.command(&["--version"]);
+            for (name, value) in checked.get_envs().filter_map(|(name, value)| Some((name, value?))) {
+                if name != "PATH" {
+                    command.env(name, value);
+                }
+            }
+            command.env(fake_machine::FAULTS, "cuMemcpyPeerAsync@1+=hang").env("PEERSCOPE_LIMIT", "6");
+            command.env("PEERSCOPE_ARGS", "--wait 30 --deadline 60 --no-journal");
+        });
+        if let Some(first) = &mut first {
+            wait(first);
+        }
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        (ran.stderr, asked)
+    };
+    let (logged, asked) = hangs(true);
+    assert_eq!(asked, "", "{logged}");
+    assert!(logged.contains("left as it is: the wait for another check used up the limit of 6 s"), "{logged}");
+    let (logged, asked) = hangs(false);
+    assert!(asked.contains("Reason=peerscope: no answer within 6 s"), "{logged}");
 }

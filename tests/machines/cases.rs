@@ -155,12 +155,52 @@ fn incomplete(finding: &Value) -> Option<&'static str> {
 
 pub fn trials() -> Vec<Trial> {
     let cases = labels().into_iter().map(|case| trial(format!("case::{}", case.name), move || try_case(&case)));
-    cases.chain([trial("case::labels_and_files_belong_together".into(), labels_and_files)]).collect()
+    let others = [
+        trial("case::labels_and_files_belong_together".into(), labels_and_files),
+        trial("case::lanes_at_rest_are_shown_by_topo".into(), lanes_at_rest_are_shown_by_topo),
+    ];
+    cases.chain(others).collect()
 }
 
 fn try_case(case: &Case) {
     let complaints = judge(case, &check(case));
     assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+    if case.must.is_empty() && case.exit == 0 {
+        with_less_evidence(case);
+    }
+}
+
+/// What is healthy is not faulty where less is known of it: by facts alone, and by direct copies alone.
+fn with_less_evidence(case: &Case) {
+    let file = text_of(&folder().join(format!("{}.toml", case.name)));
+    for args in [&["topo"][..], &["check", "--profile", "quick", "--no-journal"]] {
+        let mut command = peerscope(&[args, &["--machine", &file, "--format", "json"]].concat());
+        command.env_remove("CUDA_VISIBLE_DEVICES");
+        if let Some(visible) = &case.visible {
+            command.env("CUDA_VISIBLE_DEVICES", visible);
+        }
+        let ran = finish(&mut command);
+        assert_eq!(ran.code, Some(0), "{args:?}: {:#}", ran.json()["findings"]);
+    }
+}
+
+/// `topo` copies nothing: lanes that a link may show at rest only are a warning there, and an error on a link of a
+/// GPU that is awake.
+fn lanes_at_rest_are_shown_by_topo() {
+    for (case, severity, code) in [
+        ("healthy-gpu-reads-four-lanes", "warning", 0),
+        ("healthy-uplink-idle-four-lanes", "warning", 0),
+        ("uplink-degraded", "warning", 0),
+        ("x16-trained-x4", "error", 1),
+    ] {
+        let file = text_of(&folder().join(format!("{case}.toml")));
+        let ran = finish(&mut peerscope(&["topo", "--machine", &file, "--format", "json"]));
+        let report = ran.json();
+        let narrow = list(&report["findings"]).iter().find(|finding| finding["code"] == "pcie-narrow").unwrap();
+        assert_eq!((&narrow["severity"], ran.code), (&Value::from(severity), Some(code)), "{case}: {narrow:#}");
+        assert_eq!(narrow["message"].as_str().unwrap().contains("while nothing runs"), code == 0, "{case}");
+        assert_eq!(narrow["next_step"].as_str().unwrap().contains("peerscope check"), code == 0, "{case}");
+    }
 }
 
 fn labels_and_files() {

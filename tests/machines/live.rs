@@ -26,8 +26,10 @@ pub fn trials() -> Vec<Trial> {
 }
 
 /// Cases whose functions on the PCI bus are read from files of a kernel.
-const CASES: [&str; 6] = [
+const CASES: [&str; 8] = [
     "four-of-eight-not-listed",
+    "four-of-eight-without-device-file",
+    "healthy-container-without-four-device-files",
     "healthy-gpus-given-to-guests",
     "healthy-container-with-the-second-half",
     "healthy-gpu-excluded-by-parameter",
@@ -46,6 +48,8 @@ fn same_functions(case: &str) {
         assert!(simulated.is_some_and(Value::is_array), "{key}");
         assert_eq!(live, simulated, "{key}");
     }
+    let container = |report: &Value| report["snapshot"]["host"]["container"].as_bool().unwrap();
+    assert_eq!(container(&live), container(&simulated));
     assert_eq!(live["findings"], simulated["findings"]);
 }
 

@@ -40,11 +40,15 @@
 
 use super::bandwidth;
 use super::prelude::*;
+use super::unread_traffic;
 use crate::diagnose::expected;
 use crate::model::placement::Placement;
 
 /// The rule.
 pub const RULE: Rule = Rule::new("both-ways-low", Severity::Error, include_str!("both_ways_low.rs"), judge);
+
+/// What is compared apart.
+const PATHS: [Path; 2] = [Path::Direct, Path::Staged];
 
 /// A figure of one direction while both are busy.
 struct Both<'a> {
@@ -83,18 +87,34 @@ impl<'a> Both<'a> {
         Some(Self { cell, achieved, one_way: Some(rate), normal: of_rate(left.percent), floor: of_rate(floor) })
     }
 
+    fn is_low(&self) -> bool {
+        self.achieved < self.floor
+    }
+
     fn percent(&self) -> f64 {
         self.achieved.percent_of(self.normal)
     }
 }
 
+/// The pairs with a figure that is too low.
+pub fn low_pairs(evidence: &Evidence<'_>) -> BTreeSet<Pair> {
+    PATHS.into_iter().flat_map(|path| figures(evidence, path)).filter(Both::is_low).map(|both| both.cell.pair).collect()
+}
+
+fn figures<'a>(evidence: &Evidence<'a>, path: Path) -> impl Iterator<Item = Both<'a>> {
+    let of_path = evidence.peer().iter().filter(move |cell| cell.setup.path == path);
+    of_path.filter_map(|cell| Both::of(evidence, cell))
+}
+
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for path in [Path::Direct, Path::Staged] {
-        let figures = evidence.peer().iter().filter(|cell| cell.setup.path == path);
-        let figures: Vec<_> = figures.filter_map(|cell| Both::of(evidence, cell)).collect();
+    for path in PATHS {
+        // A low one that a program may explain is neither bad nor good.
+        let figures: Vec<_> = figures(evidence, path)
+            .filter(|both| !both.is_low() || !unread_traffic::may_explain(evidence, both.cell.pair))
+            .collect();
         let seen = words::unique(figures.iter().map(|both| both.cell.pair).collect());
-        let low: Vec<_> = figures.into_iter().filter(|both| both.achieved < both.floor).collect();
+        let low: Vec<_> = figures.into_iter().filter(Both::is_low).collect();
         let bad = words::unique(low.iter().map(|both| both.cell.pair).collect());
         let groups = cluster::groups(&bad, &seen, evidence.topology);
         findings.extend(groups.iter().filter_map(|group| finding(evidence, group, &low)));
@@ -132,6 +152,7 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, low: &[Both<'_>]) ->
         .fact("floor", *floor)
         .fact("copied_by", (!difference.is_empty()).then_some(difference))
         .pairs(&group.pairs);
+    found = unread_traffic::with_reason(found, evidence, &group.pairs);
     found.suspects = suspects::of_slow_copies(evidence, &group.pairs);
     Some(found)
 }

@@ -6,7 +6,8 @@
 //!
 //! As `fell-since-baseline`, for what appeared or changed: a GPU that is new or was replaced,
 //! another version of driver or CUDA, peer access that is granted now, bandwidth figures that rose
-//! by more than `least_rise_percent` and their noise.
+//! by more than `least_rise_percent` and their noise. A GPU that `--gpus` left out of the earlier report is not
+//! new.
 //!
 //! # Why it matters
 //!

@@ -9,7 +9,8 @@
 //! is gone; a narrower or slower PCIe link between its ends, fewer active NVLinks, peer access that
 //! is no longer granted, a more distant class; and every bandwidth figure that fell by more than
 //! `least_fall_percent` and the two figures' own noise (half the spread of each) together. Figures
-//! that fell are grouped by what the pairs have in common.
+//! that fell are grouped by what the pairs have in common. A GPU that `--gpus` left out of the later report is
+//! not gone.
 //!
 //! # Why it matters
 //!
@@ -42,7 +43,7 @@ pub const RULE: Rule = Rule::new("fell-since-baseline", Severity::Error, include
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(beside) = Beside::of(evidence) else { return Vec::new() };
     let mut findings = Vec::new();
-    for gpu in beside.vanished() {
+    for gpu in beside.vanished(evidence) {
         let place = gpu.pci.get().map(|address| format!(" ({address})")).unwrap_or_default();
         let what = format!("GPU {}{place} of the earlier report is gone", gpu.index);
         let next = "See whether the bus still shows it (lspci -d 10de:) and what dmesg says (NVRM, Xid); then power \

@@ -8,7 +8,11 @@
 //! What NVML counts then is another program's: data over NVLink (from 0.1 GB/s), bytes over PCIe (from
 //! 0.2 GB/s; an idle H200 shows 0.002, and up to 0.1 while contexts are created), and, where another
 //! process has a context, a utilisation from 10% before the first copy. A program that works only between
-//! these two moments is not seen.
+//! these two moments is not seen. GPUs that `--gpus` left out are watched too: their host copies may pass the PCIe
+//! links of the others.
+//!
+//! Where NVML gave no answer to that for a GPU, slow copies accuse it as anywhere, and the evidence says what is not
+//! known; but if a program is known on it, copies with it that are too slow are reported here.
 //!
 //! # Why it matters
 //!
@@ -20,7 +24,7 @@
 //!
 //! # What to do
 //!
-//! End the program or wait for its end, and check again; `--gpus` checks the other GPUs alone.
+//! End the program or wait for its end, and check again; `--gpus` checks GPUs alone that share nothing with it.
 //!
 //! # Sources
 //!
@@ -29,6 +33,7 @@
 //! `nvmlDeviceGetComputeRunningProcesses`.
 
 use super::prelude::*;
+use super::{bandwidth, both_ways_low, unread_traffic};
 use crate::diagnose::coverage;
 use crate::model::background::{self, Background};
 
@@ -36,27 +41,33 @@ use crate::model::background::{self, Background};
 pub const RULE: Rule = Rule::new("gpu-busy", Severity::Warning, include_str!("gpu_busy.rs"), judge).for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(measurements) = evidence.measurements else { return Vec::new() };
+    moved(evidence).into_iter().chain(unread(evidence)).collect()
+}
+
+/// What other programs were seen to do.
+fn moved(evidence: &Evidence<'_>) -> Option<Finding> {
+    let measurements = evidence.measurements?;
     let others: Vec<_> = background::of_others(&measurements.background, evidence.snapshot).collect();
     let gpus = gpus(&others);
     if gpus.is_empty() {
-        return Vec::new();
+        return None;
     }
     let set_aside: BTreeSet<Pair> =
         coverage::cells(measurements).filter(|cell| cell.disturbed).filter_map(|cell| cell.flow.pair()).collect();
     let processes = words::processes(evidence.snapshot, &gpus);
     let who = match processes.len() {
+        0 if others.iter().any(|seen| seen.has_processes) => "Another program".to_owned(),
         0 => "A program that NVML does not list (one in another container, for example)".to_owned(),
         1 => format!("Another program ({})", processes.join(", ")),
         _ => format!("Other programs (one or more of {})", processes.join(", ")),
     };
-    let alone: Vec<u32> =
-        evidence.snapshot.gpus.iter().map(|gpu| gpu.index).filter(|gpu| !gpus.contains(gpu)).collect();
+    let all = evidence.snapshot.gpus.iter().map(|gpu| gpu.index);
+    let alone = undisturbed(all.filter(|gpu| !gpus.contains(gpu)).collect(), &set_aside);
     let (rest, or_else) = match alone.len() {
         0 | 1 => ("", String::new()),
         _ => (". The other pairs were judged", format!("; for the other GPUs alone: --gpus {}", words::option(&alone))),
     };
-    vec![
+    Some(
         RULE.finding(
             Subject::of_gpus(&gpus),
             format!(
@@ -74,14 +85,61 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             others.iter().filter_map(|seen| seen.at_work_percent()).max().map(|percent| Fact::Percent(percent.into())),
         )
         .about_pairs(set_aside.into_iter().collect()),
-    ]
+    )
 }
 
-/// GPUs that other programs used.
+/// Of these GPUs those that no disturbed pair is among: the one that has most of them goes first.
+fn undisturbed(mut gpus: Vec<u32>, set_aside: &BTreeSet<Pair>) -> Vec<u32> {
+    loop {
+        let among = |pair: &&Pair| gpus.contains(&pair.source) && gpus.contains(&pair.destination);
+        let left: Vec<&Pair> = set_aside.iter().filter(among).collect();
+        let disturbed = |gpu: u32| left.iter().filter(|pair| pair.touches(gpu)).count();
+        let most = gpus.iter().map(|&gpu| (disturbed(gpu), gpu)).max();
+        let Some((_, worst)) = most.filter(|(count, _)| *count > 0) else { return gpus };
+        gpus.retain(|gpu| *gpu != worst);
+    }
+}
+
+/// Slow copies of GPUs whose traffic could not be read, where a program is known that may be behind them.
+fn unread(evidence: &Evidence<'_>) -> Option<Finding> {
+    let pairs = unread_pairs(evidence);
+    let gpus = unread_traffic::shared(evidence, &pairs);
+    if gpus.is_empty() {
+        return None;
+    }
+    let processes = words::processes(evidence.snapshot, &gpus);
+    let found = RULE.finding(
+        Subject::of_gpus(&gpus),
+        format!(
+            "Another program ({}) may have used {} during the run, whose traffic could not be read: the slow copies \
+             of {} say nothing of the machine",
+            processes.join(", "),
+            words::gpus(&gpus),
+            words::count(pairs.len(), "pair"),
+        ),
+        "End the program or wait for its end (nvidia-smi lists it), and check again; see dmesg for what keeps NVML \
+         from answering (NVRM, Xid)",
+    );
+    let found = found.fact("processes", processes);
+    Some(unread_traffic::with_reason(found, evidence, &pairs).about_pairs(pairs))
+}
+
+/// The pairs that are too slow, and whose GPUs another program may have used unseen.
+fn unread_pairs(evidence: &Evidence<'_>) -> Vec<Pair> {
+    if !unread_traffic::is_possible(evidence) {
+        return Vec::new();
+    }
+    let low = bandwidth::low_pairs(evidence).into_iter().chain(both_ways_low::low_pairs(evidence));
+    words::unique(low.filter(|pair| unread_traffic::may_explain(evidence, *pair)).collect())
+}
+
+/// GPUs that other programs used, or may have.
 pub fn used_by_others(evidence: &Evidence<'_>) -> Vec<u32> {
     let seen =
         evidence.measurements.map(|measurements| background::of_others(&measurements.background, evidence.snapshot));
-    gpus(&seen.into_iter().flatten().collect::<Vec<_>>())
+    let mut used = gpus(&seen.into_iter().flatten().collect::<Vec<_>>());
+    used.extend(unread_traffic::shared(evidence, &unread_pairs(evidence)));
+    used
 }
 
 fn gpus(others: &[&Background]) -> Vec<u32> {
@@ -109,4 +167,22 @@ fn did(others: &[&Background]) -> String {
 
 fn highest(others: &[&Background], rates: fn(&Background) -> [Option<GbPerSecond>; 2]) -> Option<GbPerSecond> {
     links::range(others.iter().flat_map(|seen| rates(seen)).flatten().filter(|rate| rate.0 > 0.0)).1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_gpus_without_disturbed_pairs_among_them_are_offered() {
+        let both_ways = |pairs: &[(u32, u32)]| -> BTreeSet<Pair> {
+            let pair = |&(source, destination): &(u32, u32)| Pair { source, destination };
+            pairs.iter().map(pair).flat_map(|pair| [pair, pair.reversed()]).collect()
+        };
+        let offered = |gpus: &[u32], pairs| undisturbed(gpus.to_vec(), &both_ways(pairs));
+        assert_eq!(offered(&[0, 1, 3], &[(2, 0), (2, 1), (2, 3), (0, 3), (1, 3)]), [0, 1]);
+        assert_eq!(offered(&[0, 1, 3], &[(0, 1), (0, 3)]), [1, 3]);
+        assert_eq!(offered(&[0, 1], &[(0, 1)]), [0]);
+        assert_eq!(offered(&[0, 1, 3], &[(2, 0), (2, 3)]), [0, 1, 3]);
+    }
 }

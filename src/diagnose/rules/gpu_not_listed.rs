@@ -8,13 +8,17 @@
 //! The display functions of vendor 10de in /sys/bus/pci are compared with the PCI addresses of NVML's
 //! GPUs; virtual functions of a GPU are left out. What is left is an error, one for each function:
 //! the nvidia driver has it and could not start it, or has lost it; nouveau has it; no driver has it.
-//! It is information where that is on purpose: vfio-pci gives it to a virtual machine; a parameter
-//! of the driver excludes it; it is a display card (class 0300) without NVIDIA's driver beside
-//! compute cards (0302). A container sees all functions of its host and the device files of its own
-//! GPUs: a GPU is hidden from it, and nothing is said against it, where the driver has it and its
-//! device file is missing or refused, or the list in /proc/driver/nvidia/gpus leaves it out. As many
-//! functions as there are GPUs that NVML counts and cannot identify are theirs (`gpu-unreachable`).
-//! Nothing is compared where NVML does not start.
+//! It is information where that is on purpose: vfio-pci, or a driver that is built on it
+//! (nvgrace-gpu-vfio-pci), gives it to a virtual machine; a parameter of the driver excludes it; it is a
+//! display card (class 0300) without NVIDIA's driver, of a model (by its device id) that none of NVML's
+//! GPUs is. A container sees all functions of its host and the device files of its own GPUs: a GPU is
+//! hidden from this process, and nothing is said against it, where the driver has it and its device file
+//! may not be used, where the list in /proc/driver/nvidia/gpus can be read and leaves it out, or where its
+//! device file or that list is missing in a container (`snapshot.host.container`). Without such a sign
+//! nobody knows why NVML does not list it: `gpu-perhaps-hidden`. As many functions as there are GPUs that
+//! NVML counts and cannot identify are theirs (`gpu-unreachable`). Nothing is compared where NVML does not
+//! start, nor where `--gpus` leaves out some of the GPUs that NVML lists: what is missing was not chosen
+//! either.
 //!
 //! # Why it matters
 //!
@@ -36,6 +40,7 @@
 //! /proc/driver/nvidia of the container's GPUs alone); NVIDIA's Xid errors page.
 
 use super::prelude::*;
+use crate::model::reading::{Reading, Unknown};
 use crate::model::snapshot::{BoundDriver, DeviceFile, DisplayFunction};
 use crate::topology::pcie;
 
@@ -47,14 +52,16 @@ pub const RULE: Rule = Rule::new("gpu-not-listed", Severity::Error, include_str!
 
 /// Why NVML does not list a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Why {
+pub(super) enum Why {
     /// It is given to a virtual machine.
     Given,
     /// The administrator excluded it.
     Excluded,
-    /// It is not given to this container.
+    /// This process may not use it, as in a container that was not given it.
     Hidden,
-    /// A display card beside compute cards.
+    /// It is kept from this process, or it does not work: nothing shows which (`gpu-perhaps-hidden`).
+    Open,
+    /// A display card of another model.
     Console,
     /// It should be listed.
     Missing,
@@ -66,12 +73,10 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     for function in snapshot.unlisted_gpus.iter().filter(|function| function.gpu.is_none()) {
         by_reason.entry(why(snapshot, function)).or_default().push(function);
     }
-    let missing = by_reason.remove(&Why::Missing).unwrap_or_default();
-    // GPUs that NVML counts and whose place is open: some of these functions may be theirs.
-    let lost = snapshot.gpus.iter().filter(|gpu| snapshot.address_of(gpu.index).is_none()).count();
-    let (open, mut findings): (Vec<_>, Vec<_>) =
-        missing.into_iter().partition(|function| lost > 0 && function.is_for_us());
-    let mut found: Vec<_> = findings.drain(..).map(|function| fault(evidence, function)).collect();
+    by_reason.remove(&Why::Missing);
+    by_reason.remove(&Why::Open);
+    let Missing { certain, open, lost } = missing(snapshot);
+    let mut found: Vec<_> = certain.into_iter().map(|function| fault(evidence, function)).collect();
     if open.len() > lost {
         found.push(some_of(evidence, &open, lost));
     }
@@ -79,20 +84,72 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     found
 }
 
-fn why(snapshot: &Snapshot, display: &DisplayFunction) -> Why {
-    let class = |address: PciAddress| snapshot.function(address)?.class.get().map(|class| class >> 8);
-    match display.driver.known() {
-        Some(BoundDriver::VfioPci) => Why::Given,
-        Some(BoundDriver::Other(name)) if ["pci-stub", "xen-pciback"].contains(&name.as_str()) => Why::Given,
-        Some(BoundDriver::Nvidia) if display.excluded.get() == Some(true) => Why::Excluded,
-        Some(BoundDriver::Nvidia) if display.device_file.get() != Some(DeviceFile::Usable) => Why::Hidden,
-        Some(BoundDriver::Nvidia) => Why::Missing,
-        _ => {
-            let mut listed = snapshot.gpus.iter().filter_map(|gpu| class(gpu.pci.get()?)).peekable();
-            let beside_compute = listed.peek().is_some() && listed.all(|class| class != VGA);
-            if class(display.address) == Some(VGA) && beside_compute { Why::Console } else { Why::Missing }
-        }
+/// The functions that NVML should list and does not.
+pub struct Missing<'a> {
+    /// Those of which that is certain.
+    certain: Vec<&'a DisplayFunction>,
+    /// Those of which so many as `lost` are GPUs that NVML counts and does not identify.
+    open: Vec<&'a DisplayFunction>,
+    /// The GPUs that NVML counts and whose place is open.
+    lost: usize,
+}
+
+impl<'a> Missing<'a> {
+    /// How many GPUs are missing.
+    pub fn number(&self) -> usize {
+        self.certain.len() + self.open.len().saturating_sub(self.lost)
     }
+
+    /// All functions that may be theirs.
+    pub fn functions(&self) -> impl Iterator<Item = &'a DisplayFunction> {
+        self.certain.iter().chain(&self.open).copied()
+    }
+}
+
+/// What NVML should list and does not.
+pub fn missing(snapshot: &Snapshot) -> Missing<'_> {
+    let functions = snapshot.unlisted_gpus.iter().filter(|function| function.gpu.is_none());
+    let functions = functions.filter(|function| why(snapshot, function) == Why::Missing);
+    let lost = snapshot.gpus.iter().filter(|gpu| snapshot.address_of(gpu.index).is_none()).count();
+    let (open, certain) = functions.partition(|function| lost > 0 && function.is_for_us());
+    Missing { certain, open, lost }
+}
+
+/// Why NVML does not list this function.
+pub(super) fn why(snapshot: &Snapshot, display: &DisplayFunction) -> Why {
+    match display.driver.known() {
+        Some(driver) if driver.gives_to_guests() => Why::Given,
+        Some(BoundDriver::Nvidia) if display.excluded.get() == Some(true) => Why::Excluded,
+        Some(BoundDriver::Nvidia) if display.device_file.get() == Some(DeviceFile::Usable) => Why::Missing,
+        Some(BoundDriver::Nvidia) if is_hidden(snapshot, display) => Why::Hidden,
+        Some(BoundDriver::Nvidia) => Why::Open,
+        _ if is_other_display_card(snapshot, display) => Why::Console,
+        _ => Why::Missing,
+    }
+}
+
+/// Whether something shows that this GPU is kept from this process. That a thing is missing shows it in a container
+/// only, and a reading that failed shows nothing.
+fn is_hidden(snapshot: &Snapshot, display: &DisplayFunction) -> bool {
+    let left_out = display.in_driver_list.get() == Some(false);
+    let missing = match &display.device_file {
+        Reading::Known(DeviceFile::Refused) => return true,
+        Reading::Known(DeviceFile::Missing) | Reading::Unknown(Unknown::Unsupported) => true,
+        Reading::Known(DeviceFile::Usable) | Reading::Unknown(_) => false,
+    };
+    left_out || (missing && snapshot.host.container.get() == Some(true))
+}
+
+/// Whether it is a display card of a model that none of the listed GPUs is, as for a console. Models that are not
+/// known may be the same.
+fn is_other_display_card(snapshot: &Snapshot, display: &DisplayFunction) -> bool {
+    let function = |address: PciAddress| snapshot.function(address);
+    let model = |address: PciAddress| function(address)?.device_id.get();
+    let Some(own) = model(display.address) else { return false };
+    let is_vga =
+        function(display.address).and_then(|function| function.class.get()).map(|class| class >> 8) == Some(VGA);
+    let mut listed = snapshot.gpus.iter().map(|gpu| model(snapshot.address_of(gpu.index)?)).peekable();
+    is_vga && listed.peek().is_some() && listed.all(|listed| listed.is_some_and(|listed| listed != own))
 }
 
 fn fault(evidence: &Evidence<'_>, display: &DisplayFunction) -> Finding {
@@ -194,11 +251,11 @@ fn by_design(why: Why, functions: &[&DisplayFunction]) -> Finding {
             "Nothing to do if that is on purpose; otherwise look for NVreg_ExcludedGpus in /etc/modprobe.d",
         ),
         Why::Hidden => (
-            "of the host and not given to this container".to_owned(),
+            "of the host and not given to this container or job".to_owned(),
             "Nothing to do; to test all GPUs, run the check on the host or in a container that has all of them",
         ),
-        Why::Console | Why::Missing => (
-            format!("not listed: display cards (class 0300) beside compute cards, {them} without NVIDIA's driver"),
+        Why::Console | Why::Open | Why::Missing => (
+            format!("not listed: {them} for a display (class 0300), of another model and without NVIDIA's driver"),
             "Nothing to do if that is the card for the console",
         ),
     };
@@ -257,32 +314,81 @@ mod tests {
         }
     }
 
+    fn masked() -> DisplayFunction {
+        let masked = display("0000:84:00.0", BoundDriver::Nvidia);
+        DisplayFunction { in_driver_list: Reading::Known(false), ..masked }
+    }
+
     #[test]
     fn what_is_so_on_purpose_is_one_line() {
-        let masked = display("0000:84:00.0", BoundDriver::Nvidia);
         let mut excluded = ours("0000:84:00.0");
         excluded.excluded = Reading::Known(true);
-        for unlisted in [display("0000:84:00.0", BoundDriver::VfioPci), masked.clone(), excluded] {
+        let variant = BoundDriver::Other("nvgrace-gpu-vfio-pci".into());
+        let given = [BoundDriver::VfioPci, variant].map(|driver| display("0000:84:00.0", driver));
+        for unlisted in given.into_iter().chain([masked(), excluded]) {
             only(&findings(&machine(3, vec![unlisted]), None), "gpu-not-listed", Severity::Info);
         }
         for file in [DeviceFile::Missing, DeviceFile::Refused] {
             let mut hidden = ours("0000:84:00.0");
             hidden.device_file = Reading::Known(file);
-            let found =
-                only(&findings(&machine(2, vec![hidden, masked.clone()]), None), "gpu-not-listed", Severity::Info);
+            let mut machine = machine(2, vec![hidden, masked()]);
+            machine.host.container = Reading::Known(true);
+            let found = only(&findings(&machine, None), "gpu-not-listed", Severity::Info);
             assert!(found.message.starts_with("2 NVIDIA GPUs"), "{}", found.message);
         }
     }
 
     #[test]
-    fn a_card_for_the_console_beside_compute_cards_is_no_fault_and_one_like_them_is() {
-        let mut machine = machine(3, vec![display("0000:84:00.0", BoundDriver::Nouveau)]);
-        function_mut(&mut machine, "0000:84:00.0").class = Reading::Known(0x03_0000);
-        for address in ["0000:03:00.0", "0000:04:00.0", "0000:83:00.0"] {
-            function_mut(&mut machine, address).class = Reading::Known(0x03_0200);
+    fn what_is_missing_hides_a_gpu_in_a_container_only_and_a_failed_reading_nowhere() {
+        let with = |device_file: Reading<DeviceFile>| DisplayFunction { device_file, ..ours("0000:84:00.0") };
+        let (missing, failed) = (with(Reading::Known(DeviceFile::Missing)), with(Reading::failed("I/O error")));
+        let (refused, no_list) = (with(Reading::Known(DeviceFile::Refused)), with(Reading::unsupported()));
+        let unknown = Reading::failed("no answer");
+        for (display, container, wanted) in [
+            (&missing, Reading::Known(true), Why::Hidden),
+            (&missing, Reading::Known(false), Why::Open),
+            (&missing, unknown.clone(), Why::Open),
+            (&no_list, Reading::Known(true), Why::Hidden),
+            (&no_list, Reading::Known(false), Why::Open),
+            (&failed, Reading::Known(true), Why::Open),
+            (&failed, Reading::Known(false), Why::Open),
+            (&refused, Reading::Known(false), Why::Hidden),
+            (&refused, unknown.clone(), Why::Hidden),
+            (&masked(), Reading::Known(false), Why::Hidden),
+            (&ours("0000:84:00.0"), Reading::Known(true), Why::Missing),
+        ] {
+            let mut machine = machine(3, vec![display.clone()]);
+            machine.host.container = container.clone();
+            assert_eq!(why(&machine, display), wanted, "{display:?} {container:?}");
         }
+    }
+
+    #[test]
+    fn a_display_card_of_another_model_is_no_fault_and_one_like_the_others_is() {
+        let mut machine = machine(3, vec![display("0000:84:00.0", BoundDriver::Nouveau)]);
+        let console = |machine: &mut Snapshot, class, model| {
+            let function = function_mut(machine, "0000:84:00.0");
+            (function.class, function.device_id) = (Reading::Known(class), model);
+        };
+        for address in ["0000:03:00.0", "0000:04:00.0", "0000:83:00.0"] {
+            let function = function_mut(&mut machine, address);
+            (function.class, function.device_id) = (Reading::Known(0x03_0000), Reading::Known(0x2230));
+        }
+        console(&mut machine, 0x03_0000, Reading::Known(0x128b));
         only(&findings(&machine, None), "gpu-not-listed", Severity::Info);
-        function_mut(&mut machine, "0000:83:00.0").class = Reading::Known(0x03_0000);
+        machine.unlisted_gpus[0].driver = Reading::Known(BoundDriver::None);
+        only(&findings(&machine, None), "gpu-not-listed", Severity::Info);
+        for (class, model) in [
+            (0x03_0000, Reading::Known(0x2230)),
+            (0x03_0000, Reading::unsupported()),
+            // A compute card is for no display.
+            (0x03_0200, Reading::Known(0x128b)),
+        ] {
+            console(&mut machine, class, model);
+            only(&findings(&machine, None), "gpu-not-listed", Severity::Error);
+        }
+        console(&mut machine, 0x03_0000, Reading::Known(0x128b));
+        function_mut(&mut machine, "0000:83:00.0").device_id = Reading::unsupported();
         only(&findings(&machine, None), "gpu-not-listed", Severity::Error);
     }
 

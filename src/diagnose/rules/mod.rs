@@ -7,6 +7,7 @@ mod bandwidth;
 mod peer_access;
 mod peer_copy;
 mod prelude;
+mod unread_traffic;
 mod wrong_bytes;
 
 /// Declares the file of each rule, and puts the rule into [`ALL`].
@@ -76,6 +77,7 @@ rules! {
     latency_high
     host_calls_slow
     local_memory_slow
+    gpu_perhaps_hidden
 }
 
 /// The rule with this code.

@@ -9,9 +9,10 @@
 //! the most active links that another GPU of the same model has, and the links that other GPUs say
 //! lead to this one. A GPU whose own list is shorter and has no inactive link is reported here;
 //! `nvlink-inactive` reports links that are listed as down. The same number on all GPUs is how the
-//! machine is wired and is not reported, nor is a GPU without any link where bridges connect
-//! others. Where links lead to GPUs rather than switches it is a warning: one of two bridges may
-//! never have been fitted.
+//! machine is wired and is not reported, nor is a card without any link where bridges connect
+//! others, nor a GPU in MIG mode without any. Where links lead to GPUs rather than switches it is a
+//! warning: one of two bridges may never have been fitted; but a part for an SXM socket without any link
+//! is an error (a warning in a virtual machine), since its board connects it.
 //!
 //! # Why it matters
 //!
@@ -30,6 +31,7 @@
 //! NVIDIA fabric manager user guide; H100 parts with 12 links by design, which checks that derive
 //! the number from the name report as faulty.
 
+use super::nvlink_missing;
 use super::prelude::*;
 use crate::model::snapshot::{NvLink, NvLinkRemote};
 
@@ -56,9 +58,10 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             (Some((like, index)), claimed) if like >= claimed => (like, Some(index)),
             (_, claimed) => (claimed, None),
         };
-        // A bridge connects some GPUs of a machine and leaves others without any link.
-        let without_bridge = active.is_empty() && of_remotes == 0 && bridged;
-        (active.len() < should && !inactive && !without_bridge)
+        // A bridge connects some cards of a machine and leaves others without any link.
+        let without_bridge = active.is_empty() && of_remotes == 0 && bridged && !is_part_of_board(gpu);
+        let mig = active.is_empty() && gpu.mig.get() == Some(true);
+        (active.len() < should && !inactive && !without_bridge && !mig)
             .then(|| finding(evidence, gpu, active.len(), should, sibling))
     };
     evidence.snapshot.gpus.iter().filter_map(short).collect()
@@ -87,8 +90,11 @@ fn finding(evidence: &Evidence<'_>, gpu: &Gpu, active: usize, should: usize, sib
         .fact("active_count", active)
         .fact("active_count_of_like_gpus", should);
     let bridged = evidence.snapshot.gpus.iter().any(leads_to_gpu);
-    if bridged {
+    let on_board = active == 0 && is_part_of_board(gpu);
+    if bridged && (!on_board || evidence.virtual_machine()) {
         found.severity = Severity::Warning;
+    }
+    if bridged && !on_board {
         found.suspects.push(suspect(
             "a bridge that was never fitted, or that came loose",
             "open the machine and look; nothing to do if the order has none for this GPU",
@@ -100,6 +106,11 @@ fn finding(evidence: &Evidence<'_>, gpu: &Gpu, active: usize, should: usize, sib
     ));
     found.suspects.push(suspect("the GPU or its seat", "swap the GPU with another and see whether it moves"));
     found
+}
+
+/// Whether its board connects it, and no bridge.
+fn is_part_of_board(gpu: &Gpu) -> bool {
+    gpu.name.known().is_some_and(|name| nvlink_missing::is_sxm(name))
 }
 
 /// The active links of a GPU; `None` where the list or the state of a link is not known.

@@ -6,16 +6,19 @@
 //!
 //! The number of links that a GPU should have is not in its name: machines are wired differently.
 //! So GPUs of one model are compared with each other. Fewer active links than the best GPU of the
-//! model is an error; no active link at all on several GPUs where others have some to another GPU is a
-//! warning, since a bridge may never have been fitted, and on one GPU it is information: a bridge
-//! connects two, and there is no other one left. All links down on a GPU that belongs to an NVSwitch
+//! model is an error. Cards are connected by bridges, which may never have been fitted: no active link at
+//! all where others have some to another GPU is a warning, and information on one card whose like are all
+//! bridged in pairs: there is no other one left for it. Parts for SXM sockets are connected by their board,
+//! and no active link on one of them is an error (in a virtual machine, whose host may keep NVLink to itself,
+//! a warning). All links down on a GPU that belongs to an NVSwitch
 //! fabric, in a machine with NVSwitches on its PCI bus, or that reaches another over NVLink according
 //! to NVML, is an error whatever the other GPUs show. Links that are down on all GPUs of a model are
 //! wired nowhere: they are reported as information and held against no GPU; if the machine should have
 //! them, only its specification shows it. A link between two GPUs has two ends that both show it:
 //! links that two GPUs lost together, or one GPU and several others, are one finding, and so are all
-//! GPUs that lost every link; fewer links on one GPU alone are how its board is wired. A tray of a
-//! larger NVLink domain that runs without the switches of its rack has none (`fabric-not-ready`).
+//! GPUs that lost every link, with the other ends of these links; fewer links on one GPU alone are how its
+//! board is wired. A tray of a larger NVLink domain that runs without the switches of its rack has none
+//! (`fabric-not-ready`).
 //!
 //! # Why it matters
 //!
@@ -33,9 +36,9 @@
 //! NVIDIA fabric manager user guide; NVIDIA's Xid errors page (74); DCGM issue 198, a check that
 //! passed with all NVLinks down.
 
-use super::fabric_not_ready;
 use super::prelude::*;
-use crate::model::snapshot::NvLinkRemote;
+use super::{fabric_not_ready, nvlink_missing};
+use crate::model::snapshot::{NvLink, NvLinkRemote};
 
 /// A GPU's links, by number.
 struct Links<'a> {
@@ -58,8 +61,20 @@ impl<'a> Links<'a> {
     }
 
     fn leads_to_gpu(&self) -> bool {
-        let links = self.gpu.nvlinks.known().into_iter().flatten();
-        links.filter(|link| link.active.get() == Some(true)).any(|link| link.remote.get() == Some(NvLinkRemote::Gpu))
+        self.up().any(|link| link.remote.get() == Some(NvLinkRemote::Gpu))
+    }
+
+    fn lists_none(&self) -> bool {
+        self.gpu.nvlinks.known().is_some_and(Vec::is_empty) && self.gpu.mig.get() != Some(true)
+    }
+
+    /// Where its active links lead, as far as NVML tells.
+    fn remotes(&self) -> impl Iterator<Item = Option<PciAddress>> {
+        self.up().map(|link| link.remote_pci.get())
+    }
+
+    fn up(&self) -> impl Iterator<Item = &NvLink> {
+        self.gpu.nvlinks.known().into_iter().flatten().filter(|link| link.active.get() == Some(true))
     }
 }
 
@@ -80,23 +95,26 @@ fn judge_model(evidence: &Evidence<'_>, model: &str, gpus: &[Links<'_>]) -> Vec<
     let most = gpus.iter().map(|links| links.active.len()).max().unwrap_or(0);
     let never = never_wired(gpus);
     let tray = fabric_not_ready::is_tray_by_itself(evidence.snapshot);
-    let (mut bridges, mut whole, mut part) = (Vec::new(), Vec::new(), Vec::new());
-    let mut alike: Vec<&Links<'_>> = Vec::new();
+    let bridged = gpus.iter().any(Links::leads_to_gpu) && !is_board(evidence, model);
+    let mut found = Down::default();
     for links in gpus.iter().filter(|links| !links.inactive.is_empty()) {
         let all_down = links.active.is_empty();
-        let switches = !evidence.snapshot.nvswitches.is_empty() && links.gpu.mig.get() != Some(true);
-        let expected = (links.in_fabric() && !tray) || switches || said_to_reach_others(evidence, links.gpu.index);
-        if links.active.len() < most || (all_down && expected) {
-            let bridge = all_down && !expected && gpus.iter().any(Links::leads_to_gpu);
-            let kind = match (bridge, all_down) {
-                (true, _) => &mut bridges,
-                (_, true) => &mut whole,
-                _ => &mut part,
-            };
-            kind.push(links);
-        } else {
-            alike.push(links);
-        }
+        let expected = expected(evidence, links, tray).is_some();
+        let kind = match (links.active.len() < most || (all_down && expected), all_down) {
+            (false, _) => &mut found.alike,
+            (true, true) if bridged && !expected => &mut found.without_bridge,
+            (true, true) => &mut found.whole,
+            (true, false) => &mut found.part,
+        };
+        kind.push(links);
+    }
+    let Down { without_bridge, whole, mut part, mut alike } = found;
+    if ends_are_of(&whole, part.iter().chain(&alike), gpus) {
+        (part, alike) = (Vec::new(), Vec::new());
+    }
+    // Nor are they wired so where they may lead to a GPU that lists none (`nvlink-fewer-than-siblings`).
+    if is_board(evidence, model) && gpus.iter().any(Links::lists_none) {
+        alike.clear();
     }
     let mut findings = Vec::new();
     if part.len() == 1 && whole.is_empty() {
@@ -106,16 +124,18 @@ fn judge_model(evidence: &Evidence<'_>, model: &str, gpus: &[Links<'_>]) -> Vec<
             alike.extend(part.pop());
         }
     }
-    for (gpus, bridge) in [(&bridges, true), (&whole, false)] {
-        match gpus.as_slice() {
-            [odd] if bridge => findings.push(without_partner(evidence, odd)),
-            [one] => findings.push(fault(evidence, one, most, &never)),
-            [] => {}
-            many => findings.push(faults(evidence, Subject::Machine, many, most, bridge)),
-        }
+    match without_bridge.as_slice() {
+        [] => {}
+        [odd] if are_paired(evidence, model, gpus, odd.gpu) => findings.push(without_partner(evidence, odd)),
+        _ => findings.push(unbridged(evidence, model, &without_bridge, most)),
+    }
+    match whole.as_slice() {
+        [] => {}
+        [one] => findings.push(fault(evidence, one, most, &[])),
+        many => findings.push(faults(evidence, Subject::Machine, many, most)),
     }
     match common_end(&part) {
-        Some(subject) => findings.push(faults(evidence, subject, &part, most, false)),
+        Some(subject) => findings.push(faults(evidence, subject, &part, most)),
         None => findings.extend(part.iter().map(|links| fault(evidence, links, most, &never))),
     }
     if !alike.is_empty() {
@@ -124,24 +144,95 @@ fn judge_model(evidence: &Evidence<'_>, model: &str, gpus: &[Links<'_>]) -> Vec<
     findings
 }
 
+/// GPUs of a model with links that are down, by what that means.
+#[derive(Default)]
+struct Down<'a> {
+    /// All of them, on cards without anything that says there should be some.
+    without_bridge: Vec<&'a Links<'a>>,
+    /// All of them.
+    whole: Vec<&'a Links<'a>>,
+    /// Some, where others of the model have more that are up.
+    part: Vec<&'a Links<'a>>,
+    /// None has more that are up.
+    alike: Vec<&'a Links<'a>>,
+}
+
+/// Whether GPUs of this model are connected by their board and not by bridges. What a virtual machine shows may be
+/// what its host gives it.
+fn is_board(evidence: &Evidence<'_>, model: &str) -> bool {
+    nvlink_missing::is_sxm(model) && !evidence.virtual_machine()
+}
+
+/// What says that a GPU has NVLinks that are up, whatever others of its model show.
+fn expected(evidence: &Evidence<'_>, links: &Links<'_>, tray: bool) -> Option<&'static str> {
+    let switches = !evidence.snapshot.nvswitches.is_empty() && links.gpu.mig.get() != Some(true);
+    match () {
+        () if switches => Some("the machine has NVSwitches"),
+        () if links.in_fabric() && !tray => Some("NVML says that an NVSwitch fabric is there"),
+        () if said_to_reach_others(evidence, links.gpu.index) => Some("NVML says that NVLink reaches other GPUs"),
+        () => None,
+    }
+}
+
+/// Whether the links of these GPUs that are down may all be the other ends of links of those that lost every one, on
+/// boards that lead them from GPU to GPU.
+fn ends_are_of<'a>(whole: &[&Links<'_>], others: impl Iterator<Item = &'a &'a Links<'a>>, gpus: &[Links<'_>]) -> bool {
+    let down = |links: &Links<'_>| links.inactive.len();
+    let lost: usize = whole.iter().map(|links| down(links)).sum();
+    gpus.iter().any(Links::leads_to_gpu) && others.map(|links| down(links)).sum::<usize>() <= lost
+}
+
+/// Whether bridges connect all other GPUs of a model in pairs, so that none is left for this one.
+fn are_paired(evidence: &Evidence<'_>, model: &str, gpus: &[Links<'_>], odd: &Gpu) -> bool {
+    let others: Vec<_> = gpus.iter().filter(|links| links.gpu.index != odd.index).collect();
+    // One whose links or name are not known may be its partner.
+    let all_known = evidence.snapshot.gpus.iter().all(|gpu| gpu.name.known().is_some());
+    let of_model = evidence.snapshot.gpus.iter().filter(|gpu| gpu.name.known().is_some_and(|name| name == model));
+    let partner = |links: &&Links<'_>| {
+        let remotes: BTreeSet<_> = links.remotes().collect();
+        let mut partners =
+            others.iter().filter(|other| other.gpu.pci.get().is_some_and(|at| remotes.contains(&Some(at))));
+        match (remotes.len(), partners.next()) {
+            (1, Some(partner)) => partner.remotes().all(|remote| remote == links.gpu.pci.get()),
+            // What NVML does not tell, the number of them must show.
+            (1, None) => remotes.contains(&None),
+            _ => false,
+        }
+    };
+    all_known
+        && of_model.count() == gpus.len()
+        && gpus.len() % 2 == 1
+        && others.iter().all(|links| links.leads_to_gpu() && partner(links))
+}
+
+/// Cards without a bridge, while others of their model have one.
+fn unbridged(evidence: &Evidence<'_>, model: &str, gpus: &[&Links<'_>], most: usize) -> Finding {
+    let indices: Vec<_> = gpus.iter().map(|links| links.gpu.index).collect();
+    let next_step = if nvlink_missing::is_sxm(model) {
+        "Ask whoever runs the host of this virtual machine whether these GPUs are given NVLink"
+    } else {
+        "See whether NVLink bridges should sit on these GPUs, and reseat them"
+    };
+    let what = format!(
+        "All NVLinks of {} are down, while other GPUs of the model have theirs",
+        words::named(evidence.snapshot, &indices)
+    );
+    RULE.finding(Subject::of_gpus(&indices), what, next_step)
+        .at(Severity::Warning)
+        .fact("inactive_links", inactive_by_gpu(gpus))
+        .fact("active_count_of_like_gpus", most)
+        .gpus(&indices)
+}
+
 /// Links of several GPUs that are down for one reason: all links of each, or the two ends of the same
 /// links.
-fn faults(evidence: &Evidence<'_>, subject: Subject, gpus: &[&Links<'_>], most: usize, bridge: bool) -> Finding {
+fn faults(evidence: &Evidence<'_>, subject: Subject, gpus: &[&Links<'_>], most: usize) -> Finding {
     let indices: Vec<_> = gpus.iter().map(|links| links.gpu.index).collect();
     let names = words::gpus(&indices);
     let (what, next_step) = match &subject {
-        Subject::Machine if bridge => (
-            format!("All NVLinks of {names} are down, while other GPUs of their model are bridged"),
-            "See whether NVLink bridges should sit on these GPUs, and reseat them".to_owned(),
-        ),
         Subject::Machine => (
-            format!(
-                "All NVLinks of {names} are down, although the machine has NVSwitches or NVML says that they reach others \
-                 by NVLink"
-            ),
-            "Look at the fabric manager (systemctl status nvidia-fabricmanager, its log) and for Xid 74 (dmesg | grep \
-             -i xid); power-cycle the machine; if they stay down, have the NVLink board looked at"
-                .to_owned(),
+            format!("All NVLinks of {names} are down, although {}", because(evidence, gpus, most)),
+            what_to_do(evidence, gpus),
         ),
         place => {
             let place = match place {
@@ -163,15 +254,31 @@ fn faults(evidence: &Evidence<'_>, subject: Subject, gpus: &[&Links<'_>], most: 
             (text, next_step.to_owned())
         }
     };
-    let mut found = RULE
-        .finding(subject, what, next_step)
+    RULE.finding(subject, what, next_step)
         .fact("inactive_links", inactive_by_gpu(gpus))
         .fact("active_count_of_like_gpus", most)
-        .gpus(&indices);
-    if bridge {
-        found.severity = Severity::Warning;
+        .gpus(&indices)
+}
+
+/// Why all links of these GPUs should not be down.
+fn because(evidence: &Evidence<'_>, gpus: &[&Links<'_>], most: usize) -> String {
+    let tray = fabric_not_ready::is_tray_by_itself(evidence.snapshot);
+    let reasons = words::distinct(gpus.iter().filter_map(|links| expected(evidence, links, tray)));
+    if reasons.is_empty() { format!("other GPUs of the model have {most} active") } else { reasons }
+}
+
+/// The next step where all links of a GPU are down.
+fn what_to_do(evidence: &Evidence<'_>, gpus: &[&Links<'_>]) -> String {
+    let switched = !evidence.snapshot.nvswitches.is_empty() || gpus.iter().any(|links| links.in_fabric());
+    if switched {
+        "Look at the fabric manager (systemctl status nvidia-fabricmanager, its log) and for Xid 74 (dmesg | grep -i \
+         xid); power-cycle the machine; if they stay down, have the NVLink board looked at"
+    } else {
+        "Look for Xid 74 (dmesg | grep -i xid) and link errors (nvidia-smi nvlink -e); power-cycle the machine; reseat \
+         the GPU and its NVLink bridge, if there is one; if the links stay down, swap the GPU to see whether the \
+         fault moves, and have the board that connects the GPUs looked at"
     }
-    found
+    .to_owned()
 }
 
 /// Links that are down on every GPU of a model, where each has others: the board has no wires for them.
@@ -209,14 +316,18 @@ fn fault(evidence: &Evidence<'_>, links: &Links<'_>, most: usize, never: &[u8]) 
     let compared = if most > links.active.len() {
         format!("{} active, other GPUs of its model have {most}", links.active.len())
     } else {
-        "none is active, although the machine has NVSwitches or NVML says that it reaches others by NVLink".into()
+        format!("none is active, although {}", because(evidence, &[links], most))
     };
-    let next_step = if links.in_fabric() {
+    let next_step = if links.active.is_empty() && !links.in_fabric() {
+        what_to_do(evidence, &[links])
+    } else if links.in_fabric() {
         "Look at the fabric manager (systemctl status nvidia-fabricmanager, its log) and for Xid 74 (dmesg | grep \
          -i xid); power-cycle the machine; if the same links stay down, swap the GPU to see whether the fault moves"
+            .to_owned()
     } else {
         "Look for Xid 74 (dmesg | grep -i xid) and link errors (nvidia-smi nvlink -e); reseat the GPU and its NVLink \
          bridge; if the same links stay down, swap the GPU to see whether the fault moves"
+            .to_owned()
     };
     RULE.finding(subject, format!("{which} ({compared})"), next_step)
         .fact("inactive_links", link_numbers(&lost))

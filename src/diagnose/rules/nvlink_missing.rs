@@ -9,7 +9,9 @@
 //! (`NVIDIA A100-SXM4-80GB`), or the name is that of a part that exists for such sockets only
 //! (`NVIDIA H200`, `NVIDIA B200`, `NVIDIA H100 80GB HBM3`), compared as a whole: `NVIDIA GH200 480GB`
 //! and `NVIDIA H200 NVL` are others. GPUs in MIG mode are left out, and a GPU that is alone has nothing
-//! to be connected to. It is a warning in a virtual machine, whose host may keep NVLink to itself;
+//! to be connected to. NVSwitches are held against a model only where they cannot be those of other GPUs: of
+//! another model that has links, is made for SXM sockets, is in MIG mode or does not answer, or that NVML does not
+//! list. It is a warning in a virtual machine, whose host may keep NVLink to itself;
 //! that a virtual machine shows no NVSwitch proves nothing. `nvlink-fewer-than-siblings` reports a
 //! GPU without links whose siblings have some, `nvlink-inactive` links that are listed and down.
 //!
@@ -39,7 +41,7 @@ const SXM_ONLY: [&str; 8] = ["H100 80GB HBM3", "H200", "H20", "H20-3e", "H800", 
 pub const RULE: Rule = Rule::new("nvlink-missing", Severity::Error, include_str!("nvlink_missing.rs"), judge);
 
 /// Whether a GPU of this name is one for an SXM socket.
-fn is_sxm(name: &str) -> bool {
+pub(super) fn is_sxm(name: &str) -> bool {
     let name = name.trim();
     let part = name.strip_prefix("NVIDIA ").unwrap_or(name);
     part.split([' ', '-']).any(|word| word.starts_with("SXM")) || SXM_ONLY.contains(&part)
@@ -54,15 +56,30 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         }
     }
     let none = |gpu: &&Gpu| gpu.nvlinks.known().is_some_and(Vec::is_empty);
-    // Beside others that have links, the switches are theirs.
-    let without_any = snapshot.gpus.iter().filter(|gpu| gpu.nvlinks.known().is_some()).all(|gpu| none(&gpu));
-    let switches = if without_any { snapshot.nvswitches.len() } else { 0 };
     let lacks = |(model, gpus): (&&str, &Vec<&Gpu>)| {
         let sxm = is_sxm(model);
+        let switches = if others_may_have_them(snapshot, model) { 0 } else { snapshot.nvswitches.len() };
         let expected = switches > 0 || (sxm && gpus.len() > 1);
         (expected && gpus.iter().all(none)).then(|| finding(evidence, model, gpus, sxm, switches))
     };
     models.iter().filter_map(lacks).collect()
+}
+
+/// Whether the NVSwitches may be those of GPUs of another model. One in MIG mode or one that does not answer cannot
+/// show that it has none, nor can one that NVML does not list; and one for an SXM socket should have them.
+fn others_may_have_them(snapshot: &Snapshot, model: &str) -> bool {
+    let is_same = |gpu: &&Gpu| gpu.name.known().is_some_and(|name| name == model);
+    let shows_none = |gpu: &Gpu| {
+        !gpu.name.known().is_some_and(|name| is_sxm(name))
+            && gpu.mig.get() != Some(true)
+            && gpu.nvlinks.known().is_some_and(Vec::is_empty)
+    };
+    let id = |address: PciAddress| snapshot.function(address)?.device_id.get();
+    let ids: BTreeSet<_> = snapshot.gpus.iter().filter(is_same).filter_map(|gpu| id(gpu.pci.get()?)).collect();
+    let mut others = snapshot.gpus.iter().filter(|gpu| !is_same(gpu));
+    let mut unlisted = snapshot.unlisted_gpus.iter();
+    others.any(|gpu| !shows_none(gpu))
+        || unlisted.any(|function| id(function.address).is_none_or(|id| !ids.contains(&id)))
 }
 
 fn finding(evidence: &Evidence<'_>, model: &str, gpus: &[&Gpu], sxm: bool, switches: usize) -> Finding {
@@ -71,8 +88,7 @@ fn finding(evidence: &Evidence<'_>, model: &str, gpus: &[&Gpu], sxm: bool, switc
         (0, _) => "it is a part for an SXM socket, whose board connects GPUs by NVLink".to_owned(),
         (switches, _) => format!(
             "{} on the PCI bus",
-            words::count(switches, "NVSwitch").replace("switchs", "switches")
-                + if switches == 1 { " is" } else { " are" }
+            words::count(switches, "NVSwitch") + if switches == 1 { " is" } else { " are" }
         ),
     };
     let next_step = if evidence.virtual_machine() {
@@ -104,7 +120,7 @@ mod tests {
     use super::*;
     use crate::diagnose::testing::prelude::*;
     use crate::model::reading::Unknown;
-    use crate::model::snapshot::NvSwitch;
+    use crate::model::snapshot::{BoundDriver, DisplayFunction, NvSwitch};
 
     fn without_links(name: &str, gpus: usize) -> Snapshot {
         let mut machine = two_sockets();
@@ -162,5 +178,36 @@ mod tests {
         machine.nvswitches = vec![NvSwitch::unread(pci("0000:c0:00.0"), &Unknown::Unsupported)];
         let found = only(&findings(&machine, None), "nvlink-missing", Severity::Error);
         assert_eq!(fact(&found, "nvswitches_count"), 1);
+        assert!(found.message.contains("although 1 NVSwitch is on the PCI bus"), "{}", found.message);
+        machine.nvswitches = vec![machine.nvswitches[0].clone(); 6];
+        let found = only(&findings(&machine, None), "nvlink-missing", Severity::Error);
+        assert!(found.message.contains("although 6 NVSwitches are on the PCI bus"), "{}", found.message);
+    }
+
+    #[test]
+    fn switches_that_may_be_those_of_other_gpus_are_held_against_none() {
+        let is_found = |machine: &Snapshot| {
+            findings(machine, None).iter().any(|found| found.code == RULE.id && found.severity == Severity::Error)
+        };
+        let mut machine = without_links("Graphics Device", 3);
+        machine.nvswitches = vec![NvSwitch::unread(pci("0000:c0:00.0"), &Unknown::Unsupported)];
+        let like = machine.clone();
+        // A GPU of the same model shows as little, and is no other owner.
+        machine.gpus[2].mig = Reading::Known(true);
+        assert!(is_found(&machine));
+        machine.gpus[2].name = Reading::Known("NVIDIA A100-SXM4-80GB".into());
+        assert!(!is_found(&machine), "in MIG mode");
+        machine.gpus[2].mig = Reading::Known(false);
+        assert!(is_found(&machine), "it shows that it has none");
+        machine.gpus[2].nvlinks = Reading::failed("no answer");
+        assert!(!is_found(&machine), "no answer");
+        let (mut machine, model) = (like, 0x20b2);
+        let unlisted = DisplayFunction::unread(pci("0000:84:00.0"), None, &Unknown::Unsupported);
+        machine.unlisted_gpus = vec![DisplayFunction { driver: Reading::Known(BoundDriver::VfioPci), ..unlisted }];
+        assert!(!is_found(&machine), "given to a guest");
+        for address in ["0000:03:00.0", "0000:04:00.0", "0000:83:00.0", "0000:84:00.0"] {
+            crate::model::testing::function_mut(&mut machine, address).device_id = Reading::Known(model);
+        }
+        assert!(is_found(&machine), "of the same model");
     }
 }

@@ -15,7 +15,9 @@
 //! link, with their rates; that they are slow is not reported again. A copy that was faster than a
 //! reading allows refutes it, at rest or under load, and nothing is reported from it. Ports of
 //! switches lower their generation at rest too: where nothing was copied over such a link, it is
-//! information. A link that is narrow because one end can do no more (a x8 board, a x4 slot) is no
+//! information. Some ports show fewer lanes at rest, so lanes that were read while nothing passed the link
+//! are a warning: `check` copies over it and settles it. The link of a GPU that shows its highest
+//! generation is not at rest, and its lanes count. A link that is narrow because one end can do no more (a x8 board, a x4 slot) is no
 //! fault (`pcie-narrow-by-design`); one that was wide and lost lanes while copies ran is another
 //! fault (`pcie-link-changed`). In a virtual machine that does not show the port, it is a warning.
 //!
@@ -76,8 +78,10 @@ fn finding(evidence: &Evidence<'_>, fastest: &Fastest<'_>, link: &Connection, gp
         return None;
     }
 
-    // A port lowers its generation at rest too, and nothing was copied that could show what it is in use.
-    let at_rest_only = link.gpu.is_none() && !few_lanes && fastest.over(link).is_none();
+    // A port lowers its generation at rest too, and some show fewer lanes; and nothing was copied that could show
+    // what it is in use.
+    let awake = link.gpu.is_some_and(|gpu| evidence.used_pcie(gpu) || shows_full_generation(link, load));
+    let at_rest_only = fastest.over(link).is_none() && !awake;
     let (rate_is, rate_could) = (pcie::rate(is), pcie::rate(link.possible));
     let text = |shape: Shape| match (shape.link(), shape.width) {
         (Some(link), _) => link.to_string(),
@@ -111,6 +115,16 @@ fn finding(evidence: &Evidence<'_>, fastest: &Fastest<'_>, link: &Connection, gp
         .fact("gpus_behind", Fact::Gpus(gpus.to_vec()))
         .about_gpus(gpus);
     found.scope.rate = rate_is.map(one_place);
+    if at_rest_only && few_lanes {
+        found.severity = Severity::Warning;
+        found.suspects = suspects(link, gpus);
+        found.next_step = format!(
+            "Some ports show fewer lanes at rest than they have: run 'peerscope check' (profile standard), which copies \
+             over this link, or read it while something is copied (lspci -vv, LnkSta). If it is narrow then too: {}",
+            found.next_step
+        );
+        return Some(found);
+    }
     if at_rest_only {
         found.severity = Severity::Info;
         found.next_step = "Ports lower their generation at rest to save power: nothing to do if a check that copies \
@@ -131,6 +145,14 @@ fn finding(evidence: &Evidence<'_>, fastest: &Fastest<'_>, link: &Connection, gp
         );
     }
     Some(found)
+}
+
+/// Whether the link of a GPU was seen at the highest generation that both ends can do: an idle GPU lowers it, so this
+/// one is not at rest.
+fn shows_full_generation(link: &Connection, load: Option<&LinkUnderLoad>) -> bool {
+    let under_load = load.and_then(|load| load.generation?[1].try_into().ok());
+    let seen: Option<Generation> = under_load.max(link.at_rest.generation);
+    seen.zip(link.possible.generation).is_some_and(|(seen, could)| seen >= could)
 }
 
 /// Adds the copies that pass the link. They are not below what it allows, and so no other rule reports
@@ -245,5 +267,45 @@ fn next_step(few_lanes: bool, link: &Connection, gpus: &[u32]) -> String {
         (false, _) => "Set the slot's link speed in BIOS to Auto or to its highest generation; check that riser and \
              cable are made for that generation; then reseat, and replace the riser or cable"
             .into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::testing::{findings, measured, only, touches};
+    use crate::model::testing::{function_mut, generation, lanes, two_sockets, two_sockets_with_narrow_gpu};
+
+    #[test]
+    fn lanes_that_no_copy_has_tested_are_a_warning_and_those_of_a_gpu_that_is_awake_an_error() {
+        let mut machine = two_sockets_with_narrow_gpu();
+        let found = only(&findings(&machine, None), "pcie-narrow", Severity::Warning);
+        for text in ["while nothing runs", "Gen4 x4"] {
+            assert!(found.message.contains(text), "{text}: {}", found.message);
+        }
+        assert!(found.next_step.contains("peerscope check") && found.next_step.contains("reseat"));
+        assert_eq!(found.suspects.len(), 3);
+        let measurements = measured(&machine, 0.84);
+        only(&findings(&machine, Some(&measurements)), "pcie-narrow", Severity::Error);
+        for address in ["0000:84:00.0", "0000:82:01.0"] {
+            function_mut(&mut machine, address).generation = generation(4);
+        }
+        machine.gpus[3].pcie_generation = generation(4);
+        only(&findings(&machine, None), "pcie-narrow", Severity::Error);
+    }
+
+    #[test]
+    fn lanes_of_an_uplink_are_believed_where_copies_passed_it() {
+        let mut machine = two_sockets();
+        for address in ["0000:80:01.0", "0000:81:00.0"] {
+            function_mut(&mut machine, address).width = lanes(4);
+        }
+        only(&findings(&machine, None), "pcie-narrow", Severity::Warning);
+        let mut measurements = measured(&machine, 0.84);
+        only(&findings(&machine, Some(&measurements)), "pcie-narrow", Severity::Error);
+        measurements.peer.retain(|cell| touches(cell, 0) && touches(cell, 1));
+        let found = findings(&machine, Some(&measurements));
+        let found = found.iter().find(|found| found.code == RULE.id).unwrap();
+        assert_eq!(found.severity, Severity::Warning);
     }
 }

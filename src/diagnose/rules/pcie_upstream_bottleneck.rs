@@ -249,7 +249,7 @@ mod tests {
         // One that could do more is a fault and reported once, by its own rule.
         function_mut(&mut machine, "0000:80:01.0").width_max = lanes(16);
         function_mut(&mut machine, "0000:81:00.0").width_max = lanes(16);
-        only(&findings(&machine, None), "pcie-narrow", Severity::Error);
+        only(&findings(&machine, Some(&measurements)), "pcie-narrow", Severity::Error);
     }
 
     #[test]

@@ -22,10 +22,10 @@ pub fn access(evidence: &Evidence<'_>, route: &PairRoute) -> Option<bool> {
 }
 
 /// Whether CUDA was asked about this pair and gave an error. A GPU that could not be opened was not
-/// asked: other rules report that.
+/// asked, nor was a pair that a limit of the process was in the way of: other rules report that.
 pub fn errored(evidence: &Evidence<'_>, pair: Pair) -> bool {
     let said = evidence.measurements.and_then(|measurements| measurements.driver.said_of(pair));
-    said.is_some_and(|said| said.failure.is_some())
+    said.is_some_and(|said| said.failure.is_some() && !said.hindered)
 }
 
 /// NVML's answer and what it means.

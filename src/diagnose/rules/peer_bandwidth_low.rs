@@ -15,6 +15,8 @@
 //! and others) these hold, with a narrower margin. Pairs whose bytes arrived wrong are
 //! left to `peer-data-wrong`. Several slow pairs that share one GPU or one link are one finding. Of a GPU that is
 //! slow with every partner (`peer-bandwidth-outlier`), the pairs that just reach the floor belong to it too.
+//! Where it could not be read what other programs moved over a GPU, the evidence says why; if a program is known
+//! there, its slow pairs are left to `gpu-busy`.
 //!
 //! # Why it matters
 //!
@@ -37,6 +39,7 @@
 use super::bandwidth::{self, Slow};
 use super::peer_bandwidth_outlier;
 use super::prelude::*;
+use super::unread_traffic;
 use crate::diagnose::cluster::{self, Common};
 
 /// The rule.
@@ -52,8 +55,12 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             bad.extend(of_gpu);
         }
     }
+    bad.retain(|pair| !unread_traffic::may_explain(evidence, *pair));
     let bad = words::unique(bad);
-    let seen: Vec<_> = cells.keys().copied().collect();
+    // What `gpu-busy` has is no good pair either.
+    let low: BTreeSet<Pair> = slow.iter().map(|slow| slow.cell.pair).collect();
+    let is_left = |pair: &Pair| low.contains(pair) && unread_traffic::may_explain(evidence, *pair);
+    let seen: Vec<_> = cells.keys().copied().filter(|pair| !is_left(pair)).collect();
     let groups = cluster::groups(&bad, &seen, evidence.topology);
     groups.iter().filter_map(|group| finding(evidence, group, &slow)).collect()
 }
@@ -114,6 +121,7 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow<'_>]) -
         .fact("other_direction", other_way)
         .fact("spread", worst.cell.spread_percent.map(Fact::percent))
         .pairs(&group.pairs);
+    found = unread_traffic::with_reason(found, evidence, &group.pairs);
     found.suspects = suspects::of_slow_copies(evidence, &group.pairs);
     if !busy.is_empty() {
         found.message.push_str(&format!("; other processes hold memory on {}", words::gpus(&busy)));

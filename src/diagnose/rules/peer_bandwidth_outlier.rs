@@ -43,6 +43,7 @@ use super::alike::{self, Margins};
 use super::bandwidth::{self, Compared};
 use super::peer_bandwidth_asymmetric;
 use super::prelude::*;
+use super::unread_traffic;
 use crate::model::node::NodeId;
 
 const OUTLIER: Parameter = Parameter {
@@ -99,6 +100,7 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, outliers: &[(Compare
         .fact("below_median", Fact::percent(worst.below_percent()))
         .fact("alike_count", *alike)
         .pairs(&group.pairs);
+    found = unread_traffic::with_reason(found, evidence, &group.pairs);
     found.suspects = suspects::of_slow_copies(evidence, &group.pairs);
     Some(found)
 }

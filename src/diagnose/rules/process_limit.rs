@@ -1,13 +1,15 @@
 //! # What it means
 //!
-//! A limit of peerscope's own process, or of its container, kept facts from being read or links from
-//! being watched.
+//! A limit of peerscope's own process, or of its container, kept facts from being read, links from
+//! being watched, or the driver from answering about peer access.
 //!
 //! # How it is detected
 //!
 //! A file, a thread or memory was refused, or the driver gave an error of the system (NVML 999, CUDA
-//! 304) while such a limit was reached or far too low for a driver. The message names the limit. What
-//! could not be measured for it is in `not-tested` or `nothing-measured`.
+//! 304; or "out of memory", which it says of files as well) while such a limit was reached or far too low for a
+//! driver: less than 1024 open files, less than 4 TiB of address space (CUDA reserves addresses for the memory of
+//! all GPUs and of the host together; chosen). The message names the limit. What could not be measured for it is in
+//! `not-tested` or `nothing-measured`.
 //!
 //! # Why it matters
 //!
@@ -48,7 +50,10 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         Unknown::Limited(why) => Some(why.clone()),
         _ => None,
     };
-    let unread: Vec<String> = of_host.chain(of_gpus.flatten()).chain(of_pairs).filter_map(limited).collect();
+    let unasked = evidence.measurements.map_or(&[][..], |measurements| &measurements.driver.peer_access);
+    let unasked = unasked.iter().filter(|said| said.hindered).filter_map(|said| said.failure.clone());
+    let read = of_host.chain(of_gpus.flatten()).chain(of_pairs);
+    let unread: Vec<String> = read.filter_map(limited).chain(unasked).collect();
     let unwatched = evidence.measurements.map_or(&[][..], |measurements| &measurements.limited);
     if unread.is_empty() && unwatched.is_empty() {
         return Vec::new();
@@ -82,6 +87,20 @@ mod tests {
             machine.gpus[gpu as usize] = Gpu::unread(gpu, &Unknown::Failed("NVML: unknown error (999)".into()));
             assert!(findings(&machine, None).iter().any(|finding| *finding.code == *"gpu-unreachable"));
         }
+    }
+
+    #[test]
+    fn peer_access_that_a_limit_kept_from_being_asked_is_a_gap_and_no_fault() {
+        let machine = h200_vm(2);
+        let mut measurements = measured(&machine, 0.88);
+        let said = &mut measurements.driver.peer_access[0];
+        (said.failure, said.failure_code) = (Some(WHY.into()), Some(304));
+        assert!(findings(&machine, Some(&measurements)).iter().any(|found| *found.code == *"peer-access-missing"));
+        measurements.driver.peer_access[0].hindered = true;
+        let found = findings(&machine, Some(&measurements));
+        only(&found, "process-limit", Severity::Warning);
+        assert!(found[0].message.contains("(ulimit -n) is 24"), "{}", found[0].message);
+        assert_eq!(exit(&found, Some(&measurements)), 3);
     }
 
     #[test]

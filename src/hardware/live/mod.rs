@@ -4,6 +4,7 @@
 
 mod cuda;
 mod nvml;
+mod peer;
 mod process;
 mod sysfs;
 mod telemetry;
@@ -11,6 +12,7 @@ mod telemetry;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use self::peer::peer;
 pub use self::process::{Allocator, ignore_file_size_signal};
 use super::{Driver, HardwareError, Telemetry};
 

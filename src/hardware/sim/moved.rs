@@ -33,6 +33,9 @@ impl Looks {
         };
         let now = if look < LOOKS_AT_START { Moment::Start } else { Moment::End };
         let at_work = others.clone().filter(|others| others.only_at.is_none_or(|only| only == now));
+        if at_work.clone().any(|others| others.unread) {
+            return Moved { failure: Some("NVML: unknown error of the driver (999)".into()), ..Moved::default() };
+        }
         #[allow(clippy::cast_possible_truncation, reason = "a counter that wraps, as the real one does")]
         let wrapped = sum(|others| others.pcie).map(|bytes: u64| bytes as u32);
         Moved {

@@ -253,6 +253,7 @@ impl Telemetry for SimTelemetry {
         facts.hostname = Reading::Known("simulated".into());
         facts.cpu = Reading::Known(host.cpu.clone());
         facts.virtual_machine = Reading::Known(host.virtual_machine);
+        facts.container = Reading::Known(host.container);
         facts.iommu_translating = Reading::Known(host.iommu_translating);
         facts
     }

@@ -123,6 +123,8 @@ facts! {
             cpu: String,
             /// Whether this is a virtual machine.
             virtual_machine: bool,
+            /// Whether this process runs in a container, which may keep GPUs of its host from it.
+            container: bool,
             /// Whether an IOMMU translates device addresses (any group of type DMA or DMA-FQ).
             iommu_translating: bool,
         }

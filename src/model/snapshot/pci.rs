@@ -106,6 +106,9 @@ facts! {
         => readings {
             /// The kernel driver that is bound to it.
             driver: BoundDriver,
+            /// Whether the list of the NVIDIA driver (/proc/driver/nvidia/gpus) has it. The driver lists all GPUs that
+            /// it has; NVIDIA's container runtime shows a container those of its own.
+            in_driver_list: bool,
             /// The minor number that the NVIDIA driver gave it. A container may hide the driver's list.
             minor: u32,
             /// Whether the administrator excluded it from use by a parameter of the NVIDIA driver.
@@ -155,6 +158,16 @@ pub enum BoundDriver {
     Other(String),
 }
 
+impl BoundDriver {
+    /// Whether it gives functions to virtual machines: vfio-pci, one of the drivers for certain devices that are
+    /// built on it (nvgrace-gpu-vfio-pci, mlx5_vfio_pci), or one of those that only hold a function for that.
+    pub fn gives_to_guests(&self) -> bool {
+        let Self::Other(name) = self else { return *self == Self::VfioPci };
+        let name = name.replace('_', "-");
+        name.ends_with("-vfio-pci") || ["vfio-pci", "pci-stub", "xen-pciback", "pciback"].contains(&name.as_str())
+    }
+}
+
 impl fmt::Display for BoundDriver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
@@ -194,4 +207,28 @@ pub enum DeviceFile {
     Refused,
     /// Nothing: there is none.
     Missing,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drivers_that_are_built_on_vfio_give_functions_to_guests_too() {
+        for (name, guests) in [
+            ("vfio-pci", true),
+            ("nvgrace-gpu-vfio-pci", true),
+            ("mlx5_vfio_pci", true),
+            ("pci-stub", true),
+            ("xen-pciback", true),
+            ("nvidia", false),
+            ("nouveau", false),
+            ("none", false),
+            ("novfio-pci", false),
+            ("nvidia-vgpu-vfio", false),
+        ] {
+            let Ok(driver) = name.parse::<BoundDriver>();
+            assert_eq!((driver.gives_to_guests(), driver.to_string().as_str()), (guests, name));
+        }
+    }
 }

@@ -22,6 +22,8 @@ pub mod code {
     pub const JIT_COMPILER_NOT_FOUND: u32 = 221;
     pub const UNSUPPORTED_PTX_VERSION: u32 = 222;
     pub const JIT_COMPILATION_DISABLED: u32 = 223;
+    pub const SHARED_OBJECT_SYMBOL_NOT_FOUND: u32 = 302;
+    pub const SHARED_OBJECT_INIT_FAILED: u32 = 303;
     pub const OPERATING_SYSTEM: u32 = 304;
     pub const ILLEGAL_ADDRESS: u32 = 700;
     pub const PEER_ACCESS_ALREADY_ENABLED: u32 = 704;
@@ -95,12 +97,20 @@ fn is_sticky(code: u32) -> bool {
     )
 }
 
-/// The limit of this process that explains a code: the driver has few codes for what the system refuses.
-/// A GPU's own memory is asked for by one call alone.
+/// The limit of this process that explains a code: the driver has few codes for what the system refuses. It
+/// opens a file for most of what it maps, and loads its compiler from one: what it has no file for it calls
+/// "out of memory", and a compiler that it cannot open "not found". A GPU's own memory is asked for by one call
+/// alone, and is what that one lacks unless hardly any file is left.
 fn limit(call: &str, code: u32) -> Option<String> {
     match code {
-        code::OPERATING_SYSTEM | code::UNKNOWN => limits::blame(Scarce::Something),
-        code::OUT_OF_MEMORY if call != "cuMemAlloc" => limits::blame(Scarce::Memory),
+        code::OUT_OF_MEMORY if call == "cuMemAlloc" => limits::blame(Scarce::LastFiles),
+        code::OUT_OF_MEMORY
+        | code::SHARED_OBJECT_SYMBOL_NOT_FOUND
+        | code::SHARED_OBJECT_INIT_FAILED
+        | code::OPERATING_SYSTEM
+        | code::UNKNOWN => limits::blame(Scarce::Something),
+        // These mean something else wherever there are files enough.
+        code::NO_DEVICE | code::JIT_COMPILER_NOT_FOUND => limits::blame(Scarce::LastFiles),
         _ => None,
     }
 }

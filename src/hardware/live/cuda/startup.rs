@@ -164,7 +164,7 @@ fn in_parallel<T: Send + 'static, R: Send + 'static>(
         // Nobody listens any more when it is late.
         let started = thread::Builder::new().spawn(move || drop(give.send((index, run(item)))));
         results.push(started.err().map(|error| {
-            Answer::Given(Err(limits::explained(format!("a thread cannot be started: {error}"), &error)))
+            Answer::Given(Err(limits::not_started(format!("a thread cannot be started: {error}"), &error)))
         }));
     }
     drop(give);

@@ -71,8 +71,7 @@ pub fn check(code: u32) -> Result<(), Unknown> {
 /// refuses.
 fn limit(code: u32) -> Option<String> {
     match code {
-        UNKNOWN => limits::blame(Scarce::Something),
-        MEMORY | INSUFFICIENT_RESOURCES => limits::blame(Scarce::Memory),
+        UNKNOWN | MEMORY | INSUFFICIENT_RESOURCES => limits::blame(Scarce::Something),
         _ => None,
     }
 }

@@ -32,6 +32,11 @@ impl Fixture {
         write(&self.root.path().join("proc").join(path), content.as_ref());
     }
 
+    /// An empty file below the root itself.
+    pub fn file(&self, path: &str) {
+        write(&self.root.path().join(path), b"");
+    }
+
     pub fn dev(&self, name: &str) {
         write(&self.root.path().join("dev").join(name), b"");
     }

@@ -3,6 +3,7 @@
 
 mod adapters;
 mod config;
+mod container;
 mod nvidia;
 mod pci;
 mod read;
@@ -37,6 +38,7 @@ const VIRTUAL_FIRMWARE: [&str; 10] = [
 
 /// The files of a kernel.
 pub struct Sysfs {
+    root: PathBuf,
     sys: PathBuf,
     proc: PathBuf,
     dev: PathBuf,
@@ -51,7 +53,7 @@ impl Default for Sysfs {
 impl Sysfs {
     /// `sys`, `proc` and `dev` below this root.
     pub fn at(root: &Path) -> Self {
-        Self { sys: root.join("sys"), proc: root.join("proc"), dev: root.join("dev") }
+        Self { root: root.to_owned(), sys: root.join("sys"), proc: root.join("proc"), dev: root.join("dev") }
     }
 
     /// Kernel release.
@@ -123,6 +125,7 @@ impl Sysfs {
         host.hostname = self.hostname();
         host.cpu = self.cpu();
         host.virtual_machine = self.virtual_machine();
+        host.container = self.container();
         host.iommu_translating = self.iommu_translating();
         host
     }

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use super::Sysfs;
 use super::pci::{FIRST_NVSWITCH, Nvidia};
-use super::read::{hex, io_unknown, odd, text};
+use super::read::{hex, io_unknown, names, odd, text};
 use crate::hardware::NvidiaFunctions;
 use crate::model::reading::{Reading, Unknown};
 use crate::model::snapshot::{BoundDriver, DeviceFile, DisplayFunction, NvSwitch};
@@ -43,7 +43,9 @@ impl Sysfs {
         if display.driver.known() != Some(&BoundDriver::Nvidia) {
             return display;
         }
-        let information = self.proc.join("driver/nvidia/gpus").join(address.to_string()).join("information");
+        let list = self.proc.join("driver/nvidia/gpus");
+        display.in_driver_list = names(&list).map(|names| names.contains(&address.to_string())).into();
+        let information = list.join(address.to_string()).join("information");
         let information = text(&information);
         let value = |key: &str| {
             let text = information.as_ref().map_err(Unknown::clone)?;
@@ -125,6 +127,8 @@ mod tests {
         assert_eq!(files[0], (Some(0), Some(DeviceFile::Usable)));
         assert_eq!(files[1], (Some(7), Some(DeviceFile::Missing)));
         assert_eq!(files[2], (None, None), "the driver's list is hidden");
+        let listed: Vec<_> = displays.iter().map(|display| display.in_driver_list.get()).collect();
+        assert_eq!(listed, [Some(true), Some(true), Some(false), Some(true), None, None]);
         assert_eq!([displays[0].excluded.get(), displays[3].excluded.get()], [Some(false), Some(true)]);
         assert_eq!(displays.iter().filter(|display| display.is_for_us()).count(), 1);
     }

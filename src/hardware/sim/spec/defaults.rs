@@ -94,6 +94,7 @@ impl Default for HostSpec {
             kernel_version: "6.8.0".into(),
             cpu: "AMD EPYC 7543 32-Core Processor".into(),
             virtual_machine: false,
+            container: false,
             iommu_translating: false,
         }
     }

@@ -93,6 +93,9 @@ pub struct OthersWork {
     /// Its utilisation, per cent.
     #[serde(default)]
     pub utilization: u8,
+    /// Whether NVML gives an error instead of the counters that would show it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unread: bool,
 }
 
 /// A GPU whose context cannot be created.

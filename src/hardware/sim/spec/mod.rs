@@ -80,6 +80,9 @@ pub struct HostSpec {
     pub cpu: String,
     /// Virtual machine: AER counters, slots and IOMMU groups are then not visible.
     pub virtual_machine: bool,
+    /// Whether peerscope runs in a container there.
+    #[serde(skip_serializing_if = "is_default")]
+    pub container: bool,
     /// Whether the IOMMU translates device addresses.
     pub iommu_translating: bool,
 }

@@ -54,7 +54,10 @@ impl MachineSpec {
         let display = |function: &FunctionSpec| {
             let driver = self.driver_of(function);
             let mut display = DisplayFunction::unread(function.address, None, &Unknown::Unsupported);
-            if driver == BoundDriver::Nvidia && function.hidden != Some(Hidden::Masked) {
+            if driver == BoundDriver::Nvidia {
+                display.in_driver_list = Reading::Known(function.hidden != Some(Hidden::Masked));
+            }
+            if display.in_driver_list.get() == Some(true) {
                 let gpu = self.gpus.iter().position(|gpu| gpu.pci == function.address);
                 let minor = gpu.unwrap_or_else(|| {
                     next += 1;

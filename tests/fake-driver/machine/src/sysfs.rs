@@ -88,6 +88,13 @@ impl Tree<'_> {
         self.file("sys/module/nvidia/version", format!("{}\n", host.driver_version))?;
         let flags = if host.virtual_machine { "fpu sse2 hypervisor" } else { "fpu sse2" };
         self.file("proc/cpuinfo", format!("processor\t: 0\nmodel name\t: {}\nflags\t\t: {flags}\n", host.cpu))?;
+        let namespaces = self.root.join("proc/self/ns");
+        fs::create_dir_all(&namespaces)?;
+        // That of the host: containers are known by other signs as well.
+        symlink("pid:[4026531836]", namespaces.join("pid"))?;
+        if host.container {
+            self.file(".dockerenv", "")?;
+        }
         if host.virtual_machine && host.iommu_translating {
             // The guest's own IOMMU, with none of its GPUs behind it.
             self.file("sys/kernel/iommu_groups/0/type", "DMA-FQ\n")?;

@@ -1,0 +1,121 @@
+//! # What it means
+//!
+//! The NVIDIA driver has a GPU that NVML does not list, and nothing shows whether the GPU does not work or is
+//! only kept from this process.
+//!
+//! # How it is detected
+//!
+//! The functions are those of `gpu-not-listed`. A container has the device files of its own GPUs alone, so a
+//! device file (/dev/nvidiaN) that is missing says nothing against a GPU in a container, nor does one that this
+//! process may not use. Here it is missing, or it could not be found out, and no sign of a container is seen
+//! (`snapshot.host.container`), nor does the driver's list leave the GPU out. A GPU that does not start may have
+//! no device file either. So the GPU is not accused, and the machine is not called healthy: the exit code is
+//! 3.
+//!
+//! # Why it matters
+//!
+//! A part of what was bought may not work, and this process cannot test it.
+//!
+//! # What to do
+//!
+//! On the host: `ls -l /dev/nvidia*`; `nvidia-modprobe -c N` makes the file of minor number N, and if
+//! nvidia-smi then lists the GPU, only the file was missing. Otherwise look for its address in the kernel's
+//! log (`dmesg | grep -iE 'nvrm|xid'`). In a container that was given some of the GPUs there is nothing to do.
+//!
+//! # Sources
+//!
+//! NVIDIA driver README, "The /proc interface" and nvidia-modprobe(1); NVIDIA Container Toolkit (device files of
+//! the container's GPUs alone).
+
+use super::gpu_not_listed::{Why, why};
+use super::prelude::*;
+use crate::model::reading::Reading;
+use crate::model::snapshot::{DeviceFile, DisplayFunction};
+
+/// The rule.
+pub const RULE: Rule =
+    Rule::new("gpu-perhaps-hidden", Severity::Warning, include_str!("gpu_perhaps_hidden.rs"), judge).for_gaps();
+
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let snapshot = evidence.snapshot;
+    let unlisted = snapshot.unlisted_gpus.iter().filter(|function| function.gpu.is_none());
+    let open: Vec<_> = unlisted.filter(|function| why(snapshot, function) == Why::Open).collect();
+    if open.is_empty() { Vec::new() } else { vec![finding(snapshot, &open)] }
+}
+
+fn finding(snapshot: &Snapshot, open: &[&DisplayFunction]) -> Finding {
+    let addresses: Vec<_> = open.iter().map(|function| function.address).collect();
+    let minors: Vec<_> = open.iter().filter_map(|function| function.minor.get()).collect();
+    let container = match &snapshot.host.container {
+        Reading::Known(true) => "this process runs in a container".to_owned(),
+        Reading::Known(false) => "nothing shows that this process runs in a container".to_owned(),
+        Reading::Unknown(why) => format!("whether this process runs in a container is not known ({why})"),
+    };
+    let (them, file, broken) = match open {
+        [_] => ("it", "its device file", "it does not work"),
+        _ => ("them", "their device files", "they do not work"),
+    };
+    let files = words::distinct(open.iter().map(|function| match &function.device_file {
+        Reading::Known(DeviceFile::Missing) => "missing".to_owned(),
+        Reading::Known(DeviceFile::Usable | DeviceFile::Refused) => "there".to_owned(),
+        Reading::Unknown(why) => format!("not known ({why})"),
+    }));
+    let message = format!(
+        "The nvidia driver has {} ({}), and NVML does not list {them}; {file}: {files}; {container}. Either a container \
+         or job keeps {them} from this process, or {broken}",
+        words::count(addresses.len(), "NVIDIA GPU"),
+        words::addresses(&addresses),
+    );
+    RULE.finding(Subject::Machine, message, next_step(&addresses, &minors))
+        .fact("addresses", addresses)
+        .fact("device_minors", Fact::Numbers(minors.into_iter().map(u64::from).collect()))
+        .fact("device_files", files)
+        .fact("in_a_container", snapshot.host.container.get())
+        .fact("gpus_listed_count", snapshot.gpus.len())
+}
+
+fn next_step(addresses: &[PciAddress], minors: &[u32]) -> String {
+    let file = minors.first().map(|minor| format!(" (ls -l /dev/nvidia*; nvidia-modprobe -c {minor} makes one)"));
+    format!(
+        "On the host, see whether the device file is there{}, and look for {} in dmesg (grep -iE 'nvrm|xid': \
+         RmInitAdapter failed, Xid 79). If this is a container that was given some of the GPUs, there is nothing to do; \
+         to test all of them, run the check on the host",
+        file.unwrap_or_default(),
+        words::addresses(addresses),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::testing::{findings, only};
+    use crate::model::reading::Unknown;
+    use crate::model::snapshot::BoundDriver;
+    use crate::model::testing::{pci, two_sockets};
+
+    #[test]
+    fn a_gpu_that_nothing_shows_as_hidden_is_a_gap_with_both_possibilities() {
+        let mut machine = two_sockets();
+        machine.gpus.truncate(3);
+        machine.pairs.retain(|pair| pair.source < 3 && pair.destination < 3);
+        machine.host.container = Reading::Known(false);
+        let unlisted = DisplayFunction {
+            driver: Reading::Known(BoundDriver::Nvidia),
+            in_driver_list: Reading::Known(true),
+            minor: Reading::Known(3),
+            device_file: Reading::Known(DeviceFile::Missing),
+            ..DisplayFunction::unread(pci("0000:84:00.0"), None, &Unknown::Unsupported)
+        };
+        machine.unlisted_gpus = vec![unlisted];
+        let found = only(&findings(&machine, None), "gpu-perhaps-hidden", Severity::Warning);
+        for text in ["its device file: missing", "nothing shows", "container or job keeps it", "it does not work"] {
+            assert!(found.message.contains(text), "{text}: {}", found.message);
+        }
+        assert!(found.next_step.contains("nvidia-modprobe -c 3"), "{}", found.next_step);
+        machine.unlisted_gpus[0].device_file = Reading::failed("I/O error");
+        machine.host.container = Reading::Known(true);
+        let found = only(&findings(&machine, None), "gpu-perhaps-hidden", Severity::Warning);
+        assert!(found.message.contains("not known (failed: I/O error)"), "{}", found.message);
+        assert!(crate::diagnose::is_gap(&RULE.id));
+    }
+}
