@@ -8,7 +8,8 @@
 //! So GPUs of one model are compared with each other. Fewer active links than the best GPU of the
 //! model is an error. Cards are connected by bridges, which may never have been fitted: no active link at
 //! all where others have some to another GPU is a warning, and information on one card whose like are all
-//! bridged in pairs: there is no other one left for it. Parts for SXM sockets are connected by their board,
+//! bridged in pairs: there is no other one left for it. So it is on as many cards as there are GPUs whose links
+//! are not known, since these may be their partners. Parts for SXM sockets are connected by their board,
 //! and no active link on one of them is an error (in a virtual machine, whose host may keep NVLink to itself,
 //! a warning). All links down on a GPU that belongs to an NVSwitch
 //! fabric, in a machine with NVSwitches on its PCI bus, or that reaches another over NVLink according
@@ -127,6 +128,9 @@ fn judge_model(evidence: &Evidence<'_>, model: &str, gpus: &[Links<'_>]) -> Vec<
     match without_bridge.as_slice() {
         [] => {}
         [odd] if are_paired(evidence, model, gpus, odd.gpu) => findings.push(without_partner(evidence, odd)),
+        few if few.len() <= unanswered(evidence) => {
+            findings.extend(few.iter().map(|links| perhaps_without_partner(evidence, links)));
+        }
         _ => findings.push(unbridged(evidence, model, &without_bridge, most)),
     }
     match whole.as_slice() {
@@ -208,15 +212,14 @@ fn are_paired(evidence: &Evidence<'_>, model: &str, gpus: &[Links<'_>], odd: &Gp
 /// Cards without a bridge, while others of their model have one.
 fn unbridged(evidence: &Evidence<'_>, model: &str, gpus: &[&Links<'_>], most: usize) -> Finding {
     let indices: Vec<_> = gpus.iter().map(|links| links.gpu.index).collect();
-    let next_step = if nvlink_missing::is_sxm(model) {
-        "Ask whoever runs the host of this virtual machine whether these GPUs are given NVLink"
+    let (others, next_step) = if nvlink_missing::is_sxm(model) {
+        let ask = "Ask whoever runs the host of this virtual machine whether these GPUs are given NVLink";
+        ("the model have theirs", ask)
     } else {
-        "See whether NVLink bridges should sit on these GPUs, and reseat them"
+        ("their model are bridged", "See whether NVLink bridges should sit on these GPUs, and reseat them")
     };
-    let what = format!(
-        "All NVLinks of {} are down, while other GPUs of the model have theirs",
-        words::named(evidence.snapshot, &indices)
-    );
+    let named = words::named(evidence.snapshot, &indices);
+    let what = format!("All NVLinks of {named} are down, while other GPUs of {others}");
     RULE.finding(Subject::of_gpus(&indices), what, next_step)
         .at(Severity::Warning)
         .fact("inactive_links", inactive_by_gpu(gpus))
@@ -302,6 +305,20 @@ fn without_partner(evidence: &Evidence<'_>, links: &Links<'_>) -> Finding {
     )
     .at(Severity::Info)
     .fact("inactive_links", link_numbers(&links.inactive))
+}
+
+/// GPUs whose links are not known: each may be what a bridge connects another one with.
+fn unanswered(evidence: &Evidence<'_>) -> usize {
+    evidence.snapshot.gpus.iter().filter(|gpu| gpu.name.known().is_none() || gpu.nvlinks.known().is_none()).count()
+}
+
+fn perhaps_without_partner(evidence: &Evidence<'_>, links: &Links<'_>) -> Finding {
+    let index = links.gpu.index;
+    let gpu = words::gpu(evidence.snapshot, index);
+    let what = format!("{gpu} has no active NVLink, and a GPU whose links are not known may be its partner");
+    RULE.finding(Subject::Gpu { index }, what, "See to the GPU that does not answer first, then check again")
+        .at(Severity::Info)
+        .fact("inactive_links", link_numbers(&links.inactive))
 }
 
 fn fault(evidence: &Evidence<'_>, links: &Links<'_>, most: usize, never: &[u8]) -> Finding {

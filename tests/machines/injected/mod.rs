@@ -53,6 +53,10 @@ impl Injected {
         if spec.gpus.len() > FEW_GPUS && !(number / machines.len()).is_multiple_of(SELDOM) {
             return None;
         }
+        // Where another program may move data that nobody can see, a slow copy says nothing of the machine.
+        if spec.faults.others.iter().any(|others| others.unread) {
+            return None;
+        }
         let mut machine = Machine::of(spec, number);
         // Lanes that no copy tests are a warning by themselves, and direct copies over NVLink test none.
         if fault.profile == "quick" && machine.has_nvlinks() && machine.shows_too_few_lanes() {
