@@ -1,9 +1,11 @@
-//! Cells picked out of the measurements: by setup, and those that pairs are judged by.
+//! Cells of the measurements: what those of every probe have in common, and which pairs are judged by.
 
 use std::collections::BTreeMap;
 
-use super::flow::Setup;
-use super::measurement::{Measurements, PeerBandwidth, Status};
+use super::flow::{Endpoint, Flow, Setup};
+use super::measurement::{
+    Cell, Latency, LocalCopy, Measurements, Overlap, PeerBandwidth, Probe, Status, Verified,
+};
 use super::placement::{Pair, Path};
 
 impl Measurements {
@@ -43,5 +45,69 @@ impl Measurements {
         let mut cells = self.in_setup(Setup::REFERENCE.with_path(path));
         cells.retain(|_, cell| cell.status == Status::Measured && !cell.disturbed);
         cells
+    }
+}
+
+impl PeerBandwidth {
+    /// What every probe has in common.
+    pub fn cell(&self) -> Cell<'_> {
+        Cell {
+            probe: Probe::Bandwidth,
+            flow: self.pair.into(),
+            setup: self.setup,
+            status: self.status,
+            has_figure: self.achieved_gbps.is_some(),
+            reason: self.reason.as_deref(),
+            disturbed: self.disturbed,
+            verified: self.verified,
+        }
+    }
+}
+
+impl Overlap {
+    /// What every probe has in common.
+    pub fn cell(&self) -> Cell<'_> {
+        Cell {
+            probe: Probe::Overlap,
+            flow: self.pair.into(),
+            setup: Setup::REFERENCE.with_placement(self.placement).with_bytes(self.bytes),
+            status: self.status,
+            has_figure: self.overlap_percent.is_some(),
+            reason: self.reason.as_deref(),
+            disturbed: self.disturbed,
+            verified: Verified::Skipped,
+        }
+    }
+}
+
+impl Latency {
+    /// What every probe has in common.
+    pub fn cell(&self) -> Cell<'_> {
+        Cell {
+            probe: Probe::Latency,
+            flow: self.pair.into(),
+            setup: Setup::REFERENCE.with_path(self.path).with_bytes(self.bytes),
+            status: self.status,
+            has_figure: self.latency_us.is_some(),
+            reason: self.reason.as_deref(),
+            disturbed: self.disturbed,
+            verified: Verified::Skipped,
+        }
+    }
+}
+
+impl LocalCopy {
+    /// What every probe has in common.
+    pub fn cell(&self) -> Cell<'_> {
+        Cell {
+            probe: Probe::Local,
+            flow: Flow { from: Endpoint::Gpu(self.gpu), to: Endpoint::Gpu(self.gpu) },
+            setup: Setup::REFERENCE.with_bytes(self.bytes),
+            status: self.status,
+            has_figure: self.achieved_gbps.is_some(),
+            reason: self.reason.as_deref(),
+            disturbed: self.disturbed,
+            verified: Verified::Skipped,
+        }
     }
 }

@@ -221,7 +221,7 @@ pub struct PeerBandwidth {
     /// (Largest - smallest) / median of the rows, per cent.
     pub spread_percent: Option<f64>,
     /// What a copy of a row costs beside its bytes, microseconds, from rows of small copies. Null where that
-    /// was not measured. Reports of peerscope before 2026-12 took it out of `achieved_gbps`.
+    /// was not measured. Reports of before 2026-11-22 took it out of `achieved_gbps`.
     #[serde(default)]
     pub fixed_cost_us: Option<f64>,
     /// What a copy without end would reach: the bytes alone, without the fixed cost. Null where that was not
@@ -355,68 +355,4 @@ pub struct LocalCopy {
     /// nothing is judged by it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub disturbed: bool,
-}
-
-impl PeerBandwidth {
-    /// What every probe has in common.
-    pub fn cell(&self) -> Cell<'_> {
-        Cell {
-            probe: Probe::Bandwidth,
-            flow: self.pair.into(),
-            setup: self.setup,
-            status: self.status,
-            has_figure: self.achieved_gbps.is_some(),
-            reason: self.reason.as_deref(),
-            disturbed: self.disturbed,
-            verified: self.verified,
-        }
-    }
-}
-
-impl Overlap {
-    /// What every probe has in common.
-    pub fn cell(&self) -> Cell<'_> {
-        Cell {
-            probe: Probe::Overlap,
-            flow: self.pair.into(),
-            setup: Setup::REFERENCE.with_placement(self.placement).with_bytes(self.bytes),
-            status: self.status,
-            has_figure: self.overlap_percent.is_some(),
-            reason: self.reason.as_deref(),
-            disturbed: self.disturbed,
-            verified: Verified::Skipped,
-        }
-    }
-}
-
-impl Latency {
-    /// What every probe has in common.
-    pub fn cell(&self) -> Cell<'_> {
-        Cell {
-            probe: Probe::Latency,
-            flow: self.pair.into(),
-            setup: Setup::REFERENCE.with_path(self.path).with_bytes(self.bytes),
-            status: self.status,
-            has_figure: self.latency_us.is_some(),
-            reason: self.reason.as_deref(),
-            disturbed: self.disturbed,
-            verified: Verified::Skipped,
-        }
-    }
-}
-
-impl LocalCopy {
-    /// What every probe has in common.
-    pub fn cell(&self) -> Cell<'_> {
-        Cell {
-            probe: Probe::Local,
-            flow: Flow { from: Endpoint::Gpu(self.gpu), to: Endpoint::Gpu(self.gpu) },
-            setup: Setup::REFERENCE.with_bytes(self.bytes),
-            status: self.status,
-            has_figure: self.achieved_gbps.is_some(),
-            reason: self.reason.as_deref(),
-            disturbed: self.disturbed,
-            verified: Verified::Skipped,
-        }
-    }
 }

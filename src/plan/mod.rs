@@ -8,6 +8,7 @@ mod many;
 mod overlap;
 mod peers;
 pub mod profile;
+mod wanted;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 pub use self::latency::LATENCY_COPIES;
 pub use self::local::LOCAL_COPIES;
 pub use self::many::{left_out, thinned_out};
+use self::wanted::{Slot, Wanted, numbered};
 pub use self::peers::{FIXED_COST_BYTES, FIXED_COST_COPIES};
 use crate::model::flow::{Endpoint, Flow, Place, Setup};
 use crate::model::measurement::DriverFacts;
@@ -265,104 +267,6 @@ pub fn rounds(request: &Request<'_>) -> Vec<Round> {
     planned.extend(local::rounds(request).into_iter().map(|(flows, task)| Slot { task, of: vec![flows] }));
     planned.extend(both_ways);
     numbered(planned, request)
-}
-
-/// Rounds of one task that can be run at once, with the flows of each.
-struct Slot {
-    task: Task,
-    of: Vec<Vec<Flow>>,
-}
-
-fn numbered(planned: Vec<Slot>, request: &Request<'_>) -> Vec<Round> {
-    let mut rounds = Vec::new();
-    for (slot, Slot { task, of }) in (0..).zip(planned) {
-        let deadline = request.deadline.unwrap_or_else(|| deadline(&task));
-        let id = u32::try_from(rounds.len()).unwrap_or(u32::MAX);
-        rounds.extend((id..).zip(of).map(|(id, flows)| Round { id, slot, flows, task, deadline }));
-    }
-    rounds
-}
-
-/// What is wanted of each pair.
-struct Wanted<'a> {
-    request: &'a Request<'a>,
-    /// The pairs that can be tested, in order.
-    pairs: Vec<Pair>,
-    /// The pairs on which everything is measured; none where all are.
-    in_full: Option<BTreeSet<Pair>>,
-    /// The direct pairs whose staged path is measured too.
-    also_staged: BTreeSet<Pair>,
-}
-
-impl<'a> Wanted<'a> {
-    fn of(request: &'a Request<'a>) -> Self {
-        let can = |pair: &Pair| budget(request.driver, *pair).is_some();
-        let pairs: Vec<_> = Pair::ordered(request.gpus).into_iter().filter(can).collect();
-        let in_full = many::in_full(request.gpus);
-        let also_staged = peers::also_staged(request, &pairs);
-        Self { request, pairs, in_full, also_staged }
-    }
-
-    fn is_in_full(&self, pair: Pair) -> bool {
-        self.in_full.as_ref().is_none_or(|some| some.contains(&pair))
-    }
-
-    /// What is copied through the host.
-    fn staged(&self, pair: Pair) -> Vec<Task> {
-        let Some(buffer) = budget(self.request.driver, pair) else { return Vec::new() };
-        let direct = is_direct(self.request.driver, pair);
-        if !self.is_in_full(pair) {
-            return if direct { Vec::new() } else { peers::reference(self.request, pair, buffer, Path::Staged) };
-        }
-        if direct && !self.also_staged.contains(&pair) {
-            return Vec::new();
-        }
-        let mut tasks = peers::staged(self.request, pair, buffer);
-        tasks.extend(latency::tasks(self.request, Path::Staged));
-        tasks
-    }
-
-    /// The direct pairs in heats.
-    fn heats(&self) -> Vec<Vec<Pair>> {
-        let direct = |pair: &Pair| is_direct(self.request.driver, *pair);
-        if self.request.serial {
-            return self.pairs.iter().copied().filter(direct).map(|pair| vec![pair]).collect();
-        }
-        let can: BTreeSet<_> = self.pairs.iter().copied().filter(direct).collect();
-        let heats = heats::heats(self.request.gpus, self.request.topology).into_iter();
-        heats.map(|heat| heat.into_iter().filter(|pair| can.contains(pair)).collect()).collect()
-    }
-
-    /// The rows of direct copies of one heat, task by task, each for all pairs that have it.
-    fn direct(&self, heat: &[Pair]) -> Vec<Slot> {
-        let mut slots: Vec<Slot> = Vec::new();
-        for &pair in heat {
-            let Some(buffer) = budget(self.request.driver, pair) else { continue };
-            let tasks = match self.is_in_full(pair) {
-                true => peers::direct(self.request, pair, buffer),
-                false => peers::reference(self.request, pair, buffer, Path::Direct),
-            };
-            for task in tasks.into_iter().filter(|task| !task.is_both_ways()) {
-                match slots.iter_mut().find(|slot| slot.task == task) {
-                    Some(slot) => slot.of.push(vec![pair.into()]),
-                    None => slots.push(Slot { task, of: vec![vec![pair.into()]] }),
-                }
-            }
-        }
-        slots
-    }
-
-    /// What is measured of a pair while no other is copied.
-    fn one_at_a_time(&self, pair: Pair) -> Vec<Task> {
-        if !is_direct(self.request.driver, pair) || !self.is_in_full(pair) {
-            return Vec::new();
-        }
-        let Some(buffer) = budget(self.request.driver, pair) else { return Vec::new() };
-        let mut tasks = overlap::tasks(self.request);
-        tasks.extend(latency::tasks(self.request, Path::Direct));
-        tasks.extend(peers::direct(self.request, pair, buffer).into_iter().filter(Task::is_both_ways));
-        tasks
-    }
 }
 
 /// Why a round cannot be run with this driver, if so.

@@ -180,10 +180,11 @@ fn slots(shared: bool, serial: bool) -> BTreeMap<u32, Vec<Pair>> {
     let mut slots: BTreeMap<u32, Vec<Pair>> = BTreeMap::new();
     let mut last = None;
     for round in rounds(&request) {
+        let Some(pair) = round.flows[0].pair() else { continue };
         let pairs = slots.entry(round.slot).or_default();
         assert!(pairs.is_empty() || last == Some((round.slot, round.task)), "rounds of a slot are of one task");
         last = Some((round.slot, round.task));
-        pairs.push(round.flows[0].pair().unwrap());
+        pairs.push(pair);
     }
     slots
 }

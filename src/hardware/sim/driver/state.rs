@@ -379,8 +379,7 @@ impl State {
     /// Gives a buffer back.
     pub fn forget_buffer(&mut self, buffer: Buffer) {
         self.last_use.remove(&buffer.id);
-        // The caller has seen that it is there.
-        let _ = self.memory.free(buffer);
+        let _ = self.memory.free(buffer); // The caller has seen that it is there.
     }
 
     /// The host waits for a kernel that goes over this much of a device's memory.

@@ -1,0 +1,105 @@
+//! What is wanted of each pair, and which rounds can be run at once.
+
+use std::collections::BTreeSet;
+
+use super::{Request, Round, Task, budget, deadline, heats, is_direct, latency, many, overlap, peers};
+use crate::model::flow::Flow;
+use crate::model::placement::{Pair, Path};
+
+/// Rounds of one task that can be run at once, with the flows of each.
+pub(super) struct Slot {
+    pub(super) task: Task,
+    pub(super) of: Vec<Vec<Flow>>,
+}
+
+pub(super) fn numbered(planned: Vec<Slot>, request: &Request<'_>) -> Vec<Round> {
+    let mut rounds = Vec::new();
+    for (slot, Slot { task, of }) in (0..).zip(planned) {
+        let deadline = request.deadline.unwrap_or_else(|| deadline(&task));
+        let id = u32::try_from(rounds.len()).unwrap_or(u32::MAX);
+        rounds.extend((id..).zip(of).map(|(id, flows)| Round { id, slot, flows, task, deadline }));
+    }
+    rounds
+}
+
+/// What is wanted of each pair.
+pub(super) struct Wanted<'a> {
+    request: &'a Request<'a>,
+    /// The pairs that can be tested, in order.
+    pub(super) pairs: Vec<Pair>,
+    /// The pairs on which everything is measured; none where all are.
+    in_full: Option<BTreeSet<Pair>>,
+    /// The direct pairs whose staged path is measured too.
+    also_staged: BTreeSet<Pair>,
+}
+
+impl<'a> Wanted<'a> {
+    pub(super) fn of(request: &'a Request<'a>) -> Self {
+        let can = |pair: &Pair| budget(request.driver, *pair).is_some();
+        let pairs: Vec<_> = Pair::ordered(request.gpus).into_iter().filter(can).collect();
+        let in_full = many::in_full(request.gpus);
+        let also_staged = peers::also_staged(request, &pairs);
+        Self { request, pairs, in_full, also_staged }
+    }
+
+    fn is_in_full(&self, pair: Pair) -> bool {
+        self.in_full.as_ref().is_none_or(|some| some.contains(&pair))
+    }
+
+    /// What is copied through the host.
+    pub(super) fn staged(&self, pair: Pair) -> Vec<Task> {
+        let Some(buffer) = budget(self.request.driver, pair) else { return Vec::new() };
+        let direct = is_direct(self.request.driver, pair);
+        if !self.is_in_full(pair) {
+            return if direct { Vec::new() } else { peers::reference(self.request, pair, buffer, Path::Staged) };
+        }
+        if direct && !self.also_staged.contains(&pair) {
+            return Vec::new();
+        }
+        let mut tasks = peers::staged(self.request, pair, buffer);
+        tasks.extend(latency::tasks(self.request, Path::Staged));
+        tasks
+    }
+
+    /// The direct pairs in heats.
+    pub(super) fn heats(&self) -> Vec<Vec<Pair>> {
+        let direct = |pair: &Pair| is_direct(self.request.driver, *pair);
+        if self.request.serial {
+            return self.pairs.iter().copied().filter(direct).map(|pair| vec![pair]).collect();
+        }
+        let can: BTreeSet<_> = self.pairs.iter().copied().filter(direct).collect();
+        let heats = heats::heats(self.request.gpus, self.request.topology).into_iter();
+        heats.map(|heat| heat.into_iter().filter(|pair| can.contains(pair)).collect()).collect()
+    }
+
+    /// The rows of direct copies of one heat, task by task, each for all pairs that have it.
+    pub(super) fn direct(&self, heat: &[Pair]) -> Vec<Slot> {
+        let mut slots: Vec<Slot> = Vec::new();
+        for &pair in heat {
+            let Some(buffer) = budget(self.request.driver, pair) else { continue };
+            let tasks = match self.is_in_full(pair) {
+                true => peers::direct(self.request, pair, buffer),
+                false => peers::reference(self.request, pair, buffer, Path::Direct),
+            };
+            for task in tasks.into_iter().filter(|task| !task.is_both_ways()) {
+                match slots.iter_mut().find(|slot| slot.task == task) {
+                    Some(slot) => slot.of.push(vec![pair.into()]),
+                    None => slots.push(Slot { task, of: vec![vec![pair.into()]] }),
+                }
+            }
+        }
+        slots
+    }
+
+    /// What is measured of a pair while no other is copied.
+    pub(super) fn one_at_a_time(&self, pair: Pair) -> Vec<Task> {
+        if !is_direct(self.request.driver, pair) || !self.is_in_full(pair) {
+            return Vec::new();
+        }
+        let Some(buffer) = budget(self.request.driver, pair) else { return Vec::new() };
+        let mut tasks = overlap::tasks(self.request);
+        tasks.extend(latency::tasks(self.request, Path::Direct));
+        tasks.extend(peers::direct(self.request, pair, buffer).into_iter().filter(Task::is_both_ways));
+        tasks
+    }
+}
