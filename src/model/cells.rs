@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::flow::{Endpoint, Flow, Setup};
-use super::measurement::{
-    Cell, Latency, LocalCopy, Measurements, Overlap, PeerBandwidth, Probe, Status, Verified,
-};
+use super::measurement::{Cell, Latency, LocalCopy, Measurements, Overlap, PeerBandwidth, Probe, Status, Verified};
 use super::placement::{Pair, Path};
 
 impl Measurements {

@@ -46,7 +46,7 @@ pub fn left_out(gpus: &[u32], groups: &BTreeSet<Group>) -> Option<String> {
 pub fn thinned_out(request: &Request<'_>) -> Option<String> {
     let measured = [Group::Peers, Group::Latency].iter().any(|group| request.groups.contains(group));
     let direct: Vec<Pair> = direct_pairs(request);
-    if !measured || request.profile.peers.staged != Staged::All || !is_thinned_out(request, &direct) {
+    if !measured || request.profile.peers.staged != Staged::Sample || !is_thinned_out(request, &direct) {
         return None;
     }
     let some = also_staged(request, &direct).into_iter().filter(|pair| is_in_full(request.gpus, *pair)).count();

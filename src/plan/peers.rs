@@ -82,6 +82,8 @@ pub enum Staged {
     /// Those that have no other.
     #[default]
     WithoutPeerAccess,
+    /// All, or a ring and one of each class where nobody stages, since direct copies are far faster.
+    Sample,
     /// All.
     All,
 }
@@ -109,11 +111,10 @@ impl Peers {
 /// route beside it.
 pub(super) fn also_staged(request: &Request<'_>, pairs: &[Pair]) -> BTreeSet<Pair> {
     let direct: Vec<Pair> = pairs.iter().copied().filter(|pair| is_direct(request.driver, *pair)).collect();
-    if request.profile.peers.staged != Staged::All {
-        return BTreeSet::new();
-    }
-    if !is_thinned_out(request, &direct) {
-        return direct.into_iter().collect();
+    match request.profile.peers.staged {
+        Staged::WithoutPeerAccess => return BTreeSet::new(),
+        Staged::Sample if is_thinned_out(request, &direct) => {}
+        Staged::Sample | Staged::All => return direct.into_iter().collect(),
     }
     let mut some: BTreeSet<Pair> = direct.iter().copied().filter(|pair| is_of_ring(*pair, request.gpus)).collect();
     let class = |pair: &Pair| request.topology.route(*pair).map(|route| route.class);

@@ -146,7 +146,8 @@ fn is_bandwidth_of_any(round: &Round) -> bool {
 fn six(shared: bool) -> (Vec<u32>, DriverFacts, Topology) {
     let gpus: Vec<u32> = (0..6).collect();
     let device = |&index: &u32| CudaDevice { index, budget_bytes: Some(Bytes(1020 * MIB)), ..CudaDevice::default() };
-    let access = |pair| CudaPeerAccess { pair, possible: Some(true), failure: None, failure_code: None, hindered: false };
+    let access =
+        |pair| CudaPeerAccess { pair, possible: Some(true), failure: None, failure_code: None, hindered: false };
     let driver = DriverFacts {
         devices: gpus.iter().map(device).collect(),
         peer_access: Pair::ordered(&gpus).into_iter().map(access).collect(),

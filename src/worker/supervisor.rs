@@ -246,7 +246,8 @@ impl<'r> Session<'r, '_> {
             ways.join(", ")
         ));
         self.apart.extend(rounds.iter().map(|round| round.slot));
-        rounds.iter().rev().for_each(|round| self.waiting.push_front(round));
+        // The others are still there.
+        rounds.iter().take(1).for_each(|head| self.waiting.push_front(head));
     }
 
     /// A round ended its worker, or left it stuck.

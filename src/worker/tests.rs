@@ -300,6 +300,24 @@ fn dying(gpus: u32, pairs: &'static [Pair], status: fn(usize) -> i32) -> (Heard,
     (results, rounds, pid - 99)
 }
 
+/// Three slots of three pairs each, of which the pair in the middle hangs or ends its worker.
+#[test]
+fn rounds_at_once_are_run_one_by_one_when_one_of_them_goes_wrong() {
+    let task = Task { setup: Setup::REFERENCE, action: Action::Latency { samples: 1 } };
+    let deadline = Duration::from_millis(100);
+    let flows = |id: u32| vec![Pair { source: 2 * (id % 3), destination: 2 * (id % 3) + 1 }.into()];
+    let rounds: Vec<_> = (0..9).map(|id| Round { id, slot: id / 3, flows: flows(id), task, deadline }).collect();
+    let (results, opened) = supervise(6, &rounds, |round| pair_of(round).source == 2, true);
+    let is_hung = |round: &&Round| matches!(&results.outcomes[&round.id], Outcome::Lost { status: Status::Hung, .. });
+    let hung_ids: Vec<_> = rounds.iter().filter(is_hung).map(|round| round.id).collect();
+    assert_eq!(hung_ids, [1], "the first of its rounds, alone");
+    let measured_ids: Vec<_> =
+        rounds.iter().filter(|round| measured(&results.outcomes[&round.id])).map(|round| round.id).collect();
+    assert_eq!(measured_ids, [0, 2, 3, 5, 6, 8], "{:?}", results.outcomes);
+    assert_eq!(opened.len(), 3, "one worker at once, one that showed which, one for the rest");
+    assert!(results.problems[0].starts_with("GPU 0 → GPU 1, GPU 2 → GPU 3, GPU 4 → GPU 5 at once: "));
+}
+
 const ONE: &[Pair] = &[Pair { source: 1, destination: 2 }];
 const KILLED: i32 = 9;
 const CRASHED: i32 = 11;

@@ -33,13 +33,13 @@ const LEAST_SAMPLES: u32 = 3;
 
 const DIRECT: Parameter = Parameter {
     name: "spread_percent",
-    default: 20.0,
-    about: "most that the samples of a direct figure may spread by; twice the upper end of what is usual \
+    default: 10.0,
+    about: "most that the rows of a direct figure may spread by: the upper end of what is usual between repeats \
                 (cuda-samples issue 449: 5 to 10)",
 };
 const STAGED: Parameter = Parameter {
     name: "spread_staged_percent",
-    default: 40.0,
+    default: 20.0,
     about: "the same for staged copies: chosen twice as wide, since 4.6 was measured where direct copies had 1.3",
 };
 

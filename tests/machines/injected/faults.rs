@@ -31,6 +31,11 @@ const fn standard(name: &'static str, inject: fn(&mut Machine, u32, u32) -> Foun
     Fault { name, inject, profile: "standard" }
 }
 
+/// Where nobody stages, `standard` measures the staged path of some pairs only.
+const fn full(name: &'static str, inject: fn(&mut Machine, u32, u32) -> Found) -> Fault {
+    Fault { name, inject, profile: "full" }
+}
+
 pub const FAULTS: [Fault; 33] = [
     quick("FewLanes", Machine::few_lanes),
     standard("LowGeneration", Machine::low_generation),
@@ -63,8 +68,8 @@ pub const FAULTS: [Fault; 33] = [
     standard("BothWaysPair", Machine::both_ways_pair),
     standard("BothWaysOneWay", Machine::both_ways_one_way),
     standard("BothWaysGpu", Machine::both_ways_gpu),
-    standard("StagedPair", Machine::staged_pair),
-    standard("StagedGpu", Machine::staged_gpu),
+    full("StagedPair", Machine::staged_pair),
+    full("StagedGpu", Machine::staged_gpu),
 ];
 
 impl Machine {

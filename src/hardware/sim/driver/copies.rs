@@ -82,7 +82,7 @@ impl State {
             let path = if direct { Path::Direct } else { Path::Staged };
             let fault = if local { None } else { self.spec.copy_fault(pair, engine, issuer, path) };
             let mut flow = self.flow(mover, stream.device, ends, direct, bytes)?;
-            if direct {
+            if direct && !local {
                 flow.cap *= self.drifted(pair.0) * self.drifted(pair.1);
             }
             self.delay(&mut flow, pair, fault);
