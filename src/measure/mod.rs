@@ -157,15 +157,23 @@ pub struct OverlapSample {
 }
 
 impl Bench<'_> {
-    /// Runs rounds that share nothing at once where they allow it, else one after the other, and gives each
+    /// Runs rounds that share nothing at once where they allow it, else one after the other, and tells each
     /// outcome as soon as it is there.
-    pub fn run(&self, rounds: &[Round], done: &mut dyn FnMut(&Round, Outcome)) {
-        if rounds.len() > 1
-            && let Some(outcomes) = self.at_once(rounds)
-        {
-            return rounds.iter().zip(outcomes).for_each(|(round, outcome)| done(round, outcome));
+    pub fn run(&self, rounds: &[Round], tell: &mut dyn FnMut(Told<'_>)) {
+        match self.at_once(rounds) {
+            Some(Ok(outcomes)) => {
+                return rounds.iter().zip(outcomes).for_each(|(round, outcome)| tell(Told::Ended(round, outcome)));
+            }
+            // Which of them it was shows when each is run by itself. If none is, it must not be lost.
+            Some(Err(error)) => {
+                let ways: Vec<_> = rounds.iter().map(Round::way).collect();
+                tell(Told::Remark(format!("{} at once: {error}; they were tried one by one", ways.join(", "))));
+                // What cannot be waited for shows again.
+                let _ = rounds.iter().try_for_each(|round| self.drain(round));
+            }
+            None => {}
         }
-        rounds.iter().for_each(|round| done(round, self.near(round, || self.run_one(round))));
+        rounds.iter().for_each(|round| tell(Told::Ended(round, self.near(round, || self.run_one(round)))));
     }
 
     /// Runs one round.
@@ -192,17 +200,14 @@ impl Bench<'_> {
     }
 
     /// Outcomes of rounds of the same task, one pair each, run at the same time. None where they are not of that
-    /// kind, or where one of them went wrong: each by itself shows which.
-    fn at_once(&self, rounds: &[Round]) -> Option<Vec<Outcome>> {
-        let task = rounds[0].task;
-        let pairs: Option<Vec<Pair>> = rounds
-            .iter()
-            .map(|round| match round.flows.as_slice() {
-                [flow] if round.task == task => flow.pair(),
-                _ => None,
-            })
-            .collect();
-        let pairs = pairs?;
+    /// kind.
+    fn at_once(&self, rounds: &[Round]) -> Option<Result<Vec<Outcome>, HardwareError>> {
+        let [Round { task, .. }, _, ..] = rounds else { return None };
+        let pair = |round: &Round| match round.flows.as_slice() {
+            [flow] if round.task == *task => flow.pair(),
+            _ => None,
+        };
+        let pairs = rounds.iter().map(pair).collect::<Option<Vec<Pair>>>()?;
         let outcomes: Result<Vec<_>, _> = match task.action {
             Action::Verify => self
                 .verify(&pairs, task.setup)
@@ -212,13 +217,20 @@ impl Bench<'_> {
                 .map(|rows| rows.into_iter().map(|row| Outcome::Rows { rows: vec![row] }).collect()),
             _ => return None,
         };
-        match outcomes {
-            Ok(outcomes) => Some(outcomes),
+        Some(match outcomes {
             // Nothing more can be run here, and which of them it was does not show.
-            Err(error) if error.kind == ErrorKind::Sticky => Some(vec![Outcome::Failed { error }; rounds.len()]),
-            Err(_) => None,
-        }
+            Err(error) if error.kind == ErrorKind::Sticky => Ok(vec![Outcome::Failed { error }; rounds.len()]),
+            outcomes => outcomes,
+        })
     }
+}
+
+/// What is told while rounds run.
+pub enum Told<'r> {
+    /// A round has ended.
+    Ended(&'r Round, Outcome),
+    /// Something went wrong that is not that of a single round.
+    Remark(String),
 }
 
 /// The tables of all rounds, with theory and verification beside each figure; a round without outcome was

@@ -172,9 +172,10 @@ fn two_pairs(spec: sim::spec::MachineSpec, rounds: u32) -> Vec<Vec<Row>> {
     let at_once = [round(0, (0, 1)), round(1, (2, 3))];
     let run = |_| {
         let mut found = Vec::new();
-        bench.run(&at_once, &mut |_, outcome| match outcome {
-            Outcome::Rows { rows } => found.extend(rows),
-            outcome => panic!("{outcome:?}"),
+        bench.run(&at_once, &mut |told| match told {
+            Told::Ended(_, Outcome::Rows { rows }) => found.extend(rows),
+            Told::Ended(_, outcome) => panic!("{outcome:?}"),
+            Told::Remark(problem) => panic!("{problem}"),
         });
         found
     };

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use crate::model::node::NodeId;
 use crate::model::placement::Pair;
-use crate::model::topology::Topology;
+use crate::model::topology::{LinkClass, Topology};
 
 /// All ordered pairs of these GPUs, in heats.
 pub(super) fn heats(gpus: &[u32], topology: &Topology) -> Vec<Vec<Pair>> {
@@ -63,10 +63,12 @@ fn apart(pairs: &[Pair], topology: &Topology) -> Vec<Vec<Pair>> {
     heats.into_iter().map(|(heat, _)| heat).collect()
 }
 
-/// The links that a direct copy passes, each in its direction. None where the route is not known.
+/// The links that a direct copy passes, whichever way: traffic the other way slows it too. None where the route is
+/// not known, or leads over PCIe, where ports and host bridges share more than their links.
 fn links(pair: Pair, topology: &Topology) -> Option<BTreeSet<(NodeId, NodeId)>> {
-    let hops = &topology.route(pair)?.hops;
-    (!hops.is_empty()).then(|| hops.iter().map(|hop| (hop.from, hop.to)).collect())
+    let route = topology.route(pair)?;
+    let over_nvlink = matches!(route.class, LinkClass::NvLink(_)) && !route.hops.is_empty();
+    over_nvlink.then(|| route.hops.iter().map(|hop| (hop.from.min(hop.to), hop.from.max(hop.to))).collect())
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
 use super::protocol::{Reply, Request};
 use crate::hardware::{Driver, ErrorKind, HardwareError, Machine, limits};
-use crate::measure::{Bench, Outcome};
+use crate::measure::{Bench, Outcome, Told};
 
 /// Serves rounds until the parent closes the pipe, or a context is broken. The driver is to start
 /// within `start_limit`.
@@ -39,10 +39,15 @@ pub fn serve(machine: &Machine, start_limit: Duration, mut to_parent: impl Write
     while let Some(request) = requests.recv().ok().transpose()? {
         let Request::Run { rounds } = request else { return Err("GPUs are open already".into()) };
         let (mut broken, mut told) = (false, Ok(()));
-        bench.run(&rounds, &mut |round, outcome| {
-            let (outcome, ends) = settled(outcome, || bench.drain(round));
-            broken |= ends;
-            let reply = Reply::Done { id: round.id, outcome, clock: driver.now() };
+        bench.run(&rounds, &mut |what| {
+            let reply = match what {
+                Told::Remark(problem) => Reply::Remark { problem },
+                Told::Ended(round, outcome) => {
+                    let (outcome, ends) = settled(outcome, || bench.drain(round));
+                    broken |= ends;
+                    Reply::Done { id: round.id, outcome, clock: driver.now() }
+                }
+            };
             told = told.clone().and_then(|()| say(&mut to_parent, &reply));
         });
         told?;

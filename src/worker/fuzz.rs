@@ -86,7 +86,7 @@ fn receive(line: &[u8]) -> Result<(), String> {
     let _ = serde_json::from_slice::<Request>(line);
     match serde_json::from_slice::<Reply>(line) {
         Err(error) => fuzz::assert_is_sentence(&error.to_string()),
-        Ok(Reply::NoDriver { .. } | Reply::Opening { .. }) => Ok(()),
+        Ok(Reply::NoDriver { .. } | Reply::Opening { .. } | Reply::Remark { .. }) => Ok(()),
         Ok(Reply::Ready { facts, .. }) => {
             let planned = rounds(&facts);
             planned.iter().for_each(|round| drop(plan::obstacle(round, &facts)));
@@ -94,13 +94,14 @@ fn receive(line: &[u8]) -> Result<(), String> {
         }
         Ok(Reply::Done { outcome, .. }) => {
             // As if every round had been answered so.
-            let rounds = &ROUNDS[..ROUNDS.len().min(60)];
+            let rounds = &ROUNDS[..ROUNDS.len().min(30)];
             let outcomes = rounds.iter().map(|round| (round.id, outcome.clone())).collect();
             let assembled = assemble(rounds, &outcomes, &REPORT.topology);
             let measurements = Measurements {
                 peer: assembled.peer,
                 overlap: assembled.overlap,
                 latency: assembled.latency,
+                at_once: assembled.at_once,
                 ..Measurements::default()
             };
             let report = Report { measurements: Some(measurements), ..REPORT.clone() };

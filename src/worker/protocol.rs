@@ -56,6 +56,11 @@ pub enum Reply {
         /// Seconds that the driver's initialisation and the contexts alone took.
         floor_seconds: f64,
     },
+    /// Something went wrong that is not that of a single round.
+    Remark {
+        /// A sentence.
+        problem: String,
+    },
     /// A round has ended.
     Done {
         /// Its number.

@@ -165,6 +165,10 @@ impl<'r> Session<'r, '_> {
             }
             let with: Vec<&Round> = self.slot_at(0).collect();
             let received = worker.receive(Instant::now() + head.deadline, self.stop);
+            if let Received::Reply(Reply::Remark { problem }) = received {
+                self.problem(problem);
+                continue;
+            }
             if !matches!(received, Received::Interrupted) {
                 self.waiting.pop_front();
                 sent = sent.saturating_sub(1);

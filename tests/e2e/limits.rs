@@ -80,7 +80,10 @@ fn what_cuda_says_under_a_limit_accuses_no_gpu() {
     let fake = Fake::new("h200x8");
     let run = |limit: &str| {
         let mut command = fake.command(&QUICK);
-        command.env(fake_machine::FAULTS, "cuDevicePrimaryCtxRetain@3=code:304; cuMemcpyPeerAsync@40=code:304");
+        command.env(
+            fake_machine::FAULTS,
+            "cuDevicePrimaryCtxRetain@3=code:304; cuMemcpyPeerAsync@40=code:304; cuMemcpyPeerAsync@41=code:304",
+        );
         std::fs::remove_dir_all(fake.state()).unwrap();
         std::fs::create_dir(fake.state()).unwrap();
         finish(&mut under(limit, &command))
@@ -305,7 +308,7 @@ fn without_memory_it_ends_with_that_reason() {
     let fake = Fake::new("h200x8");
     let mut seen = Vec::new();
     // From too little for the loader, which peerscope cannot help, to enough.
-    for mib in [28, 32, 40, 48, 64, 80, 100, 130, 160, 200, 260, 400, 700, 3000] {
+    for mib in [36, 40, 48, 64, 80, 100, 130, 160, 200, 260, 400, 700, 3000] {
         let limit = format!("the limit of address space (ulimit -v) is {} KiB", mib << 10);
         // Not over the fake driver: its libraries have an allocator of their own, which ends the process.
         let ran = finish(&mut under(&format!("-v {}", mib << 10), &simulated("h200x8")));

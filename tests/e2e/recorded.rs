@@ -37,7 +37,9 @@ fn every_rate_agrees_with_the_recorded_one() {
     let recorded = medians(&read_json(HARDWARE_REPORT), "peer", "achieved_gbps", &axes);
     let simulated = medians(&H200X8, "peer", "achieved_gbps", &axes);
     assert!(recorded.len() >= 12, "{recorded:?}");
-    assert!(recorded.keys().eq(simulated.keys()), "{recorded:?}\n{simulated:?}");
+    // Since it was recorded, kernels that read are timed as well.
+    let more: Vec<_> = simulated.keys().filter(|key| !recorded.contains_key(*key)).collect();
+    assert!(more.len() == 1 && more[0].starts_with("\"kernel\" \"destination\" \"one-way\""), "{more:?}");
     for (setup, recorded) in recorded {
         let off = 100.0 * (simulated[&setup] / recorded - 1.0);
         assert!(off.abs() <= AGREES, "{setup}: {:.1} is {off:.1}% off {recorded:.1} GB/s", simulated[&setup]);

@@ -109,8 +109,8 @@ fn a_copy_that_hangs_costs_its_pair_and_one_deadline() {
         let reason = cell["reason"].as_str().unwrap();
         assert!(reason.contains("did not end within 1.0 s"), "{reason}");
     }
-    // 12 pairs in 8 placements.
-    assert_eq!(with_status(&report, "measured").count(), 11 * 8);
+    // 12 pairs in 8 placements, and 4 GPUs.
+    assert_eq!(with_status(&report, "measured").count(), 11 * 8 + 4);
     assert_eq!(codes(&report), ["peer-copy-hung"]);
     assert_eq!(pair(&report["findings"][0]["subject"]), (1, 2));
     let problems = list(&report["measurements"]["problems"]);

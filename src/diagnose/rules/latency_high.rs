@@ -74,7 +74,10 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 
 /// Cells that tell what a direct copy costs beside its bytes.
 fn with_fixed_cost<'a>(evidence: &Evidence<'a>) -> impl Iterator<Item = &'a PeerBandwidth> {
-    let direct = |cell: &&PeerBandwidth| cell.setup.path == Path::Direct && cell.fixed_cost_us.is_some();
+    // What it costs to launch a kernel says nothing of the path.
+    let direct = |cell: &&PeerBandwidth| {
+        (cell.setup.path, cell.setup.engine) == (Path::Direct, Engine::Copy) && cell.fixed_cost_us.is_some()
+    };
     evidence.peer().iter().filter(|cell| cell.cell().tested()).filter(direct)
 }
 
