@@ -1,8 +1,6 @@
 //! Bandwidth of plain rows of copies: as many rows as it takes until they agree, of one pair or of
 //! several at once, with the bytes checked afterwards.
 
-use std::collections::{HashMap, HashSet};
-
 use super::Row;
 use super::bench::Bench;
 use super::contents::Check;
@@ -11,7 +9,7 @@ use super::lane::{Lane, Shape};
 use super::statistics::{median, settled, spread_percent};
 use crate::hardware::HardwareError;
 use crate::model::flow::Setup;
-use crate::model::placement::{Direction, Engine, Pair, Path, Placement, Side};
+use crate::model::placement::{Direction, Pair, Path, Placement};
 use crate::model::units::Bytes;
 use crate::plan::{FIXED_COST_BYTES, FIXED_COST_COPIES, stream_of};
 
@@ -23,24 +21,9 @@ const MORE_ROWS: u32 = 4;
 /// Copies of a marked row, by which directions that do not run at the same time are told apart. The first
 /// is not counted.
 const MARKED_COPIES: u32 = 4;
-/// Pairs that are copied at once are compared with one of them alone in every so many of the rounds of a
-/// kind.
-const COMPARED_EVERY: u32 = 4;
 /// A row of several pairs at once may differ by this much, in per cent, from that of one of them alone:
 /// NVSwitch shows no difference (facts.md, section 7).
 pub(super) const APART_PERCENT: f64 = 0.3;
-
-/// Rounds that are alike: engine, issuer, path, and bytes, which follow the rate of the route.
-type Kind = (Engine, Side, Path, Bytes);
-
-/// What is known of pairs that are copied at once.
-#[derive(Debug, Default)]
-pub(super) struct AtOnce {
-    /// Rounds of each kind so far.
-    rounds: HashMap<Kind, u32>,
-    /// Kinds that were slower than alone: they are measured one at a time.
-    apart: HashSet<Kind>,
-}
 
 impl Bench<'_> {
     /// Times rows of copies of each pair, all at once.
@@ -90,24 +73,19 @@ impl Bench<'_> {
     ) -> Result<Vec<Row>, HardwareError> {
         let kind = (setup.engine, setup.issuer, setup.path, setup.bytes);
         let alone = |pair: &Pair| self.bandwidth(&[*pair], setup, rows, copies).map(|mut rows| rows.remove(0));
-        if self.at_once.borrow().apart.contains(&kind) {
+        if self.at_once.borrow().is_apart(kind) {
             return pairs.iter().map(alone).collect();
         }
         let mut found = self.bandwidth(pairs, setup, rows, copies)?;
         if setup.placement != Placement::REFERENCE {
             return Ok(found);
         }
-        let round = {
-            let mut at_once = self.at_once.borrow_mut();
-            let rounds = at_once.rounds.entry(kind).or_default();
-            *rounds += 1;
-            *rounds - 1
-        };
-        if round % COMPARED_EVERY == 0 {
-            let which = (round / COMPARED_EVERY) as usize % pairs.len();
+        let due = self.at_once.borrow_mut().next(kind);
+        if let Some(turn) = due {
+            let which = turn % pairs.len();
             found[which].alone = self.rows_alone(pairs[which], setup, rows, copies)?;
             if found[which].differs_alone() {
-                self.at_once.borrow_mut().apart.insert(kind);
+                self.at_once.borrow_mut().keep_apart(kind);
                 let compared = found[which].clone();
                 found = pairs.iter().map(alone).collect::<Result<Vec<_>, _>>()?;
                 found[which].alone = compared.alone;

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use super::Span;
-use super::bandwidth::AtOnce;
+use super::at_once::AtOnce;
 use super::seats::{self, Selection, find, hidden};
 use super::seeds::Seeds;
 use crate::hardware::{Buffer, Device, Driver, ErrorKind, Event, HardwareError, Stream};

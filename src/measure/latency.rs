@@ -39,7 +39,8 @@ impl Bench<'_> {
             };
             rows.extend(self.spans(origin, &events)?);
         }
-        (rows.remove(0), host_ns.remove(0));
+        rows.remove(0);
+        host_ns.remove(0);
         let stream = stream_of(setup.placement, Side::Source);
         let row = Row { gpu: pair.source, stream, copies: LATENCY_COPIES, rows, host_ns, at_once: 1, ..Row::default() };
         Ok(Outcome::Rows { rows: vec![row] })

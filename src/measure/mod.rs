@@ -2,6 +2,7 @@
 //! the parent calls [`assemble`]. Each probe has a file of its own with both.
 
 mod around;
+mod at_once;
 pub mod background;
 mod bandwidth;
 mod bench;

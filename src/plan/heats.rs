@@ -39,28 +39,30 @@ fn tournament(gpus: &[u32]) -> Vec<Vec<Pair>> {
     rounds
 }
 
+/// Pairs that share nothing.
+struct Heat {
+    pairs: Vec<Pair>,
+    /// The links that they pass; none where these are not known, and nothing can join them.
+    links: Option<BTreeSet<(NodeId, NodeId)>>,
+}
+
 /// The same pairs in as few heats as it takes until none share a link: each goes into the first that has
 /// room.
 fn apart(pairs: &[Pair], topology: &Topology) -> Vec<Vec<Pair>> {
-    let mut heats: Vec<(Vec<Pair>, BTreeSet<(NodeId, NodeId)>)> = Vec::new();
+    let mut heats: Vec<Heat> = Vec::new();
     for &pair in pairs {
-        let Some(links) = links(pair, topology) else {
-            // What it passes is not known.
-            heats.push((vec![pair], BTreeSet::new()));
-            continue;
-        };
-        let free = |(heat, taken): &&mut (Vec<Pair>, BTreeSet<_>)| {
-            !taken.is_empty() && !heat.is_empty() && links.is_disjoint(taken)
-        };
-        match heats.iter_mut().find(free) {
-            Some((heat, taken)) => {
-                heat.push(pair);
-                taken.extend(links);
+        let own = links(pair, topology);
+        let room =
+            |heat: &&mut Heat| heat.links.as_ref().zip(own.as_ref()).is_some_and(|(taken, own)| taken.is_disjoint(own));
+        match heats.iter_mut().find(room) {
+            Some(heat) => {
+                heat.pairs.push(pair);
+                heat.links.iter_mut().for_each(|taken| taken.extend(own.iter().flatten()));
             }
-            None => heats.push((vec![pair], links)),
+            None => heats.push(Heat { pairs: vec![pair], links: own }),
         }
     }
-    heats.into_iter().map(|(heat, _)| heat).collect()
+    heats.into_iter().map(|heat| heat.pairs).collect()
 }
 
 /// The links that a direct copy passes, whichever way: traffic the other way slows it too. None where the route is

@@ -382,10 +382,9 @@ impl State {
         let _ = self.memory.free(buffer); // The caller has seen that it is there.
     }
 
-    /// The host waits for a kernel that goes over this much of a device's memory.
+    /// The host waits for a kernel over this much of a device's memory.
     pub fn touch(&mut self, device: Device, bytes: u64) {
-        // Half of the rate of copies within the GPU, and a launch: 256 MiB took 0.2 to 0.3 ms on H200,
-        // where such copies reach 2094 GB/s.
+        // Half of the rate of copies within the GPU, and a launch: 256 MiB took 0.2 to 0.3 ms on H200.
         let gbps = self.gpu(device).map_or(f64::INFINITY, |gpu| gpu.local_gbps / 2.0);
         self.call();
         #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
