@@ -8,8 +8,7 @@
 //! So GPUs of one model are compared with each other. Fewer active links than the best GPU of the
 //! model is an error. Cards are connected by bridges, which may never have been fitted: no active link at
 //! all where others have some to another GPU is a warning, and information on one card whose like are all
-//! bridged in pairs: there is no other one left for it. So it is on as many cards as there are GPUs whose links
-//! are not known, since these may be their partners. Parts for SXM sockets are connected by their board,
+//! bridged in pairs: there is no other one left for it. Parts for SXM sockets are connected by their board,
 //! and no active link on one of them is an error (in a virtual machine, whose host may keep NVLink to itself,
 //! a warning). All links down on a GPU that belongs to an NVSwitch
 //! fabric, in a machine with NVSwitches on its PCI bus, or that reaches another over NVLink according
@@ -128,9 +127,6 @@ fn judge_model(evidence: &Evidence<'_>, model: &str, gpus: &[Links<'_>]) -> Vec<
     match without_bridge.as_slice() {
         [] => {}
         [odd] if are_paired(evidence, model, gpus, odd.gpu) => findings.push(without_partner(evidence, odd)),
-        few if few.len() <= unanswered(evidence) => {
-            findings.extend(few.iter().map(|links| perhaps_without_partner(evidence, links)));
-        }
         _ => findings.push(unbridged(evidence, model, &without_bridge, most)),
     }
     match whole.as_slice() {
@@ -186,26 +182,29 @@ fn ends_are_of<'a>(whole: &[&Links<'_>], others: impl Iterator<Item = &'a &'a Li
     gpus.iter().any(Links::leads_to_gpu) && others.map(|links| down(links)).sum::<usize>() <= lost
 }
 
-/// Whether bridges connect all other GPUs of a model in pairs, so that none is left for this one.
+/// Whether bridges connect all other GPUs of a model in pairs, so that none is left for this one. One of them may
+/// not answer, where its partner shows it.
 fn are_paired(evidence: &Evidence<'_>, model: &str, gpus: &[Links<'_>], odd: &Gpu) -> bool {
+    let snapshot = evidence.snapshot;
     let others: Vec<_> = gpus.iter().filter(|links| links.gpu.index != odd.index).collect();
-    // One whose links or name are not known may be its partner.
-    let all_known = evidence.snapshot.gpus.iter().all(|gpu| gpu.name.known().is_some());
-    let of_model = evidence.snapshot.gpus.iter().filter(|gpu| gpu.name.known().is_some_and(|name| name == model));
+    let unread = |gpu: &&Gpu| {
+        gpu.name.known().is_none_or(|name| name == model) && gpus.iter().all(|links| links.gpu.index != gpu.index)
+    };
+    let silent: Vec<_> = snapshot.gpus.iter().filter(unread).map(|gpu| snapshot.address_of(gpu.index)).collect();
+    let leads_to = |links: &Links<'_>, to: Option<PciAddress>| links.remotes().all(|remote| remote == to);
     let partner = |links: &&Links<'_>| {
         let remotes: BTreeSet<_> = links.remotes().collect();
         let mut partners =
             others.iter().filter(|other| other.gpu.pci.get().is_some_and(|at| remotes.contains(&Some(at))));
         match (remotes.len(), partners.next()) {
-            (1, Some(partner)) => partner.remotes().all(|remote| remote == links.gpu.pci.get()),
+            (1, Some(partner)) => leads_to(partner, links.gpu.pci.get()),
             // What NVML does not tell, the number of them must show.
-            (1, None) => remotes.contains(&None),
+            (1, None) => remotes.contains(&None) || remotes.iter().any(|remote| silent.contains(remote)),
             _ => false,
         }
     };
-    all_known
-        && of_model.count() == gpus.len()
-        && gpus.len() % 2 == 1
+    (gpus.len() + silent.len()) % 2 == 1
+        && silent.iter().all(|at| at.is_some() && others.iter().any(|links| leads_to(links, *at)))
         && others.iter().all(|links| links.leads_to_gpu() && partner(links))
 }
 
@@ -305,20 +304,6 @@ fn without_partner(evidence: &Evidence<'_>, links: &Links<'_>) -> Finding {
     )
     .at(Severity::Info)
     .fact("inactive_links", link_numbers(&links.inactive))
-}
-
-/// GPUs whose links are not known: each may be what a bridge connects another one with.
-fn unanswered(evidence: &Evidence<'_>) -> usize {
-    evidence.snapshot.gpus.iter().filter(|gpu| gpu.name.known().is_none() || gpu.nvlinks.known().is_none()).count()
-}
-
-fn perhaps_without_partner(evidence: &Evidence<'_>, links: &Links<'_>) -> Finding {
-    let index = links.gpu.index;
-    let gpu = words::gpu(evidence.snapshot, index);
-    let what = format!("{gpu} has no active NVLink, and a GPU whose links are not known may be its partner");
-    RULE.finding(Subject::Gpu { index }, what, "See to the GPU that does not answer first, then check again")
-        .at(Severity::Info)
-        .fact("inactive_links", link_numbers(&links.inactive))
 }
 
 fn fault(evidence: &Evidence<'_>, links: &Links<'_>, most: usize, never: &[u8]) -> Finding {
