@@ -137,10 +137,7 @@ fn functions_of_gpus_whose_place_is_open_are_not_missing() {
     // By elimination one of them is GPU 2, and the other is missing by itself.
     machine.unlisted_gpus[0].gpu = Some(2);
     let found = findings(&machine, None);
-    assert!(
-        found.iter().any(|one| one.subject == Subject::PciFunction { address: pci("0000:84:00.0") }),
-        "{found:#?}"
-    );
+    assert!(found.iter().any(|one| one.subject == Subject::PciFunction { address: pci("0000:84:00.0") }), "{found:#?}");
     let lost = found.iter().find(|finding| finding.code == "gpu-unreachable").unwrap();
     assert_eq!((fact(lost, "address"), fact(lost, "slot")), ("0000:83:00.0".into(), "3".into()));
 }

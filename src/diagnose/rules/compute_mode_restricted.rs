@@ -96,7 +96,11 @@ mod tests {
         measurements.driver.devices = vec![CudaDevice { index: 2, ordinal: Some(2), ..CudaDevice::default() }];
         let checked = findings(&machine, Some(&measurements));
         only(&checked, "compute-mode-restricted", Severity::Info);
-        assert!(checked[0].message.contains("During this check no other program could start"), "{}", checked[0].message);
+        assert!(
+            checked[0].message.contains("During this check no other program could start"),
+            "{}",
+            checked[0].message
+        );
         machine.gpus[2].compute_mode = Reading::Known(ComputeMode::Prohibited);
         only(&findings(&machine, None), "compute-mode-restricted", Severity::Warning);
         let mut measurements = measured(&machine, 0.88);
