@@ -33,7 +33,7 @@ where
     let cases = std::env::var(CASES).ok().and_then(|cases| cases.parse().ok()).unwrap_or(CASES_BY_DEFAULT);
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count within u32")]
     let cases = ((f64::from(cases) * weight) as u32).max(1);
-    let config = Config { cases, failure_persistence: None, max_shrink_iters: 30, ..Config::default() };
+    let config = Config { cases, failure_persistence: None, max_shrink_iters: 2000, ..Config::default() };
     let (began, watchdog, done) = (Instant::now(), Watchdog::start(target), Cell::new(0_u64));
     let result = TestRunner::new(config).run(strategy, |input| {
         watchdog.begin(&input);

@@ -64,7 +64,7 @@ pub(super) fn cell(gpu: u32, setup: Setup, outcome: &Outcome) -> LocalCopy {
         (cell.status, cell.reason) = without_figures(outcome);
         return cell;
     };
-    let bytes = setup.bytes.0 * u64::from(LOCAL_COPIES);
+    let bytes = setup.bytes.0.saturating_mul(u64::from(LOCAL_COPIES));
     let gbps: Vec<_> = rows.iter().map(|row| GbPerSecond::of(bytes, row.length_ns()).0).collect();
     cell.achieved_gbps = median(&gbps).map(GbPerSecond);
     cell.samples = count(&gbps);

@@ -135,12 +135,12 @@ impl Task {
     fn total_bytes(&self) -> u64 {
         let copies = match self.action {
             Action::Verify => 1,
-            Action::Bandwidth { rows, copies } => rows * (copies + 1),
+            Action::Bandwidth { rows, copies } => rows.saturating_mul(copies.saturating_add(1)),
             Action::Overlap { samples } => samples + 1,
             Action::Latency { .. } => 0,
             Action::Local { samples } => samples * (LOCAL_COPIES + 1),
         };
-        self.setup.bytes.0 * u64::from(copies)
+        self.setup.bytes.0.saturating_mul(u64::from(copies))
     }
 
     /// Whether the opposite direction is busy too, so that its fate is this one's.
