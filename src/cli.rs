@@ -1,5 +1,7 @@
 //! Every flag and its help; no work.
 
+mod fleet;
+mod installed;
 mod values;
 
 use std::ffi::OsString;
@@ -9,6 +11,8 @@ use std::time::Duration;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use self::fleet::FleetArgs;
+pub use self::installed::{CompletionsArgs, ManualArgs};
 use self::values::{parse_memory, parse_overlap_bytes, parse_percent, parse_seconds, parse_wait};
 use crate::diagnose::{Contract, Terms};
 use crate::model::finding::Severity;
@@ -98,12 +102,20 @@ pub enum Command {
     Recover(RecoverArgs),
     /// Compare two saved reports (JSON) of the same machine: show what is worse and what is different.
     Compare(CompareArgs),
+    /// Look at many reports (JSON) at once: nodes by verdict, figures that are low among machines of a kind, what
+    /// nodes have in common, what is missing.
+    Fleet(FleetArgs),
     /// Write the expectations for machines like the one in a report (JSON), for 'check --expect'.
     Expect(ExpectArgs),
     /// Explain what a finding means and what to do; without a code, list all rules.
     Explain(ExplainArgs),
     /// List the built-in simulated machines, or print one as a template for your own.
     Machines(MachinesArgs),
+    /// Print what a shell needs to complete command lines, for a package to install.
+    Completions(CompletionsArgs),
+    /// Write manual pages, for a package to install.
+    #[command(hide = true)]
+    Manual(ManualArgs),
     /// The process that opens CUDA; started by 'check'.
     #[command(hide = true, name = crate::worker::protocol::SUBCOMMAND)]
     Worker(WorkerArgs),
@@ -120,9 +132,21 @@ pub struct TopoArgs {
     #[arg(long, value_parser = format_parser(Of::Topology), default_value = "text")]
     pub format: &'static Format,
 
+    /// Draw the machine as a tree: the same as '--format tree'.
+    #[arg(long, conflicts_with = "format")]
+    pub tree: bool,
+
     /// Files to write as well.
     #[arg(short, long, value_name = "FILE", help = output_help(Of::Topology))]
     pub output: Vec<PathBuf>,
+}
+
+impl TopoArgs {
+    /// The format on stdout.
+    pub fn format(&self) -> &'static Format {
+        let tree = report::named("tree").filter(|_| self.tree);
+        tree.unwrap_or(self.format)
+    }
 }
 
 /// Options of `check`.
@@ -172,6 +196,11 @@ pub struct CheckArgs {
     /// Write no journal: if this run is killed, its measurements are lost.
     #[arg(long, conflicts_with = "journal")]
     pub no_journal: bool,
+
+    /// Write a timeline to FILE (Chrome's and Perfetto's JSON, for <https://ui.perfetto.dev>): for one pair of GPUs,
+    /// what ran when on which stream in each stream placement, and the host's calls.
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
 
     /// What to do with the report.
     #[command(flatten)]
@@ -247,7 +276,7 @@ pub struct ReportArgs {
 /// Options of `diagnose`.
 #[derive(Debug, Args)]
 pub struct DiagnoseArgs {
-    /// A report that 'check' or 'topo' wrote as JSON; '-' is standard input.
+    /// A report that 'check' or 'topo' wrote as JSON or HTML; '-' is standard input.
     pub report: PathBuf,
 
     /// What to do with the report.
@@ -301,6 +330,10 @@ pub enum CompareFormat {
     Text,
     /// For scripts.
     Json,
+    /// For a browser, with a map of what changed.
+    Html,
+    /// For a ticket.
+    Markdown,
 }
 
 /// When to use colour.
@@ -351,21 +384,4 @@ impl From<FailOn> for Severity {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_contract_is_seen_in_a_command_line_that_is_refused() {
-        for (line, contract) in [
-            ("peerscope check --bogus", Contract::Default),
-            ("peerscope check --bogus --exit-contract nagios", Contract::Nagios),
-            ("peerscope --exit-contract=nagios frobnicate", Contract::Nagios),
-            ("peerscope --exit-contract=default frobnicate", Contract::Default),
-            ("peerscope --exit-contract nonsense", Contract::Default),
-            ("peerscope check --exit-contract", Contract::Default),
-            ("peerscope diagnose -- --exit-contract nagios", Contract::Default),
-        ] {
-            assert_eq!(contract_in(line.split(' ').map(OsString::from)), contract, "{line}");
-        }
-    }
-}
+mod tests;

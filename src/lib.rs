@@ -27,8 +27,12 @@ mod worker;
 
 mod recording;
 
+mod trace;
+
 mod diagnose;
 mod report;
+
+mod fleet;
 
 mod cli;
 mod commands;

@@ -135,6 +135,7 @@ fn unjudged(machine: &Machine, snapshot: Snapshot, topology: Topology, measureme
         topology,
         measurements: Some(measurements),
         findings: Vec::new(),
+        advice: Vec::new(),
         verdict: Verdict::default(),
         timing: Timing::default(),
     }

@@ -8,16 +8,18 @@ use std::time::{Duration, Instant};
 use clap::ValueEnum;
 
 use super::devices::{Facts, selections, with_unidentified};
+use super::follower::Follower;
 use super::output::{self, Files};
 use super::progress::Progress;
 use super::turn::{self, Turn};
-use super::{Failure, Judging, Observed, release, remark, select, timestamp};
+use super::{Failure, Judging, Observed, release, remark, select, timestamp, trace};
 use crate::cli::{CheckArgs, Cli};
 use crate::diagnose::Ending;
 use crate::discover::Late;
-use crate::hardware::{DRIVER_START_LIMIT, ErrorKind, HardwareError, LinkSample, Machine, limits};
+use crate::hardware::{DRIVER_START_LIMIT, ErrorKind, HardwareError, Machine, limits};
 use crate::measure::Outcome;
 use crate::measure::background::Quiet;
+use crate::measure::counters::Counters;
 use crate::measure::watch::Watch;
 use crate::model::background::{LeftAlone, Moment};
 use crate::model::measurement::{DriverFacts, Hindrance, Status};
@@ -40,6 +42,7 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, Failure
     let profile = Profile::load(args.profile)?;
     let groups = groups(args, &profile)?;
     let files = Files::of_report(&args.out)?;
+    let drawing = trace::prepare(args, &profile, &groups, &files)?;
     let judging = Judging::with(cli, &args.out)?;
     let stop = stop_flag(cli.exit_contract.code(Ending::Interrupted))?;
     let publish = |report: &Report| output::publish(report, args.out.format, &output::style_of(cli, &args.out), &files);
@@ -75,8 +78,12 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, Failure
     };
     let discover = started.elapsed().as_secs_f64();
 
-    let mut follower =
-        Follower { progress, recorder: Recorder::new(journal, args.profile.as_str(), started), watch: None };
+    let mut follower = Follower {
+        progress,
+        recorder: Recorder::new(journal, args.profile.as_str(), started),
+        watch: None,
+        counters: None,
+    };
     unlocked.iter().for_each(|problem| follower.problem(problem));
     let request = asked(request, args, &profile, &groups);
     let mut run = Run { args, profile, groups, machine, start_limit, facts, there, quiet, stop, follower };
@@ -88,11 +95,13 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, Failure
 
     let Follower { progress, recorder, .. } = run.follower;
     progress.clear();
-    let (recorded, journal) = recorder.finish();
+    let (mut recorded, journal) = recorder.finish();
+    let timelines = std::mem::take(&mut recorded.timelines);
     let (machine, timing) = (machine.name().to_owned(), Timing { discover, ..recorded.timing });
     let observed = Observed::recorded(started, started_at, machine, Recorded { timing, ..recorded });
     let report = observed.conclude(&judging);
     let code = publish(&report);
+    let code = code.and_then(|code| trace::write(drawing.as_ref(), &timelines, &report).map(|()| code));
     // If something could not be written, the journal still has the measurements.
     let code = code.inspect(|_| journal.remove()).map_err(|sentence| match journal.path() {
         Some(path) => format!(
@@ -138,51 +147,6 @@ fn journal(args: &CheckArgs, machine: &Machine, started_at: &str) -> Result<Jour
         ));
     }
     Ok(Journal::begin(&folders, &header))
-}
-
-/// Shows how far the run is, and records it.
-struct Follower {
-    progress: Progress,
-    recorder: Recorder,
-    watch: Option<Watch>,
-}
-
-impl Follower {
-    fn take(&mut self, event: Event) {
-        self.recorder.take(event);
-        if let Some(why) = self.recorder.failure() {
-            self.progress.aside(|| {
-                remark(&format!(
-                    "cannot write the journal ({why}): if this run is killed, its measurements are lost; choose another \
-                     place with --journal, or none with --no-journal"
-                ));
-            });
-        }
-    }
-
-    fn take_readings(&mut self, readings: Vec<(u32, LinkSample)>) {
-        readings.into_iter().for_each(|(gpu, sample)| self.take(Event::Link { gpu, sample }));
-    }
-}
-
-impl Listener for Follower {
-    fn begins(&mut self, round: &plan::Round, ended: usize) {
-        self.progress.round(round, ended);
-    }
-
-    fn ends(&mut self, id: u32, outcome: &Outcome) {
-        let readings = self.watch.as_ref().map(Watch::drain).unwrap_or_default();
-        self.take_readings(readings);
-        self.take(Event::Outcome { id, outcome: outcome.clone() });
-    }
-
-    fn clock(&mut self, now: Duration) {
-        self.watch.iter_mut().for_each(|watch| watch.follow(now));
-    }
-
-    fn problem(&mut self, problem: &str) {
-        self.take(Event::Problem { problem: problem.into() });
-    }
 }
 
 /// Everything that measuring needs.
@@ -323,7 +287,11 @@ impl Run<'_> {
             serial: self.args.serial,
         };
         let rounds = plan::rounds(&request);
-        let left_out = plan::left_out(&gpus, &self.groups).into_iter().collect();
+        let rounds = if self.args.trace.is_some() { plan::follow(rounds, &facts) } else { rounds };
+        let left_out = plan::left_out(&gpus, &self.groups)
+            .into_iter()
+            .chain(plan::gpus_left_out(&gpus, &self.groups, &self.profile))
+            .collect();
         let thinned_out = plan::thinned_out(&request).into_iter().collect();
         self.follower.take(Event::Plan { rounds: rounds.clone(), left_out, thinned_out });
         let mut runnable = Vec::new();
@@ -337,6 +305,7 @@ impl Run<'_> {
         }
         // Without a copy, a link is not under load.
         if let Some(telemetry) = self.facts.telemetry().filter(|_| !runnable.is_empty()) {
+            self.follower.counters = Some(Counters::new(telemetry, snapshot));
             let watch = Watch::start(telemetry, &gpus);
             watch.unwatched().into_iter().for_each(|why| self.follower.take(Event::Limited { why }));
             self.follower.watch = Some(watch);

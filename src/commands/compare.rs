@@ -18,6 +18,8 @@ pub fn run(cli: &Cli, args: &CompareArgs) -> Result<u8, Failure> {
     let comparison = compare::compare(&old, &new, &judging.settings, judging.terms);
     let text = match args.format {
         CompareFormat::Json => comparison::json(&comparison),
+        CompareFormat::Html => comparison::html(&comparison, [&old, &new]),
+        CompareFormat::Markdown => comparison::markdown(&comparison, [&old, &new]),
         CompareFormat::Text => comparison::text(&comparison, [&old, &new], &output::style(cli.color, false)),
     };
     output::print(&text)?;

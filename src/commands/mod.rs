@@ -6,6 +6,9 @@ mod devices;
 mod diagnose;
 mod expect;
 mod explain;
+mod fleet;
+mod follower;
+mod installed;
 mod machines;
 mod output;
 mod progress;
@@ -14,6 +17,7 @@ mod refuse;
 mod release;
 mod select;
 mod topo;
+mod trace;
 mod turn;
 
 pub use refuse::parse;
@@ -26,7 +30,7 @@ use time::format_description::well_known::Rfc3339;
 
 use crate::cli::{Cli, Command, FailOn, ReportArgs};
 use crate::diagnose::expectations::Expectations;
-use crate::diagnose::{Ending, Evidence, Settings, Terms, config, expected};
+use crate::diagnose::{Ending, Evidence, Settings, Terms, collectives, config, expected, expected_host, expected_load};
 use crate::hardware::{self, DRIVER_START_LIMIT, Machine, limits};
 use crate::model::measurement::Measurements;
 use crate::model::report::{Report, SCHEMA, Timing, Tool, Verdict};
@@ -72,9 +76,12 @@ fn carry_out(cli: &Cli) -> Result<u8, Failure> {
         Command::Diagnose(args) => diagnose::run(cli, args),
         Command::Recover(args) => recover::run(cli, args),
         Command::Compare(args) => compare::run(cli, args),
+        Command::Fleet(args) => fleet::run(cli, args),
         Command::Expect(args) => Ok(expect::run(args)?),
         Command::Explain(args) => Ok(explain::run(cli, args)?),
         Command::Machines(args) => Ok(machines::run(args)?),
+        Command::Completions(args) => Ok(installed::completions(args)?),
+        Command::Manual(args) => Ok(installed::manual(args)?),
         Command::Worker(args) => {
             args.parent.map_or(Ok(()), worker::child::die_with)?;
             let limit = cli.driver_deadline.unwrap_or(DRIVER_START_LIMIT);
@@ -162,7 +169,7 @@ struct Observed {
 impl Observed {
     /// The content of a recording.
     fn recorded(started: Instant, started_at: String, machine: String, recorded: Recorded) -> Self {
-        let Recorded { request, snapshot, topology, measurements, timing } = recorded;
+        let Recorded { request, snapshot, topology, measurements, timing, .. } = recorded;
         Self { started, started_at, machine, request, snapshot, topology, measurements: Some(measurements), timing }
     }
 
@@ -179,6 +186,7 @@ impl Observed {
             topology,
             measurements,
             findings: Vec::new(),
+            advice: Vec::new(),
             verdict: Verdict::default(),
             timing,
         };
@@ -252,6 +260,9 @@ impl Judging {
             (self.config.clone(), crate::diagnose::silenced(&self.settings));
         if let Some(measurements) = &mut report.measurements {
             expected::fill(measurements, &report.topology, &report.snapshot, &self.settings.shares);
+            expected_host::fill(&mut measurements.host, &self.settings.shares);
+            collectives::fill(measurements);
+            expected_load::fill(measurements, &report.topology, &report.snapshot, &self.settings.shares);
         }
         let measurements = report.measurements.as_ref();
         let (expectations, baseline) = (self.expectations.as_ref(), self.baseline.as_ref());
@@ -259,6 +270,7 @@ impl Judging {
         let findings = crate::diagnose::judge(&evidence);
         report.verdict = crate::diagnose::verdict(&findings, measurements, self.terms);
         report.findings = findings;
+        report.advice = measurements.map(crate::diagnose::advise).unwrap_or_default();
         report.timing.diagnose = began.elapsed().as_secs_f64();
     }
 }

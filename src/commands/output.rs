@@ -32,7 +32,16 @@ pub fn style(color: Color, verbose: bool) -> Style {
     // A pipe can say how wide its reader is, as ls and git let it.
     let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
     let width = if stdout.is_terminal() { width } else { columns.unwrap_or(width) };
-    Style { width: width.max(NARROWEST), color, verbose, ..Style::PLAIN }
+    let ascii = stdout.is_terminal() && !is_utf8(|name| std::env::var(name).ok());
+    Style { width: width.max(NARROWEST), color, verbose, ascii, ..Style::PLAIN }
+}
+
+/// Whether the locale has more than ASCII, by the variables that decide it, the first that is set; the tool prints
+/// UTF-8 where none is.
+fn is_utf8(variable: impl Fn(&str) -> Option<String>) -> bool {
+    let set = ["LC_ALL", "LC_CTYPE", "LANG"].iter().filter_map(|name| variable(name));
+    let locale = set.into_iter().find(|value| !value.is_empty()).map(|value| value.to_ascii_lowercase());
+    locale.is_none_or(|locale| locale.contains("utf-8") || locale.contains("utf8"))
 }
 
 /// Prints a report and writes its files; returns its exit code.
@@ -57,33 +66,43 @@ impl Files {
     ///
     /// A sentence that names the file.
     pub fn prepare(paths: &[PathBuf], of: Of) -> Result<Self, String> {
-        let mut files = Vec::new();
+        let mut files = Self(Vec::new());
         for path in paths {
             let format = format_of(path)?;
             if report::formats(of).all(|allowed| allowed != format) {
                 return Err(format!("cannot write {}: this command does not have that format", path.display()));
             }
-            let place = destination(path).map_err(|error| cannot_write(path, &error))?;
-            if place.is_dir() {
-                return Err(format!("cannot write {}: it is a folder", path.display()));
-            }
-            if is_open_ended(&place) {
-                let writable = rustix::fs::access(&place, rustix::fs::Access::WRITE_OK);
-                writable.map_err(|error| cannot_write(path, &error.into()))?;
-            } else {
-                let folder = folder_of(&place);
-                if !folder.is_dir() {
-                    return Err(format!("cannot write {}: there is no folder {}", path.display(), folder.display()));
-                }
-                temporary_beside(&place).map_err(|error| cannot_write(path, &error))?;
-                if let Some((other, ..)) = files.iter().find(|(_, other, _): &&(PathBuf, PathBuf, _)| *other == place) {
-                    let (path, other) = (path.display(), other.display());
-                    return Err(format!("cannot write {path}: -o {other} is the same file, and would be replaced"));
-                }
-            }
-            files.push((path.clone(), place, format));
+            let Whole { path, place } = files.beside(path)?;
+            files.0.push((path, place, format));
         }
-        Ok(Self(files))
+        Ok(files)
+    }
+
+    /// Checks that another file can be written, which is none of these.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that names the file.
+    pub fn beside(&self, path: &Path) -> Result<Whole, String> {
+        let place = destination(path).map_err(|error| cannot_write(path, &error))?;
+        if place.is_dir() {
+            return Err(format!("cannot write {}: it is a folder", path.display()));
+        }
+        if is_open_ended(&place) {
+            let writable = rustix::fs::access(&place, rustix::fs::Access::WRITE_OK);
+            writable.map_err(|error| cannot_write(path, &error.into()))?;
+        } else {
+            let folder = folder_of(&place);
+            if !folder.is_dir() {
+                return Err(format!("cannot write {}: there is no folder {}", path.display(), folder.display()));
+            }
+            temporary_beside(&place).map_err(|error| cannot_write(path, &error))?;
+            if let Some((other, ..)) = self.0.iter().find(|(_, other, _)| *other == place) {
+                let (path, other) = (path.display(), other.display());
+                return Err(format!("cannot write {path}: -o {other} is the same file, and would be replaced"));
+            }
+        }
+        Ok(Whole { path: path.to_owned(), place })
     }
 
     /// The files of a report with measurements, prepared.
@@ -104,17 +123,52 @@ impl Files {
 
     /// Writes every file, whole or not at all. After a failure the others are still written.
     fn write(&self, report: &Report, style: &Style) -> Result<(), String> {
-        let style = Style { width: Style::PLAIN.width, color: false, ..*style };
+        self.each(style, &|format, style, to| report::write(report, format, style, to))
+    }
+
+    /// The same of what is made as one text for each format.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that names what could not be written. Everything else is written.
+    pub fn write_all(&self, style: &Style, render: &dyn Fn(&Format, &Style) -> String) -> Result<(), String> {
+        self.each(style, &|format, style, to| to.write_all(render(format, style).as_bytes()))
+    }
+
+    fn each(&self, style: &Style, contents: Formatted<'_>) -> Result<(), String> {
+        let style = Style { width: Style::PLAIN.width, color: false, ascii: false, ..*style };
         let mut failure = Ok(());
         for (path, place, format) in &self.0 {
-            let write = if is_open_ended(place) { write_through } else { write_whole };
-            if let Err(error) = write(place, &|to| report::write(report, format, &style, to)) {
-                failure = failure.and(Err(cannot_write(path, &error)));
-            }
+            failure = failure.and(write_to(path, place, &|to| contents(format, &style, to)));
         }
         failure
     }
 }
+
+/// A file of its own, checked before anything is measured: the name as it was given, and the place that it leads to.
+pub struct Whole {
+    path: PathBuf,
+    place: PathBuf,
+}
+
+impl Whole {
+    /// Writes the file, whole or not at all.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that names it.
+    pub fn write(&self, text: &str) -> Result<(), String> {
+        write_to(&self.path, &self.place, &|to| to.write_all(text.as_bytes()))
+    }
+}
+
+fn write_to(path: &Path, place: &Path, contents: Contents<'_>) -> Result<(), String> {
+    let write = if is_open_ended(place) { write_through } else { write_whole };
+    write(place, contents).map_err(|error| cannot_write(path, &error))
+}
+
+/// Writes what a file of a format is to have.
+type Formatted<'a> = &'a dyn Fn(&Format, &Style, &mut dyn Write) -> std::io::Result<()>;
 
 /// Writes to stdout. A reader that has closed the pipe has read what it wanted: that is not a failure.
 ///
@@ -237,7 +291,7 @@ fn folder_of(path: &Path) -> &Path {
 
 fn cannot_write(path: &Path, error: &std::io::Error) -> String {
     // Its kind alone: the whole error would name the temporary file, which means nothing to the user.
-    format!("cannot write {}: {}{}; choose another place with -o", path.display(), error.kind(), limit(error))
+    format!("cannot write {}: {}{}; choose another place", path.display(), error.kind(), limit(error))
 }
 
 /// The limit of this process behind an error, to follow it.

@@ -43,19 +43,23 @@ pub fn without_effect(cli: &Cli) -> Result<(), String> {
         let (name, reads) = match cli.command {
             Command::Diagnose(_) => ("diagnose", "it reads a saved report"),
             Command::Compare(_) => ("compare", "it reads saved reports"),
+            Command::Fleet(_) => ("fleet", "it reads saved reports as they were judged"),
             Command::Expect(_) => ("expect", "it reads a saved report"),
             Command::Recover(_) => ("recover", "it reads a journal"),
             Command::Explain(_) => ("explain", "it explains rules as they are"),
             Command::Machines(_) => ("machines", "it lists the simulated machines"),
+            Command::Completions(_) => ("completions", "it writes what a shell reads"),
+            Command::Manual(_) => ("manual", "it writes manual pages"),
             Command::Topo(_) | Command::Check(_) | Command::Worker(_) => ("this command", "it does not use it"),
         };
         return Err(format!("{option} has no effect on {name}: {reads}"));
     }
     let (verbose, format, files) = match &cli.command {
-        Command::Topo(args) => (args.verbose, args.format, &args.output),
+        Command::Topo(args) => (args.verbose, args.format(), &args.output),
         Command::Check(args) => (args.out.verbose, args.out.format, &args.out.output),
         Command::Diagnose(args) => (args.out.verbose, args.out.format, &args.out.output),
         Command::Recover(args) => (args.out.verbose, args.out.format, &args.out.output),
+        Command::Fleet(args) => (args.verbose, args.format, &args.output),
         _ => return Ok(()),
     };
     let mut formats = files.iter().filter_map(|file| crate::report::for_path(file).ok()).chain([format]);

@@ -24,7 +24,8 @@ pub fn run(cli: &Cli, machine: &Machine, args: &TopoArgs) -> Result<u8, Failure>
     let judging = Judging::of(cli, FailOn::Error)?;
     let started_at = timestamp();
     // A person waits for the text; a file or JSON is for keeping, and has everything.
-    let kept = args.verbose || !args.format.is_looked_at || !args.output.is_empty();
+    let format = args.format();
+    let kept = args.verbose || !format.is_looked_at || !args.output.is_empty();
     let slow = if kept { SlowFact::ALL } else { discover::JUDGED };
     let snapshot = Facts::open(machine, cli.driver_deadline).read(slow);
     let (snapshot, request) = select::select(snapshot, &cli.gpus)?;
@@ -34,5 +35,5 @@ pub fn run(cli: &Cli, machine: &Machine, args: &TopoArgs) -> Result<u8, Failure>
     let machine = machine.name().to_owned();
     let observed = Observed { started, started_at, machine, request, snapshot, topology, measurements: None, timing };
     let report = observed.conclude(&judging);
-    Ok(output::publish(&report, args.format, &output::style(cli.color, args.verbose), &files)?)
+    Ok(output::publish(&report, format, &output::style(cli.color, args.verbose), &files)?)
 }

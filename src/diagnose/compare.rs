@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::baseline::Beside;
+use super::baseline::{Beside, Figures};
 use super::evidence::Evidence;
 use super::judge::judge;
 use super::rule::Rule;
@@ -12,6 +12,8 @@ use super::rules::{baseline_not_compared, changed_since_baseline, fell_since_bas
 use super::settings::Settings;
 use super::verdict::{Terms, verdict};
 use crate::model::finding::Finding;
+use crate::model::flow::Setup;
+use crate::model::placement::{Pair, Path};
 use crate::model::report::{Report, Verdict};
 
 /// Rules that look at an earlier report; the others say of each report what they say of it alone.
@@ -39,8 +41,36 @@ pub struct Comparison {
     pub appeared: Vec<Finding>,
     /// What they find in the earlier report and no longer in the later one.
     pub gone: Vec<Finding>,
+    /// What one-way copies of each pair reached then and now. Not written: both reports have it.
+    #[serde(skip)]
+    pub pairs: Vec<Change>,
     /// The conclusion, with its exit code.
     pub verdict: Verdict,
+}
+
+/// What a pair reached then and now, in the way that pairs are judged by.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Change {
+    /// The pair, by the indices of the later report.
+    pub pair: Pair,
+    /// Then, GB/s.
+    pub old_gbps: f64,
+    /// Now, GB/s.
+    pub new_gbps: f64,
+}
+
+impl Change {
+    fn of(figures: &Figures<'_>) -> Option<Self> {
+        let [old, new] = [figures.old, figures.new?].map(|cell| cell.achieved_gbps.map(|rate| rate.0));
+        let reference = Setup::REFERENCE.with_path(figures.old.setup.path);
+        let is_reference = figures.old.setup.of_any_size() == reference;
+        Some(Self { pair: figures.pair, old_gbps: old?, new_gbps: new? }).filter(|_| is_reference)
+    }
+
+    /// How far the later figure lies above the earlier one, per cent of it.
+    pub fn percent(&self) -> f64 {
+        if self.old_gbps > 0.0 { 100.0 * (self.new_gbps - self.old_gbps) / self.old_gbps } else { 0.0 }
+    }
 }
 
 /// Which report.
@@ -73,6 +103,12 @@ pub fn compare(old: &Report, new: &Report, settings: &Settings, terms: Terms) ->
     let figures = beside.as_ref().map(|beside| beside.figures(&evidence)).unwrap_or_default();
     let compared = figures.iter().filter(|figures| figures.new.is_some()).count();
 
+    // A direct copy comes before a staged one of the same pair.
+    let on = |path| figures.iter().filter(move |figures| figures.old.setup.path == path).filter_map(Change::of);
+    let mut pairs: Vec<Change> = on(Path::Direct).chain(on(Path::Staged)).collect();
+    pairs.sort_by_key(|change| change.pair);
+    pairs.dedup_by_key(|change| change.pair);
+
     let (findings, now): (Vec<_>, Vec<_>) =
         now.into_iter().partition(|finding| OF_BOTH.iter().any(|rule| rule.id == finding.code));
     let key = |finding: &Finding| (finding.code.clone(), finding.subject.clone());
@@ -97,6 +133,7 @@ pub fn compare(old: &Report, new: &Report, settings: &Settings, terms: Terms) ->
         findings,
         appeared,
         gone,
+        pairs,
         verdict,
     }
 }

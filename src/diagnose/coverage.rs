@@ -38,8 +38,10 @@ pub fn hidden(measurements: &Measurements) -> impl Iterator<Item = (u32, Hidden,
 pub fn gpus_over_pcie(measurements: &Measurements, topology: &Topology) -> BTreeSet<u32> {
     let over_nvlink =
         |pair: Pair| topology.route(pair).is_some_and(|route| matches!(route.class, LinkClass::NvLink(_)));
-    let over_pcie =
-        |cell: &Cell<'_>| cell.setup.path == Path::Staged || cell.flow.pair().is_some_and(|pair| !over_nvlink(pair));
+    let over_pcie = |cell: &Cell<'_>| {
+        let with_host = cell.setup.path == Path::Staged || cell.flow.with_host().is_some();
+        with_host || cell.flow.pair().is_some_and(|pair| !over_nvlink(pair))
+    };
     let copied = cells(measurements).filter(|cell| cell.tested() && over_pcie(cell));
     copied.flat_map(|cell| cell.flow.ends()).filter_map(Endpoint::gpu).collect()
 }
@@ -72,7 +74,7 @@ pub fn coverage(measurements: &Measurements) -> Coverage {
     for cell in cells(measurements) {
         if cell.tested() {
             coverage.tested += 1;
-            coverage.tested_ways += u32::from(cell.flow.within().is_none());
+            coverage.tested_ways += u32::from(cell.flow.from != cell.flow.to);
             coverage.unverified += u32::from(cell.verified == Verified::Inconclusive);
             continue;
         }

@@ -6,6 +6,7 @@ use super::coverage;
 use super::expectations::Expectations;
 use super::expected::{self, Expectation};
 use super::settings::Settings;
+use crate::model::host::HostCopy;
 use crate::model::measurement::{LinkUnderLoad, Measurements, PeerBandwidth};
 use crate::model::placement::{Pair, Path};
 use crate::model::report::Report;
@@ -145,6 +146,11 @@ impl<'a> Evidence<'a> {
     /// What a cell is expected to reach; `None` where its theoretical rate is not known.
     pub fn expected(&self, cell: &PeerBandwidth) -> Option<Expectation> {
         expected::of(cell, self.topology, self.snapshot, &self.settings.shares)
+    }
+
+    /// All copies between host and GPUs.
+    pub fn host(&self) -> &'a [HostCopy] {
+        self.measurements.map_or(&[], |measurements| &measurements.host)
     }
 
     /// Whether this is known to be a virtual machine.

@@ -51,7 +51,7 @@ const NVLINK_5: Expected = row(
     "GB200 and GB300, 18 links: 768 to 776 of 900 GB/s (published); no figure of others is known",
 );
 /// Copies over PCIe below one switch, that never reach the processor.
-const PCIE_NEAR: Expected = row(
+pub(super) const PCIE_NEAR: Expected = row(
     "pcie",
     84.0,
     12.0,
@@ -77,8 +77,20 @@ const PCIE_FAR: Expected =
 const STAGED: Expected =
     row("staged", 58.0, 65.0, Some([56.0, 60.0]), "H200, PCIe 5 x16: 35 to 38 of 63 GB/s (measured)");
 
+/// Copies between a GPU and page-locked memory of the host, of the narrowest PCIe link between them. The margin is
+/// that of copies through the root complex: the lowest planning value is 76%, and servers whose memory is that of
+/// another socket lose some of it.
+pub(super) const HOST: Expected = row(
+    "host",
+    86.0,
+    15.0,
+    Some([76.0, 90.0]),
+    "PCIe 5 x16: 55.1 to 55.5 of 63 GB/s (measured on H200, published); PCIe 4 x16: 25 to 27 of 31.5 (published); \
+     planning value for PCIe 3: 12 of 15.75",
+);
+
 /// Every class of links.
-const TABLE: &[Expected] = &[NVLINK_2, NVLINK_3, NVLINK_4, NVLINK_5, PCIE_NEAR, PCIE_ROOT, PCIE_FAR, STAGED];
+const TABLE: &[Expected] = &[NVLINK_2, NVLINK_3, NVLINK_4, NVLINK_5, PCIE_NEAR, PCIE_ROOT, PCIE_FAR, STAGED, HOST];
 
 /// Every row: the classes of links, then the models.
 pub fn rows() -> impl Iterator<Item = Expected> {
@@ -104,17 +116,17 @@ const BOTH_WAYS: Share = Share { percent: 97.0, margin_percent: 25.0 };
 /// The same over PCIe, whose acknowledgements travel the other way: 51 to 51.5 of 55.5 GB/s to and from the
 /// host on H200, measured. Machines differ in how their root ports pass peer requests on: the margin is
 /// chosen wide.
-const BOTH_WAYS_PCIE: Share = Share { percent: 92.0, margin_percent: 35.0 };
+pub(super) const BOTH_WAYS_PCIE: Share = Share { percent: 92.0, margin_percent: 35.0 };
 /// The same where processors or host bridges are crossed. Chosen: no figure is known.
 const BOTH_WAYS_FAR: Share = Share { percent: 85.0, margin_percent: 40.0 };
 /// The same through host memory, which both directions share: 24 to 26.5 of 37 GB/s on H200, measured.
 /// Where the memory is what limits one direction already, half is left: the margin is chosen for that.
-const BOTH_WAYS_STAGED: Share = Share { percent: 68.0, margin_percent: 50.0 };
+pub(super) const BOTH_WAYS_STAGED: Share = Share { percent: 68.0, margin_percent: 50.0 };
 
 /// The lowest and the highest share that is known to be left: 388 to 392 of 396 GB/s on H200, measured. Per cent.
 const BOTH_WAYS_REACHED: [f64; 2] = [97.0, 99.0];
 /// The same over PCIe: 51 of 55.5 GB/s on H200, measured; 111 of 113 in all between cards, published.
-const BOTH_WAYS_REACHED_PCIE: [f64; 2] = [92.0, 98.0];
+pub(super) const BOTH_WAYS_REACHED_PCIE: [f64; 2] = [92.0, 98.0];
 /// The same through host memory: 24 to 26.5 of 37 GB/s on H200, measured.
 const BOTH_WAYS_REACHED_STAGED: [f64; 2] = [65.0, 72.0];
 
@@ -159,6 +171,11 @@ fn nvlink(route: &PairRoute, snapshot: &Snapshot) -> Expected {
         Some("4") => NVLINK_4,
         _ => NVLINK_5,
     }
+}
+
+/// The share of theory that copies of a class reach: what the user set, or its own.
+pub(super) fn share_of(class: Expected, shares: &BTreeMap<String, Share>) -> Share {
+    shares.get(class.key).or_else(|| shares.get(class.general)).copied().unwrap_or(class.share)
 }
 
 /// What a figure is expected to be.
@@ -228,7 +245,7 @@ fn widened(share: Share, bytes: Bytes, theoretical: GbPerSecond) -> f64 {
 }
 
 /// A rate as a report holds it: a report that is judged again must come to the same figures.
-fn as_written(rate: GbPerSecond) -> GbPerSecond {
+pub(super) fn as_written(rate: GbPerSecond) -> GbPerSecond {
     GbPerSecond(four_places(rate.0))
 }
 

@@ -27,6 +27,17 @@ fn without_disturbed(measurements: &Measurements) -> Option<Measurements> {
     for cell in sound.local.iter_mut().filter(|cell| cell.disturbed) {
         (cell.status, cell.achieved_gbps) = (Status::Skipped, None);
     }
+    for cell in sound.host.iter_mut().filter(|cell| cell.disturbed) {
+        (cell.status, cell.achieved_gbps) = (Status::Skipped, None);
+    }
+    for pattern in sound.load.iter_mut().filter(|pattern| pattern.disturbed) {
+        pattern.forget();
+        pattern.status = Status::Skipped;
+    }
+    for cell in sound.on_one_gpu_mut().filter(|cell| cell.ending().disturbed) {
+        cell.forget();
+        cell.ending_mut().status = Status::Skipped;
+    }
     Some(sound)
 }
 

@@ -1,15 +1,19 @@
 //! Facts, topology and figures → findings and a verdict. Nothing here sees a machine: a saved
 //! report can be judged again anywhere.
 
+mod advice;
 mod baseline;
 mod causes;
 mod cluster;
+pub mod collectives;
 pub mod compare;
 pub mod config;
 mod coverage;
 mod evidence;
 pub mod expectations;
 pub mod expected;
+pub mod expected_host;
+pub mod expected_load;
 mod judge;
 mod links;
 pub mod manual;
@@ -21,6 +25,7 @@ mod suspects;
 mod verdict;
 mod words;
 
+pub use advice::advise;
 pub use coverage::cells;
 pub use evidence::Evidence;
 pub use judge::{judge, silenced};
@@ -30,6 +35,8 @@ pub use rules::gpu_not_listed::missing;
 pub use settings::Settings;
 pub use verdict::{Contract, Ending, Terms, is_gap, verdict};
 
+#[cfg(test)]
+mod advice_tests;
 #[cfg(test)]
 mod figure_tests;
 #[cfg(test)]

@@ -6,9 +6,11 @@ use std::collections::BTreeSet;
 use super::evidence::Evidence;
 use super::{links, words};
 use crate::model::finding::{Setting, Suspect};
-use crate::model::placement::Pair;
-use crate::model::snapshot::Gpu;
+use crate::model::placement::{Pair, Path};
+use crate::model::reading::{Reading, Unknown};
+use crate::model::snapshot::{Gpu, PciFunction, PciKind};
 use crate::model::units::PciAddress;
+use crate::topology::pcie;
 
 /// A suspect.
 pub fn suspect(cause: impl Into<String>, test: impl Into<String>) -> Suspect {
@@ -38,11 +40,45 @@ pub fn redirecting_ports(evidence: &Evidence<'_>, gpus: &BTreeSet<u32>) -> Vec<P
     ports.into_iter().collect()
 }
 
+/// Whether ACS of a bridge above these GPUs is not known: only root may read it.
+pub fn acs_is_unread(evidence: &Evidence<'_>, gpus: &BTreeSet<u32>) -> bool {
+    let is_bridge = |function: &&&PciFunction| matches!(function.kind, PciKind::RootPort | PciKind::SwitchDownstream);
+    let unread = |gpu: &u32| {
+        let above = links::functions_above(evidence, *gpu);
+        let is_unread = |bridge: &&PciFunction| matches!(&bridge.acs_redirect, Reading::Unknown(why) if *why != Unknown::Unsupported);
+        above.iter().filter(is_bridge).any(is_unread)
+    };
+    gpus.iter().any(unread)
+}
+
+/// The command that clears ACS of these bridges until the next boot.
+pub fn clear_acs(ports: &[PciAddress]) -> String {
+    let clear = |port: &str| format!("setpci -s {port} ECAP_ACS+0x6.w=0000");
+    match ports {
+        [port] => format!("as root: {}", clear(&port.to_string())),
+        _ => {
+            let ports: Vec<_> = ports.iter().map(ToString::to_string).collect();
+            format!("as root: for p in {}; do {}; done", ports.join(" "), clear("$p"))
+        }
+    }
+}
+
+/// Whether the IOMMU translates addresses of these GPUs. Their own groups tell, or where those are not known the
+/// whole machine.
+pub fn iommu_translates(evidence: &Evidence<'_>, gpus: &BTreeSet<u32>) -> Option<bool> {
+    let kind = |gpu: &u32| {
+        let function = evidence.snapshot.function(evidence.snapshot.address_of(*gpu)?)?;
+        function.iommu_type.known().map(|kind| kind.starts_with("DMA"))
+    };
+    let own: Vec<bool> = gpus.iter().filter_map(kind).collect();
+    if own.is_empty() { evidence.snapshot.host.iommu_translating.get() } else { Some(own.contains(&true)) }
+}
+
 /// The settings of the machine that affect copies between GPUs on PCIe: those that the facts show,
 /// and in a virtual machine those of its host, which they cannot show.
 pub fn of_pcie_settings(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Suspect> {
     let mut suspects = Vec::new();
-    if evidence.snapshot.host.iommu_translating.get() == Some(true) {
+    if iommu_translates(evidence, &gpus_of(pairs)) == Some(true) {
         let cause = "the IOMMU translates device addresses";
         let test = "boot once with iommu=pt on the kernel's command line (or the IOMMU off in BIOS) and check again";
         suspects.push(Suspect { setting: Some(Setting::Iommu), ..suspect(cause, test) });
@@ -50,8 +86,7 @@ pub fn of_pcie_settings(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Suspect>
     let ports = redirecting_ports(evidence, &gpus_of(pairs));
     if !ports.is_empty() {
         let cause = format!("ACS redirects peer requests at {}", words::addresses(&ports));
-        let test =
-            "switch ACS off in BIOS, or clear ACSCtl of these bridges with setpci until the next boot, and check again";
+        let test = format!("{}; then check again", clear_acs(&ports));
         suspects.push(Suspect { setting: Some(Setting::Acs), ..suspect(cause, test) });
     }
     if suspects.is_empty() && evidence.virtual_machine() {
@@ -90,13 +125,34 @@ pub fn of_slow_copies(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Suspect> {
             "slot, riser or cable",
             "swap the GPU with another: a fault that stays with the slot is the slot's or the riser's",
         ));
+        if !evidence.virtual_machine() {
+            suspects.push(suspect(
+                "an uplink above the slots that no file shows (the chipset's, or that of a board with several slots)",
+                "find in the board's manual what the slots share; move a GPU to a slot of the processor and check again",
+            ));
+        }
     } else if pairs.iter().any(|pair| evidence.over_nvlink(*pair)) {
+        suspects.extend(of_nvlink_fallback(evidence, pairs));
         suspects.push(suspect(
             "an NVLink that repeats what it sends",
             "compare nvidia-smi nvlink -e before and after a check of these GPUs (--gpus)",
         ));
     }
     suspects
+}
+
+/// That bytes of pairs with NVLinks went over PCIe, where their rate is one that the PCIe links of both GPUs carry.
+fn of_nvlink_fallback(evidence: &Evidence<'_>, pairs: &[Pair]) -> Option<Suspect> {
+    let carries = |gpu: u32| pcie::rate(evidence.topology.pcie_link_of(gpu)?.possible);
+    let fits = |pair: &Pair| {
+        let achieved = evidence.reference_of(Path::Direct, *pair)?.achieved_gbps?;
+        let carried = carries(pair.source)?.min(carries(pair.destination)?);
+        Some(achieved.0 <= carried && achieved.0 >= carried / 4.0)
+    };
+    let cause = "these bytes went over PCIe: their rate is one that the PCIe links carry";
+    let test =
+        "compare nvidia-smi nvlink -gt d before and after a check of these GPUs (--gpus): the counters stay still";
+    pairs.iter().all(|pair| fits(pair) == Some(true)).then(|| suspect(cause, test))
 }
 
 /// What could make copies of these pairs through host memory slow.

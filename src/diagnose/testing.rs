@@ -4,15 +4,17 @@ use serde_json::Value;
 
 use super::{Evidence, Settings, judge, verdict};
 use crate::model::finding::{Finding, Severity};
-use crate::model::flow::Setup;
+use crate::model::flow::{HostMemory, Setup};
+use crate::model::host::{Allocation, HostCopy, HostDirection};
 use crate::model::measurement::{CudaPeerAccess, Latency, LocalCopy, Measurements, PeerBandwidth, Status, Verified};
 use crate::model::placement::{Pair, Path};
 use crate::model::reading::Reading;
 use crate::model::request::Request;
 use crate::model::snapshot::Snapshot;
+use crate::model::testing::host_copy;
 use crate::model::topology::Topology;
 use crate::model::units::{Bytes, GIB, GbPerSecond};
-use crate::topology::{build, refute, with_cuda};
+use crate::topology::{build, host, refute, with_cuda};
 
 /// What most tests of rules need.
 pub mod prelude {
@@ -119,6 +121,7 @@ pub fn findings(machine: &Snapshot, measurements: Option<&Measurements>) -> Vec<
     if let Some(measurements) = &mut measurements {
         topology = with_cuda(topology, &measurements.driver);
         refute::readings(machine, &mut topology, measurements);
+        host::fill(machine, &topology, &mut measurements.host);
     }
     let findings = with_settings(machine, &topology, measurements.as_ref(), &Settings::default());
     assert!(findings.is_sorted_by(|one, other| one.severity >= other.severity), "{findings:?}");
@@ -178,4 +181,24 @@ pub fn only(findings: &[Finding], code: &str, severity: Severity) -> Finding {
 /// The exit code with `--fail-on error`.
 pub fn exit(findings: &[Finding], measurements: Option<&Measurements>) -> u8 {
     verdict(findings, measurements, Severity::Error).exit_code
+}
+
+/// [`measured`], with copies from and to the host at these rates, GPU by GPU.
+pub fn with_host(machine: &Snapshot, rates: &[f64]) -> Measurements {
+    let mut measurements = measured(machine, 0.88);
+    for (gpu, rate) in (0..).zip(rates) {
+        let up = host_copy(gpu, *rate);
+        measurements.host.push(HostCopy { direction: HostDirection::ToHost, ..up.clone() });
+        measurements.host.push(up);
+    }
+    measurements
+}
+
+/// Adds copies of other memory, at this rate, for every host copy that there is.
+pub fn with_memory(measurements: &mut Measurements, memory: HostMemory, allocation: Allocation, gbps: f64) {
+    let added = measurements.host.iter().filter(|copy| copy.memory == HostMemory::Pinned && copy.at_once == 1);
+    let other =
+        |copy: &HostCopy| HostCopy { memory, allocation, achieved_gbps: Some(GbPerSecond(gbps)), ..copy.clone() };
+    let added: Vec<_> = added.filter(|copy| copy.allocation == Allocation::Reused).map(other).collect();
+    measurements.host.extend(added);
 }

@@ -103,13 +103,22 @@ pub fn unique(mut pairs: Vec<Pair>) -> Vec<Pair> {
     pairs
 }
 
-/// The pairs, the first few of them where there are many.
+/// The pairs; where there are many, what GPU all of them have, or the first few.
 pub fn pairs(pairs: &[Pair]) -> String {
+    if let (true, Some(gpu)) = (pairs.len() > SPELT_OUT, in_common(pairs)) {
+        return format!("{} pairs with GPU {gpu}", pairs.len());
+    }
     let names: Vec<_> = pairs.iter().take(SPELT_OUT).map(ToString::to_string).collect();
     match pairs.len().saturating_sub(SPELT_OUT) {
         0 => names.join(", "),
         more => format!("{} and {more} more", names.join(", ")),
     }
+}
+
+/// The GPU that all of these pairs have.
+fn in_common(pairs: &[Pair]) -> Option<u32> {
+    let first = pairs.first()?;
+    [first.source, first.destination].into_iter().find(|gpu| pairs.iter().all(|pair| pair.touches(*gpu)))
 }
 
 /// The addresses, separated by commas.
@@ -149,6 +158,17 @@ mod tests {
         assert_eq!(gpus(&[0, 1, 4]), "GPU 0, GPU 1 and GPU 4");
         assert_eq!(gpus(&[0, 1, 2, 3, 5, 7, 8]), "GPUs 0-3, 5, 7-8");
         assert_eq!(gpus(&[]), "no GPU");
+    }
+
+    #[test]
+    fn many_pairs_are_named_by_the_gpu_that_they_have() {
+        let with = |gpu: u32, others: std::ops::Range<u32>| -> Vec<Pair> {
+            others.filter(|other| *other != gpu).map(|other| Pair { source: gpu, destination: other }).collect()
+        };
+        assert_eq!(pairs(&with(2, 0..8)), "7 pairs with GPU 2");
+        assert_eq!(pairs(&with(2, 0..3)), "GPU 2 → GPU 0, GPU 2 → GPU 1");
+        let two = [with(2, 0..5), with(3, 0..5)].concat();
+        assert!(pairs(&two).ends_with("and 2 more"), "{}", pairs(&two));
     }
 
     #[test]

@@ -84,6 +84,10 @@ impl Telemetry for Fake {
         LinkSample::default()
     }
 
+    fn counts(&self, _index: u32, _links: &[u8]) -> crate::hardware::Counts {
+        crate::hardware::Counts::default()
+    }
+
     fn moved(&self, _index: u32) -> Moved {
         Moved::default()
     }

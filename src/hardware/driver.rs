@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::HardwareError;
+use super::{HardwareError, HostDriver};
 use crate::model::units::PciAddress;
 
 /// A device by CUDA's ordinal.
@@ -83,7 +83,7 @@ pub struct PatternCheck {
 /// Copies, kernels, streams and events of a machine, at the level of the CUDA driver API. Calls
 /// that enqueue return before the work is done, as the driver's do. An error is the driver's own unless said
 /// otherwise.
-pub trait Driver {
+pub trait Driver: HostDriver {
     /// The devices that CUDA shows, in its order.
     fn devices(&self) -> &[DeviceInfo];
 
@@ -108,6 +108,10 @@ pub trait Driver {
     /// Gives memory back. Waits for the work that uses it, and so may block and fail like
     /// [`Driver::synchronize`].
     fn free(&self, buffer: Buffer) -> Result<(), HardwareError>;
+
+    /// So many bytes of a buffer, from an offset on, as a buffer of its own. It lives as long as the whole one, which
+    /// alone is given back. The same part asked for twice is the same buffer.
+    fn part(&self, buffer: Buffer, offset: u64, bytes: u64) -> Result<Buffer, HardwareError>;
 
     /// Whether `device` may reach the memory of `peer`, as the driver says.
     fn can_access_peer(&self, device: Device, peer: Device) -> Result<bool, HardwareError>;

@@ -26,6 +26,8 @@ const FREE_PIDS: u64 = 8;
 const ENOUGH_ADDRESSES: u64 = 4 << 40;
 /// Bytes of address space that must be free, or the limit counts as reached: chosen.
 const FREE_ADDRESSES: u64 = 64 << 30;
+/// Below so many bytes of locked memory a driver may be short of them: chosen, more than is page-locked here.
+const ENOUGH_LOCKED: u64 = 1 << 30;
 
 /// Whether there is address space enough to run at all. With less, the C library ends a process as it
 /// pleases, and no driver starts.
@@ -54,6 +56,8 @@ pub enum Scarce {
     Threads,
     /// Address space.
     Memory,
+    /// Memory that may be locked.
+    Locked,
     /// Bytes in a file.
     FileSize,
     /// One of these; the driver does not say which.
@@ -80,6 +84,7 @@ pub fn blame(scarce: Scarce) -> Option<String> {
         Scarce::LastFiles => last_files(),
         Scarce::Threads => pids(&root()).or_else(threads_by_memory).or_else(|| processes(u64::MAX)),
         Scarce::Memory => memory(),
+        Scarce::Locked => locked(),
         Scarce::FileSize => file_size(),
         Scarce::Something => {
             short_of_files().or_else(|| pids(&root())).or_else(|| processes(ENOUGH_PROCESSES)).or_else(memory)
@@ -152,6 +157,12 @@ fn memory() -> Option<String> {
 fn used_addresses() -> Option<u64> {
     let pages: u64 = std::fs::read_to_string("/proc/self/statm").ok()?.split(' ').next()?.parse().ok()?;
     Some(pages.saturating_mul(rustix::param::page_size() as u64))
+}
+
+/// The limit of locked memory, if it is below what drivers and their programs may need. It does not bind root.
+fn locked() -> Option<String> {
+    let limit = getrlimit(Resource::Memlock).current.filter(|limit| *limit < ENOUGH_LOCKED && !getuid().is_root())?;
+    Some(format!("{} KiB", named("locked memory", "-l", limit >> 10)))
 }
 
 /// A thread's stack is mapped before the thread is started.

@@ -4,11 +4,13 @@
 //! outside this room can tell which.
 
 mod driver;
+mod host;
 mod kills;
 pub mod limits;
 pub mod live;
 mod lock;
 pub mod pattern;
+mod room;
 pub mod sim;
 
 use std::path::{Path, PathBuf};
@@ -18,8 +20,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use self::driver::{Buffer, Device, DeviceInfo, DeviceMemory, Driver, Event, PatternCheck, Stream};
+pub use self::host::{HostBuffer, HostDriver, HostRoom, ProcessMemory, WORDS_LOOKED_AT};
 pub use self::kills::Kills;
 pub use self::lock::{Lock, NotLocked};
+use crate::model::flow::Flow;
 use crate::model::snapshot::{
     Adapter, DisplayFunction, Gpu, GpuPair, Host, NumaNode, NvSwitch, PciFunction, PcieErrors,
 };
@@ -244,6 +248,9 @@ pub struct LinkSample {
     pub replays: Option<u64>,
     /// PCIe error counts.
     pub pcie_errors: Option<PcieErrors>,
+    /// Uncorrected memory errors since the last reboot, where they are counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ecc_uncorrected: Option<u64>,
     /// Throttle reasons in NVML's names; idle is none.
     pub throttle_reasons: Vec<String>,
 }
@@ -263,6 +270,19 @@ pub struct Moved {
     pub pcie_rates: Option<[GbPerSecond; 2]>,
     /// Share of the last fraction of a second in which it did something, per cent.
     pub utilization_percent: Option<u8>,
+    /// Why something of this could not be read; none where this GPU or driver does not have it.
+    pub failure: Option<String>,
+}
+
+/// What the counters of a GPU stand at, for whomever they counted.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Data sent and received over all NVLinks, bytes.
+    pub nvlink: Option<[u64; 2]>,
+    /// The same of single NVLinks, by NVML's number, of those that were asked for and are counted.
+    pub links: Vec<(u8, [u64; 2])>,
+    /// Bytes sent and received over PCIe, from a counter that wraps.
+    pub pcie: Option<[u32; 2]>,
     /// Why something of this could not be read; none where this GPU or driver does not have it.
     pub failure: Option<String>,
 }
@@ -311,4 +331,10 @@ pub trait Telemetry: Send + Sync {
 
     /// What this GPU has moved, for whomever.
     fn moved(&self, index: u32) -> Moved;
+
+    /// What the counters of this GPU stand at, and those of these NVLinks.
+    fn counts(&self, index: u32, links: &[u8]) -> Counts;
+
+    /// Says that the driver has moved these bytes. Nothing is to be done where counters see that by themselves.
+    fn carried(&self, _flow: Flow, _bytes: u64) {}
 }

@@ -3,6 +3,7 @@
 
 /// The word at `index`, counted in 8-byte words, of the pattern of a seed. No two indices of one
 /// seed share a word, and at one index no two seeds do.
+#[inline]
 pub const fn pattern(seed: u64, index: u64) -> u64 {
     let z = seed ^ index.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -12,6 +13,7 @@ pub const fn pattern(seed: u64, index: u64) -> u64 {
 
 /// The word at `index` of the poison of a value: every bit of the pattern of the same number
 /// turned over, so that no byte of it can pass for a byte of that pattern.
+#[inline]
 pub const fn poison(value: u64, index: u64) -> u64 {
     !pattern(value, index)
 }

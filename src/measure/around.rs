@@ -6,7 +6,7 @@ use super::bench::Bench;
 use crate::hardware::HardwareError;
 use crate::model::flow::Endpoint;
 use crate::model::placement::{Path, Side};
-use crate::plan::Round;
+use crate::plan::{Action, Round};
 
 impl Bench<'_> {
     /// Waits until the devices of a round have done all that was enqueued on them.
@@ -25,6 +25,7 @@ impl Bench<'_> {
         let setup = round.task.setup;
         let pair = round.flows.first().and_then(|flow| flow.pair()).filter(|_| setup.path == Path::Staged);
         let issuer = pair.map(|pair| if setup.issuer == Side::Source { pair.source } else { pair.destination });
+        let issuer = issuer.or_else(|| with_host(round));
         let seat = issuer.and_then(|gpu| self.seat(gpu).ok()).filter(|seat| !seat.processors.is_empty());
         let Some(seat) = seat else { return run() };
         self.driver.run_on(&seat.processors);
@@ -32,4 +33,12 @@ impl Bench<'_> {
         self.driver.run_on(&[]);
         result
     }
+}
+
+/// The GPU that a round copies to or from the host, where there is one alone.
+fn with_host(round: &Round) -> Option<u32> {
+    let is_host = round.flows.iter().flat_map(|flow| flow.ends()).any(|end| end.gpu().is_none())
+        && !matches!(round.task.action, Action::Pinning { .. });
+    let gpus: BTreeSet<u32> = round.flows.iter().flat_map(|flow| flow.ends()).filter_map(Endpoint::gpu).collect();
+    gpus.first().copied().filter(|_| is_host && gpus.len() == 1)
 }

@@ -40,12 +40,12 @@ impl Quiet {
             let watch = move || {
                 let first = telemetry.moved(gpu.gpu);
                 std::thread::sleep(PAUSE);
+                let awaited = over.load(Ordering::Relaxed);
                 let second = telemetry.moved(gpu.gpu);
-                while !over.load(Ordering::Relaxed) {
-                    std::thread::park();
-                }
+                // Where it is waited for already, a third look would show the same moment.
+                let last = if awaited { second.clone() } else { third(&*telemetry, gpu.gpu, &over) };
                 // Nobody listens any more when it took too long.
-                let _ = answer.send(seen(gpu, moment, [first, second, telemetry.moved(gpu.gpu)]));
+                let _ = answer.send(seen(gpu, moment, [first, second, last]));
             };
             std::thread::Builder::new().spawn(watch).map(|thread| thread.thread().clone())
         };
@@ -75,6 +75,14 @@ impl Quiet {
         seen.sort_by_key(|background| background.gpu);
         seen
     }
+}
+
+/// The look at the end of the watch.
+fn third(telemetry: &dyn Telemetry, gpu: u32, over: &AtomicBool) -> Moved {
+    while !over.load(Ordering::Relaxed) {
+        std::thread::park();
+    }
+    telemetry.moved(gpu)
 }
 
 /// What three looks at a GPU come to.
@@ -176,6 +184,7 @@ mod tests {
             pcie: [0.0; 2],
             utilization: 90,
             unread: false,
+            only_under_load: false,
         };
         spec.faults.others = vec![others];
         let telemetry = sim::telemetry(spec);

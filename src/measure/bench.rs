@@ -1,11 +1,13 @@
 //! The devices of a run with their streams, events and buffers, and the rounds run on them.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
 use super::Span;
 use super::at_once::AtOnce;
+use super::following::{Following, OPEN_GATES};
+use super::kept::HostPool;
 use super::seats::{self, Selection, find, hidden};
 use super::seeds::Seeds;
 use crate::hardware::{Buffer, Device, Driver, ErrorKind, Event, HardwareError, Stream};
@@ -46,6 +48,8 @@ pub struct Bench<'a> {
     /// Ordered pairs whose first device may reach the second's memory now.
     enabled: RefCell<HashSet<(Device, Device)>>,
     events: RefCell<HashMap<Device, Vec<Event>>>,
+    /// Streams of a device beside those of its seat.
+    streams: RefCell<HashMap<Device, Vec<Stream>>>,
     /// When the gates opened last, on the clock of [`Driver::now`].
     released: Cell<Duration>,
     /// Nanoseconds per byte in the reference placement, as last seen, by setup of any size.
@@ -54,6 +58,8 @@ pub struct Bench<'a> {
     /// With what each GPU's send buffer was filled.
     pub(super) contents: RefCell<HashMap<u32, u64>>,
     pub(super) at_once: RefCell<AtOnce>,
+    pub(super) following: Following,
+    pub(super) hosts: HostPool,
 }
 
 impl<'a> Bench<'a> {
@@ -91,12 +97,17 @@ impl<'a> Bench<'a> {
             facts: DriverFacts::default(),
             enabled: RefCell::default(),
             events: RefCell::default(),
+            streams: RefCell::default(),
             released: Cell::default(),
             pace: RefCell::default(),
             seeds: Seeds::new(),
             contents: RefCell::default(),
             at_once: RefCell::default(),
+            following: Following::default(),
+            hosts: HostPool::default(),
         };
+        // Where it is not known, that is told when it is needed.
+        bench.facts.host_budget_bytes = driver.host_room().ok().map(|room| Bytes(room.most(0)));
         for (wanted, info) in selections.iter().zip(found) {
             opening(wanted.index);
             let seat = match info {
@@ -194,6 +205,19 @@ impl<'a> Bench<'a> {
         })
     }
 
+    /// Lets the sources of these pairs reach their destinations and no others.
+    pub(super) fn reach_only(&self, pairs: &[Pair]) -> Result<(), HardwareError> {
+        let mut wanted = BTreeSet::new();
+        for pair in pairs {
+            wanted.insert((self.seat(pair.source)?.device, self.seat(pair.destination)?.device));
+        }
+        let sources: BTreeSet<Device> = wanted.iter().map(|(source, _)| *source).collect();
+        let of_sources = |pair: &&(Device, Device)| sources.contains(&pair.0) && !wanted.contains(*pair);
+        let others: Vec<_> = self.enabled.borrow().iter().filter(of_sources).copied().collect();
+        others.into_iter().try_for_each(|(source, other)| self.disable(source, other))?;
+        wanted.into_iter().try_for_each(|(source, destination)| self.enable(source, destination))
+    }
+
     fn disable(&self, device: Device, peer: Device) -> Result<(), HardwareError> {
         if self.enabled.borrow().contains(&(device, peer)) {
             self.driver.set_peer_access(device, peer, false)?;
@@ -222,10 +246,22 @@ impl<'a> Bench<'a> {
         }
     }
 
+    /// Whether the source of a pair may reach the memory of its destination now.
+    pub(super) fn is_enabled(&self, pair: Pair) -> bool {
+        let ends = self.seat(pair.source).ok().zip(self.seat(pair.destination).ok());
+        ends.is_some_and(|(one, other)| self.enabled.borrow().contains(&(one.device, other.device)))
+    }
+
     pub(super) fn seat(&self, index: u32) -> Result<&Seat, HardwareError> {
         self.seats
             .get(&index)
             .ok_or_else(|| HardwareError::new(ErrorKind::Other, format!("GPU {index} was not opened")))
+    }
+
+    /// A device that is open.
+    pub(super) fn any_device(&self) -> Result<Device, HardwareError> {
+        let first = self.seats.iter().min_by_key(|(index, _)| **index).map(|(_, seat)| seat.device);
+        first.ok_or_else(|| HardwareError::new(ErrorKind::Other, "no GPU was opened"))
     }
 
     /// The current stream of one side of a pair in a placement.
@@ -250,6 +286,16 @@ impl<'a> Bench<'a> {
         Ok(events[..count].to_vec())
     }
 
+    /// Some streams of a device, created once and used again in the next round.
+    pub(super) fn streams(&self, device: Device, count: usize) -> Result<Vec<Stream>, HardwareError> {
+        let mut streams = self.streams.borrow_mut();
+        let streams = streams.entry(device).or_default();
+        while streams.len() < count {
+            streams.push(self.driver.create_stream(device)?);
+        }
+        Ok(streams[..count].to_vec())
+    }
+
     /// Closes the gate of a device. Streams that wait for the event it returns stay shut until
     /// [`Driver::release`], and the event's time is that of the opening.
     pub(super) fn close_gate(&self, index: u32) -> Result<Event, HardwareError> {
@@ -263,9 +309,13 @@ impl<'a> Bench<'a> {
     /// hold up all that follows.
     pub(super) fn gated<T>(&self, enqueue: impl FnOnce() -> Result<T, HardwareError>) -> Result<T, HardwareError> {
         let result = enqueue();
-        self.driver.release();
+        let release = || {
+            self.driver.release();
+            Ok(())
+        };
+        let opened = self.call(|| OPEN_GATES.into(), release);
         self.released.set(self.driver.now());
-        result
+        opened.and(result)
     }
 
     /// Where times of a device are counted from: the opening of its gate.

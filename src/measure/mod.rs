@@ -2,36 +2,59 @@
 //! the parent calls [`assemble`]. Each probe has a file of its own with both.
 
 mod around;
+mod asynchrony;
 mod at_once;
 pub mod background;
 mod bandwidth;
 mod bench;
+mod calls;
 mod contents;
+pub mod counters;
+mod engines;
 mod figures;
+mod following;
+mod ground;
+mod host;
+mod host_cells;
+mod host_pool;
+mod kept;
 mod lane;
 mod latency;
+mod load;
 mod local;
+mod one_gpu;
 mod overlap;
 mod peer;
+mod pinning;
+mod pipeline;
 mod seats;
 mod seeds;
 pub mod statistics;
+mod timeline;
 mod together;
 mod verify;
 pub mod watch;
+mod window;
 
 use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::asynchrony::{HazardSample, LoopTimes};
 pub use self::bench::Bench;
+pub use self::calls::CallTimes;
 pub use self::contents::Check;
+pub use self::engines::EnginesSample;
+pub use self::pinning::Pinned;
+pub use self::pipeline::PipelineTimes;
 pub use self::seats::Selection;
 use self::verify::Verifications;
+pub use self::window::Sample;
 use crate::hardware::{ErrorKind, HardwareError};
 use crate::model::measurement::{Measurements, Status};
 use crate::model::placement::Pair;
 use crate::model::placement::StreamKind;
+use crate::model::timeline::Timeline;
 use crate::model::topology::Topology;
 use crate::plan::{Action, FIXED_COST_COPIES, Round};
 
@@ -58,6 +81,45 @@ pub enum Outcome {
     Within {
         /// Each row as a whole, of [`crate::plan::LOCAL_COPIES`].
         rows: Vec<Span>,
+    },
+    /// It was for a timeline alone, and has no figure.
+    Noted,
+    /// Batches were copied in, worked on and copied out.
+    Pipeline {
+        /// What that took.
+        times: PipelineTimes,
+    },
+    /// Copies and kernels of a GPU were let go two by two.
+    Engines {
+        /// Copy engines that the driver reports, where it tells.
+        reported: Option<u32>,
+        /// One per sample.
+        samples: Vec<EnginesSample>,
+    },
+    /// Calls were timed.
+    Calls {
+        /// One for each call.
+        calls: Vec<CallTimes>,
+    },
+    /// A loop of launches was timed.
+    LaunchLoop {
+        /// One per sample.
+        loops: Vec<LoopTimes>,
+    },
+    /// Copies were read before their end.
+    Hazard {
+        /// One per sample.
+        samples: Vec<HazardSample>,
+    },
+    /// Several flows were timed at once.
+    Load {
+        /// What they reached.
+        load: LoadTimes,
+    },
+    /// Page-locking was timed.
+    Pinned {
+        /// What it cost.
+        pinned: Box<Pinned>,
     },
     /// It did not work.
     Failed {
@@ -157,6 +219,17 @@ pub struct OverlapSample {
     pub blocking_ns: f64,
 }
 
+/// What several flows reached at once.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LoadTimes {
+    /// One for each row.
+    pub samples: Vec<Sample>,
+    /// Whether the bytes of each flow were right after the last row; none where that cannot be checked.
+    pub checks: Vec<Option<Check>>,
+    /// Bytes that each flow has copied in all.
+    pub copied: Vec<u64>,
+}
+
 impl Bench<'_> {
     /// Runs rounds that share nothing at once where they allow it, else one after the other, and tells each
     /// outcome as soon as it is there.
@@ -174,7 +247,13 @@ impl Bench<'_> {
             }
             None => {}
         }
-        rounds.iter().for_each(|round| tell(Told::Ended(round, self.near(round, || self.run_one(round)))));
+        for round in rounds {
+            let (outcome, timeline) = self.following(round, || self.near(round, || self.run_one(round)));
+            if let Some(timeline) = timeline {
+                tell(Told::Seen(round, timeline));
+            }
+            tell(Told::Ended(round, outcome));
+        }
     }
 
     /// Runs one round.
@@ -183,6 +262,19 @@ impl Bench<'_> {
             && let Some(gpu) = flow.within()
         {
             let result = self.local(gpu, round.task.setup, samples);
+            return result.unwrap_or_else(|error| Outcome::Failed { error });
+        }
+        if round.task.action == Action::Clocks {
+            // They were read before it began.
+            return Outcome::Noted;
+        }
+        let of_host = match round.task.action {
+            Action::Host { rows, copies, allocation } => Some(self.host(round, rows, copies, allocation)),
+            Action::Pinning { samples } => Some(self.pinning(round, samples)),
+            Action::Load { rows, copies, .. } => Some(self.load(round, rows, copies)),
+            _ => self.on_one_gpu(round),
+        };
+        if let Some(result) = of_host {
             return result.unwrap_or_else(|error| Outcome::Failed { error });
         }
         let result = self.pairs(round).and_then(|pairs| {
@@ -194,7 +286,7 @@ impl Bench<'_> {
                 }
                 Action::Overlap { samples } => self.overlap(pair, setup, samples),
                 Action::Latency { samples } => self.latency(pair, setup, samples),
-                Action::Local { .. } => Err(HardwareError::new(ErrorKind::Other, "copies within a GPU have one flow")),
+                _ => Err(HardwareError::new(ErrorKind::Other, "these are no copies between GPUs")),
             }
         });
         result.unwrap_or_else(|error| Outcome::Failed { error })
@@ -230,6 +322,8 @@ impl Bench<'_> {
 pub enum Told<'r> {
     /// A round has ended.
     Ended(&'r Round, Outcome),
+    /// What was seen of a round that is followed; told before its end.
+    Seen(&'r Round, Timeline),
     /// Something went wrong that is not that of a single round.
     Remark(String),
 }
@@ -242,8 +336,22 @@ pub fn assemble(rounds: &[Round], outcomes: &HashMap<u32, Outcome>, topology: &T
     let not_reached = Outcome::Lost { status: Status::Skipped, reason: "not reached".into() };
     for round in rounds {
         let (setup, outcome) = (round.task.setup, outcomes.get(&round.id).unwrap_or(&not_reached));
-        let within = round.flows.iter().filter_map(|flow| flow.within());
-        tables.local.extend(within.map(|gpu| local::cell(gpu, setup, outcome)));
+        one_gpu::cells(&mut tables, round, outcome);
+        tables.load.extend(load::pattern(round, outcome));
+        match round.task.action {
+            Action::Host { allocation, .. } => {
+                tables.host.extend(host_cells::cells(&round.flows, setup, allocation, outcome));
+            }
+            Action::Pinning { .. } => {
+                let nodes = round.flows.iter().filter_map(|flow| flow.from.node());
+                tables.pinning.extend(nodes.map(|node| pinning::cell(node, setup, outcome)));
+            }
+            Action::Local { .. } => {
+                let within = round.flows.iter().filter_map(|flow| flow.within());
+                tables.local.extend(within.map(|gpu| local::cell(gpu, setup, outcome)));
+            }
+            _ => {}
+        }
         for (at, (&flow, pair)) in round.flows.iter().filter_map(|flow| Some((flow, flow.pair()?))).enumerate() {
             match round.task.action {
                 Action::Verify => verified.take(flow, at, setup, outcome),
@@ -254,13 +362,17 @@ pub fn assemble(rounds: &[Round], outcomes: &HashMap<u32, Outcome>, topology: &T
                 }
                 Action::Overlap { .. } => tables.overlap.extend(overlap::cells(pair, setup, outcome)),
                 Action::Latency { .. } => tables.latency.push(latency::cell(pair, setup, outcome)),
-                Action::Local { .. } => {}
+                _ => {}
             }
         }
     }
     tables
 }
 
+#[cfg(test)]
+mod host_tests;
+#[cfg(test)]
+mod one_gpu_tests;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

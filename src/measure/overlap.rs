@@ -12,11 +12,13 @@ use std::time::Duration;
 use super::bench::Bench;
 use super::figures::without_figures;
 use super::statistics::median;
-use super::{Outcome, OverlapSample};
-use crate::hardware::{ErrorKind, HardwareError, Stream};
+use super::timeline::Ran;
+use super::{Outcome, OverlapSample, Span};
+use crate::hardware::{ErrorKind, Event, HardwareError, Stream};
 use crate::model::flow::Setup;
 use crate::model::measurement::{Overlap, Status};
 use crate::model::placement::{HostMode, Pair, Path, Placement, Side};
+use crate::model::timeline::WorkKind;
 use crate::model::units::{Bytes, MIB};
 
 /// Length of the spacer before the kernel, as a share of the copy's time.
@@ -28,18 +30,54 @@ const PACE_ROWS: u32 = 2;
 /// Their size.
 const PACE_BYTES: u64 = 64 * MIB;
 
+/// The names of calls that wait for the copy, by whether they are part of a call that blocks.
+const WAIT: &str = "wait for the copy";
+const BLOCKING_WAIT: &str = "wait for the copy, as part of a blocking call";
+
+/// What one sample runs on.
+struct Scene {
+    pair: Pair,
+    setup: Setup,
+    /// The current streams of source and destination.
+    from: Stream,
+    to: Stream,
+    /// The default streams, on which the kernels run.
+    kernels: [Stream; 2],
+    copy: [Event; 2],
+    marks: [[Event; 2]; 2],
+    /// Work of the destination before the copy.
+    ready: Event,
+    /// The end of the copy as the destination sees it, for a timeline.
+    done: Event,
+    spacer: Duration,
+    kernel: Duration,
+}
+
+impl Scene {
+    /// The GPUs, source first.
+    const fn gpus(&self) -> [u32; 2] {
+        [self.pair.source, self.pair.destination]
+    }
+}
+
 impl Bench<'_> {
     pub(super) fn overlap(&self, pair: Pair, setup: Setup, samples: u32) -> Result<Outcome, HardwareError> {
         self.set_path(pair, Path::Direct)?;
         let pace = self.pace_of(pair)?;
         #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
         let copy_ns = pace * setup.bytes.0 as f64;
+        let scene = self.scene(pair, setup, copy_ns)?;
         // The first round of a placement warms it up and is not counted.
         let mut all = Vec::new();
         for _ in 0..=samples {
-            all.push(self.overlap_once(pair, setup, copy_ns)?);
+            all.push(self.overlap_once(&scene, WAIT)?);
         }
         all.remove(0);
+        // The blocking twin does the same on the devices.
+        for (host, wait) in [(HostMode::NonBlocking, WAIT), (HostMode::Blocking, BLOCKING_WAIT)] {
+            let placement = Placement { host, ..setup.placement };
+            self.show("overlap", || placement.to_string(), || self.overlap_once(&scene, wait).map(drop))?;
+        }
         Ok(Outcome::Overlap { samples: all })
     }
 
@@ -56,53 +94,52 @@ impl Bench<'_> {
     }
 
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "times are positive")]
-    fn overlap_once(&self, pair: Pair, setup: Setup, copy_ns: f64) -> Result<OverlapSample, HardwareError> {
-        let driver = self.driver;
-        let Setup { placement, bytes: Bytes(bytes), .. } = setup;
-        let (source, destination) = (self.seat(pair.source)?, self.seat(pair.destination)?);
-        let from = self.current_stream(pair, placement, Side::Source)?;
-        let to = self.current_stream(pair, placement, Side::Destination)?;
-        let kernels = [Stream::default_of(source.device), Stream::default_of(destination.device)];
-        let (on_source, on_destination) = (self.events(source.device, 4)?, self.events(destination.device, 3)?);
-        let [copy_start, copy_end] = [on_source[0], on_source[1]];
-        let marks = [[on_source[2], on_source[3]], [on_destination[0], on_destination[1]]];
-        let ready = on_destination[2];
+    fn scene(&self, pair: Pair, setup: Setup, copy_ns: f64) -> Result<Scene, HardwareError> {
+        let devices = [self.seat(pair.source)?.device, self.seat(pair.destination)?.device];
+        let (on_source, on_destination) = (self.events(devices[0], 4)?, self.events(devices[1], 4)?);
         let length = |share: f64| Duration::from_nanos((copy_ns * share) as u64);
+        Ok(Scene {
+            pair,
+            setup,
+            from: self.current_stream(pair, setup.placement, Side::Source)?,
+            to: self.current_stream(pair, setup.placement, Side::Destination)?,
+            kernels: devices.map(Stream::default_of),
+            copy: [on_source[0], on_source[1]],
+            marks: [[on_source[2], on_source[3]], [on_destination[0], on_destination[1]]],
+            ready: on_destination[2],
+            done: on_destination[3],
+            spacer: length(SPACER_SHARE),
+            kernel: length(KERNEL_SHARE),
+        })
+    }
 
-        let mut host_ns = 0.0;
+    fn overlap_once(&self, scene: &Scene, wait: &str) -> Result<OverlapSample, HardwareError> {
+        let driver = self.driver;
+        let Scene { from, to, kernels, copy: [copy_start, copy_end], marks, .. } = *scene;
+        let (mut host_ns, mut launched) = (0.0, [None; 3]);
         let opened = self.gated(|| {
-            let opened = [self.close_gate(pair.source)?, self.close_gate(pair.destination)?];
-            for (stream, opened) in [from, to].into_iter().chain(kernels).zip(opened.into_iter().cycle()) {
-                driver.wait(stream, opened)?;
+            let opened = self.call(|| "shut the gates".into(), || self.shut_both(scene))?;
+            host_ns = self.timed(|| self.enqueue_copy(scene, &mut launched[0]))?;
+            if self.is_shown() {
+                driver.record(scene.done, to)?;
             }
-            host_ns = self.timed(|| {
-                driver.record(ready, to)?;
-                driver.wait(from, ready)?;
-                driver.record(copy_start, from)?;
-                // A copy larger than the buffers is made of several, one right after the other.
-                let (mut left, most) = (bytes, source.send.bytes.min(destination.receive.bytes));
-                while left > 0 {
-                    let part = left.min(most);
-                    driver.copy(from, destination.receive, source.send, part)?;
-                    left -= part;
-                }
-                driver.record(copy_end, from)?;
-                driver.wait(to, copy_end)
-            })?;
-            for (stream, [start, end]) in kernels.into_iter().zip(marks) {
-                driver.spin(stream, length(SPACER_SHARE))?;
-                driver.record(start, stream)?;
-                driver.spin(stream, length(KERNEL_SHARE))?;
-                driver.record(end, stream)?;
+            for side in [0, 1] {
+                launched[side + 1] = self.enqueue_kernel(scene, side)?;
             }
             Ok(opened)
         })?;
         // The event, not the stream: on a default stream the kernel follows the copy.
-        let blocking_ns = host_ns + self.timed(|| driver.synchronize_event(copy_end))?;
-        for stream in [from, to].into_iter().chain(kernels) {
-            driver.synchronize(stream)?;
-        }
+        let waited = || self.call(|| wait.into(), || driver.synchronize_event(copy_end));
+        let blocking_ns = host_ns + self.timed(waited)?;
+        let copied = self.last_call();
+        self.call(
+            || "wait for all streams".into(),
+            || [from, to].into_iter().chain(kernels).try_for_each(|stream| driver.synchronize(stream)),
+        )?;
         self.gates_held()?;
+        self.note_work(scene, launched)?;
+        self.opened(scene.pair.source, opened[0], &[copy_end], copied)?;
+        self.opened(scene.pair.destination, opened[1], &[marks[1][1], scene.done], self.last_call())?;
 
         let [on_source, on_destination] = [0, 1].map(|side: usize| {
             let [start, end] = marks[side];
@@ -111,6 +148,80 @@ impl Bench<'_> {
         let copy = self.span(self.opening(opened[0]), copy_start, copy_end)?;
         Ok(OverlapSample { copy, on_source: on_source?, on_destination: on_destination?, host_ns, blocking_ns })
     }
+
+    /// Closes the gates of both GPUs for all streams of the sample.
+    fn shut_both(&self, scene: &Scene) -> Result<[Event; 2], HardwareError> {
+        let opened = [self.close_gate(scene.pair.source)?, self.close_gate(scene.pair.destination)?];
+        for (stream, opened) in [scene.from, scene.to].into_iter().chain(scene.kernels).zip(opened.into_iter().cycle())
+        {
+            self.driver.wait(stream, opened)?;
+        }
+        Ok(opened)
+    }
+
+    /// Enqueues the copy with the order that frameworks give it, and says which call launched it.
+    fn enqueue_copy(&self, scene: &Scene, launched: &mut Option<usize>) -> Result<(), HardwareError> {
+        let (driver, &Scene { from, to, copy: [copy_start, copy_end], ready, .. }) = (self.driver, scene);
+        let [source, destination] = scene.gpus();
+        self.call(|| format!("record an event on GPU {destination}"), || driver.record(ready, to))?;
+        self.call(|| format!("let GPU {source}'s stream wait for it"), || driver.wait(from, ready))?;
+        driver.record(copy_start, from)?;
+        let copy = || self.copy_parts(scene);
+        self.call(|| format!("copy {} to GPU {destination}", scene.setup.bytes), copy)?;
+        *launched = self.last_call();
+        self.call(|| format!("record an event on GPU {source}"), || driver.record(copy_end, from))?;
+        self.call(|| format!("let GPU {destination}'s stream wait for it"), || driver.wait(to, copy_end))
+    }
+
+    /// A copy larger than the buffers is made of several, one right after the other.
+    fn copy_parts(&self, scene: &Scene) -> Result<(), HardwareError> {
+        let (source, destination) = (self.seat(scene.pair.source)?, self.seat(scene.pair.destination)?);
+        let (mut left, most) = (scene.setup.bytes.0, source.send.bytes.min(destination.receive.bytes));
+        while left > 0 {
+            let part = left.min(most);
+            self.driver.copy(scene.from, destination.receive, source.send, part)?;
+            left -= part;
+        }
+        Ok(())
+    }
+
+    /// Enqueues spacer and kernel on one side, and says which call launched the kernel.
+    fn enqueue_kernel(&self, scene: &Scene, side: usize) -> Result<Option<usize>, HardwareError> {
+        let (stream, [start, end], gpu) = (scene.kernels[side], scene.marks[side], scene.gpus()[side]);
+        self.call(|| format!("launch a spacer on GPU {gpu}"), || self.driver.spin(stream, scene.spacer))?;
+        self.driver.record(start, stream)?;
+        self.call(|| format!("launch the kernel on GPU {gpu}"), || self.driver.spin(stream, scene.kernel))?;
+        let launched = self.last_call();
+        self.driver.record(end, stream)?;
+        Ok(launched)
+    }
+
+    /// Notes copy and kernels of a sample for a timeline.
+    fn note_work(&self, scene: &Scene, launched: [Option<usize>; 3]) -> Result<(), HardwareError> {
+        if !self.is_shown() {
+            return Ok(());
+        }
+        let [source, destination] = scene.gpus();
+        self.worked(Ran {
+            name: format!("copy {} to GPU {destination}", scene.setup.bytes),
+            kind: WorkKind::Copy,
+            gpu: source,
+            stream: scene.from.id,
+            start: scene.copy[0],
+            end: scene.copy[1],
+            call: launched[0],
+        })?;
+        [0, 1].into_iter().try_for_each(|side: usize| {
+            let ([start, end], gpu) = (scene.marks[side], scene.gpus()[side]);
+            let (name, call) = ("kernel".to_owned(), launched[side + 1]);
+            self.worked(Ran { name, kind: WorkKind::Kernel, gpu, stream: scene.kernels[side].id, start, end, call })
+        })
+    }
+}
+
+/// Share of a kernel's time during which the copy ran, per cent.
+fn share(kernel: Span, sample: &OverlapSample) -> f64 {
+    100.0 * sample.copy.together_ns(kernel) / kernel.length_ns()
 }
 
 /// The cells of a round: a kernel on either GPU, beside a call that does not block and beside one that does.
@@ -146,8 +257,7 @@ fn cell(pair: Pair, setup: Setup, host: HostMode, compute_on: Side, outcome: &Ou
             HostMode::NonBlocking => sample.host_ns,
             HostMode::Blocking => sample.blocking_ns,
         };
-        cell.overlap_percent =
-            over(&|sample| 100.0 * sample.copy.together_ns(kernel(sample)) / kernel(sample).length_ns());
+        cell.overlap_percent = over(&|sample| share(kernel(sample), sample));
         cell.host_blocked_us = over(&|sample| host_ns(sample) / 1e3);
         cell.copy_us = over(&|sample| sample.copy.length_ns() / 1e3);
         cell.kernel_us = over(&|sample| kernel(sample).length_ns() / 1e3);

@@ -25,7 +25,15 @@ fn run_on(driver: Box<dyn Driver>, tasks: &[Task]) -> Vec<Outcome> {
     let round = |task: &Task| {
         let mut flows = vec![Flow::from(PAIR)];
         flows.extend(task.is_both_ways().then(|| flows[0].reversed()));
-        Round { id: 0, slot: 0, flows, task: *task, deadline: Duration::from_secs(5) }
+        Round {
+            id: 0,
+            slot: 0,
+            flows,
+            task: *task,
+            deadline: Duration::from_secs(5),
+            timeline: false,
+            name: String::new(),
+        }
     };
     tasks.iter().map(|task| bench.run_one(&round(task))).collect()
 }
@@ -167,7 +175,7 @@ fn two_pairs(spec: sim::spec::MachineSpec, rounds: u32) -> Vec<Vec<Row>> {
     let task = row(Placement::REFERENCE, Direction::OneWay, Path::Direct);
     let round = |id, (source, destination)| {
         let flows = vec![Pair { source, destination }.into()];
-        Round { id, slot: 0, flows, task, deadline: Duration::from_secs(5) }
+        Round { id, slot: 0, flows, task, deadline: Duration::from_secs(5), timeline: false, name: String::new() }
     };
     let at_once = [round(0, (0, 1)), round(1, (2, 3))];
     let run = |_| {
@@ -176,6 +184,7 @@ fn two_pairs(spec: sim::spec::MachineSpec, rounds: u32) -> Vec<Vec<Row>> {
             Told::Ended(_, Outcome::Rows { rows }) => found.extend(rows),
             Told::Ended(_, outcome) => panic!("{outcome:?}"),
             Told::Remark(problem) => panic!("{problem}"),
+            Told::Seen(..) => panic!("nothing is followed"),
         });
         found
     };
@@ -234,7 +243,15 @@ fn a_verification_that_crashed_is_a_failed_path() {
     let tasks = [Side::Source, Side::Destination].map(|issuer| [task(issuer, Action::Verify), task(issuer, timed)]);
     let rounds: Vec<_> = (0..)
         .zip(tasks.concat())
-        .map(|(id, task)| Round { id, slot: id, flows: flows.clone(), task, deadline: Duration::from_secs(5) })
+        .map(|(id, task)| Round {
+            id,
+            slot: id,
+            flows: flows.clone(),
+            task,
+            deadline: Duration::from_secs(5),
+            timeline: false,
+            name: String::new(),
+        })
         .collect();
     let lost = |status, reason: &str| Outcome::Lost { status, reason: reason.into() };
     let outcomes = [

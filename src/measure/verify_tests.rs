@@ -44,7 +44,15 @@ fn verify(bench: &Bench, pair: (u32, u32), engine: Engine, issuer: Side, path: P
     let setup = Setup { engine, issuer, path, bytes: Bytes(BUFFER), ..Setup::REFERENCE };
     let task = Task { setup, action: Action::Verify };
     let flows = vec![Pair { source: pair.0, destination: pair.1 }.into()];
-    match bench.run_one(&Round { id: 0, slot: 0, flows, task, deadline: Duration::from_secs(5) }) {
+    match bench.run_one(&Round {
+        id: 0,
+        slot: 0,
+        flows,
+        task,
+        deadline: Duration::from_secs(5),
+        timeline: false,
+        name: String::new(),
+    }) {
         Outcome::Verified { flows } if flows.len() == 1 => {
             assert_eq!(flows[0].verified == Verified::Ok, flows[0].detail.is_none());
             flows[0].verified

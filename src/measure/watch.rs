@@ -156,14 +156,16 @@ impl Watch {
             self.read();
         }
         self.threads.iter().for_each(|thread| thread.thread().unpark());
+        let patience = |usual| self.telemetry.patience(usual);
+        // Beside the last readings: on H200 the counters take longer than these.
+        let counters = read_counters(&self.telemetry, &before.gpus);
         let until = Instant::now() + PATIENCE;
         let ended = |seen: &Mutex<Seen>| seen.lock().is_ok_and(|seen| seen.ended);
         while !self.seen.iter().all(|(_, seen)| ended(seen)) && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(5));
+            std::thread::sleep(Duration::from_millis(1));
         }
         let late = self.seen.iter().filter(|(_, seen)| !ended(seen)).map(|(index, _)| *index).collect();
-        let patience = |usual| self.telemetry.patience(usual);
-        let mut after = collect_counters(&read_counters(&self.telemetry, &before.gpus), patience(COUNTER_PATIENCE));
+        let mut after = collect_counters(&counters, patience(COUNTER_PATIENCE));
         let added = |gpu: &Gpu| {
             let added = errors_added(gpu.nvlinks.known()?, &after.remove(&gpu.index)?)?;
             Some(NvLinksCounted { gpu: gpu.index, added })
@@ -281,8 +283,11 @@ pub fn summary(index: u32, samples: &[LinkSample]) -> LinkUnderLoad {
         let known = || samples.iter().filter_map(figure);
         Some([known().min()?, known().max()?])
     };
-    let mut replays = samples.iter().filter_map(|sample| sample.replays);
-    let (first, last) = (replays.next(), replays.next_back());
+    let rise = |figure: fn(&LinkSample) -> Option<u64>| {
+        let mut known = samples.iter().filter_map(figure);
+        let first = known.next()?;
+        Some(known.next_back().unwrap_or(first).saturating_sub(first))
+    };
     let mut pcie_errors = samples.iter().filter_map(|sample| sample.pcie_errors);
     let pcie_errors_before = pcie_errors.next();
     let mut throttle_reasons: Vec<String> =
@@ -295,7 +300,8 @@ pub fn summary(index: u32, samples: &[LinkSample]) -> LinkUnderLoad {
         generation: range(|sample| sample.generation.map(Generation::number)),
         width: range(|sample| sample.width.map(Lanes::number)),
         states: states(samples),
-        replays_added: first.map(|first| last.unwrap_or(first).saturating_sub(first)),
+        ecc_uncorrected_added: rise(|sample| sample.ecc_uncorrected),
+        replays_added: rise(|sample| sample.replays),
         pcie_errors_before,
         pcie_errors_after: pcie_errors.next_back().or(pcie_errors_before),
         nvlink_errors: None,

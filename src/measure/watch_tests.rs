@@ -10,6 +10,8 @@ fn what_links_do_and_count_while_copies_run_is_seen() {
     let mut spec = sim::builtin::get("h200x2").unwrap();
     spec.gpus[0].nvlinks[0].errors = NvLinkErrors { crc: 1000, replay: 0, recovery: 2 };
     spec.faults.nvlinks.push(NvLinkFault { gpu: 0, link: 5, errors: NvLinkErrors { crc: 30, replay: 4, recovery: 0 } });
+    spec.gpus[1].state.ecc_uncorrected = 4;
+    spec.gpus[1].state.ecc_uncorrected_under_load = 3;
     spec.faults.links.push(LinkFault {
         function: spec.gpus[1].pci,
         trains_down_to: Some(pcie_link(5, 8)),
@@ -34,6 +36,7 @@ fn what_links_do_and_count_while_copies_run_is_seen() {
     assert_eq!((links[0].width, links[0].replays_added), (Some([16, 16]), Some(0)));
     assert_eq!(counted.nvlink_of(1), Some(vec![]));
     assert_eq!((links[1].width, links[1].replays_added), (Some([8, 16]), Some(17)));
+    assert_eq!(links.each_ref().map(|link| link.ecc_uncorrected_added), [Some(0), Some(3)]);
     assert_eq!(links[1].pcie_errors_before, Some(PcieErrors::default()));
     assert_eq!(links[1].pcie_errors_after.map(|errors| errors.correctable), Some(9));
 }

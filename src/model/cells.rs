@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::flow::{Endpoint, Flow, Setup};
+use super::flow::{Endpoint, Flow, HostMemory, Setup};
+use super::host::{HostCopy, HostDirection, HostWay, Pinning};
 use super::measurement::{Cell, Latency, LocalCopy, Measurements, Overlap, PeerBandwidth, Probe, Status, Verified};
-use super::placement::{Pair, Path};
+use super::one_gpu::OneGpu;
+use super::placement::{Direction, Pair, Path};
 
 impl Measurements {
     /// Every setup that copies were planned in, whatever their size, in the order of the report.
@@ -43,6 +45,26 @@ impl Measurements {
         let mut cells = self.in_setup(Setup::REFERENCE.with_path(path));
         cells.retain(|_, cell| cell.status == Status::Measured && !cell.disturbed);
         cells
+    }
+
+    /// Whether anything is known of several flows at once.
+    pub fn has_load(&self) -> bool {
+        self.load.iter().any(|load| load.cells().any(|cell| cell.tested()))
+    }
+
+    /// The host copies of GPUs that copied alone in this way, by GPU and node: of several sizes the largest that was
+    /// measured.
+    pub fn host_alone(&self, way: HostWay) -> Vec<&HostCopy> {
+        let mut found: Vec<&HostCopy> = Vec::new();
+        let weight = |copy: &HostCopy| (copy.status == Status::Measured, copy.bytes);
+        for copy in self.host.iter().filter(|copy| copy.at_once == 1 && copy.way() == way) {
+            match found.iter_mut().find(|other| (other.gpu, other.numa_node) == (copy.gpu, copy.numa_node)) {
+                Some(other) if weight(other) < weight(copy) => *other = copy,
+                Some(_) => {}
+                None => found.push(copy),
+            }
+        }
+        found
     }
 }
 
@@ -107,5 +129,61 @@ impl LocalCopy {
             disturbed: self.disturbed,
             verified: Verified::Skipped,
         }
+    }
+}
+
+impl HostCopy {
+    /// What every probe has in common.
+    pub fn cell(&self) -> Cell<'_> {
+        let direction = if self.direction == HostDirection::BothWays { Direction::BothWays } else { Direction::OneWay };
+        Cell {
+            probe: Probe::Host,
+            flow: self.flow(),
+            setup: Setup::REFERENCE.with_engine(self.engine).with_direction(direction).with_bytes(self.bytes),
+            status: self.status,
+            has_figure: self.achieved_gbps.is_some(),
+            reason: self.reason.as_deref(),
+            verified: self.verified,
+            disturbed: self.disturbed,
+        }
+    }
+}
+
+impl Pinning {
+    /// What every probe has in common. Its bytes stay in the memory of the host.
+    pub fn cell(&self) -> Cell<'_> {
+        let host = Endpoint::Host { node: self.numa_node, memory: HostMemory::Pinned };
+        Cell {
+            probe: Probe::Pinning,
+            flow: Flow { from: host, to: host },
+            setup: Setup::REFERENCE.with_bytes(self.bytes),
+            status: self.status,
+            has_figure: self.allocate_ms_per_gib.or(self.register_ms_per_gib).is_some(),
+            reason: self.reason.as_deref(),
+            verified: Verified::Skipped,
+            disturbed: false,
+        }
+    }
+}
+
+impl Measurements {
+    /// Everything that was to be measured on one GPU by these probes, in the order of the report.
+    pub fn on_one_gpu(&self) -> impl Iterator<Item = &dyn OneGpu> {
+        let pipelines = self.pipeline.iter().map(|cell| cell as &dyn OneGpu);
+        let engines = self.engines.iter().map(|cell| cell as &dyn OneGpu);
+        let calls = self.calls.iter().map(|cell| cell as &dyn OneGpu);
+        let loops = self.launch_loop.iter().map(|cell| cell as &dyn OneGpu);
+        let hazards = self.hazard.iter().map(|cell| cell as &dyn OneGpu);
+        pipelines.chain(engines).chain(calls).chain(loops).chain(hazards)
+    }
+
+    /// The same, to be changed.
+    pub fn on_one_gpu_mut(&mut self) -> impl Iterator<Item = &mut dyn OneGpu> {
+        let pipelines = self.pipeline.iter_mut().map(|cell| cell as &mut dyn OneGpu);
+        let engines = self.engines.iter_mut().map(|cell| cell as &mut dyn OneGpu);
+        let calls = self.calls.iter_mut().map(|cell| cell as &mut dyn OneGpu);
+        let loops = self.launch_loop.iter_mut().map(|cell| cell as &mut dyn OneGpu);
+        let hazards = self.hazard.iter_mut().map(|cell| cell as &mut dyn OneGpu);
+        pipelines.chain(engines).chain(calls).chain(loops).chain(hazards)
     }
 }

@@ -28,6 +28,10 @@ pub struct DriverFacts {
     /// Why the GPU kernels could not be loaded onto any GPU; null when they could onto one. Then
     /// `devices[].kernels_failure` says why not onto others.
     pub kernels_failure: Option<String>,
+    /// Memory of the host that the run may take: 5% of what is available, and no more than the control group leaves.
+    /// Null where that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_budget_bytes: Option<Bytes>,
     /// The GPUs asked for, as CUDA sees them.
     pub devices: Vec<CudaDevice>,
     /// CUDA's word on peer access for each ordered pair.

@@ -97,6 +97,8 @@ pub struct Scope {
     pub gpus: Vec<u32>,
     /// The rate that it leaves to these copies, where it limits them.
     pub rate: Option<GbPerSecond>,
+    /// Whether it is about the PCIe links of these GPUs themselves, rather than about one above them.
+    pub own_links: bool,
 }
 
 impl From<&Subject> for Scope {

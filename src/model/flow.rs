@@ -9,6 +9,7 @@ use super::units::Bytes;
 
 /// How host memory was allocated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum HostMemory {
     /// Allocated by the driver, page-locked.
@@ -17,6 +18,16 @@ pub enum HostMemory {
     Pageable,
     /// Allocated by the process and page-locked afterwards.
     Registered,
+}
+
+impl fmt::Display for HostMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Pinned => "pinned",
+            Self::Pageable => "pageable",
+            Self::Registered => "registered",
+        })
+    }
 }
 
 /// Where bytes come from or go to.
@@ -43,6 +54,14 @@ impl Endpoint {
         }
     }
 
+    /// The NUMA node, where it is memory of the host; none within where that is not known.
+    pub const fn node(self) -> Option<Option<u32>> {
+        match self {
+            Self::Gpu(_) => None,
+            Self::Host { node, .. } => Some(node),
+        }
+    }
+
     /// What a copy with this end depends on, however the memory was allocated.
     pub const fn place(self) -> Place {
         match self {
@@ -56,14 +75,7 @@ impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&match self {
             Self::Gpu(_) => self.place().to_string(),
-            Self::Host { memory, .. } => {
-                let memory = match memory {
-                    HostMemory::Pinned => "pinned",
-                    HostMemory::Pageable => "pageable",
-                    HostMemory::Registered => "registered",
-                };
-                format!("{memory} {}", self.place())
-            }
+            Self::Host { memory, .. } => format!("{memory} {}", self.place()),
         })
     }
 }
@@ -113,6 +125,11 @@ impl Flow {
         self.from.gpu().filter(|gpu| self.to.gpu() == Some(*gpu))
     }
 
+    /// The GPU, where the other end is the host.
+    pub fn with_host(self) -> Option<u32> {
+        self.from.gpu().xor(self.to.gpu())
+    }
+
     /// Both ends.
     pub const fn ends(self) -> [Endpoint; 2] {
         [self.from, self.to]
@@ -127,9 +144,10 @@ impl From<Pair> for Flow {
 
 impl fmt::Display for Flow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.within() {
-            Some(_) => f.pad(&format!("within {}", self.from)),
-            None => f.pad(&format!("{} → {}", self.from, self.to)),
+        if self.from == self.to {
+            f.pad(&format!("within {}", self.from))
+        } else {
+            f.pad(&format!("{} → {}", self.from, self.to))
         }
     }
 }

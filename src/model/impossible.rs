@@ -6,7 +6,10 @@
 use std::collections::HashSet;
 
 use super::flow::{Flow, Setup};
+use super::host::{HostCopy, Pinning};
+use super::load::LoadPattern;
 use super::measurement::{Impossible, Latency, LocalCopy, Measurements, Overlap, PeerBandwidth, Probe, Status};
+use super::one_gpu::{Ending, OneGpu};
 use super::placement::{Pair, Side};
 use super::report::Report;
 use super::units::GbPerSecond;
@@ -32,11 +35,15 @@ pub fn in_report(report: &Report) -> Option<String> {
 }
 
 fn in_measurements(measurements: &Measurements) -> Option<String> {
-    let Measurements { peer, overlap, latency, local, .. } = measurements;
+    let Measurements { peer, overlap, latency, local, host, pinning, .. } = measurements;
     let figures = peer.iter().map(|cell| (name(Probe::Bandwidth, cell.pair, cell.setup), in_bandwidth(cell)));
     let figures = figures.chain(overlap.iter().map(|cell| (of_overlap(cell), in_overlap(cell))));
     let figures = figures.chain(latency.iter().map(|cell| (of_latency(cell), in_latency(cell))));
-    let mut figures = figures.chain(local.iter().map(|cell| (of_local(cell), in_local(cell))));
+    let figures = figures.chain(local.iter().map(|cell| (of_local(cell), in_local(cell))));
+    let figures = figures.chain(host.iter().map(|cell| (of_host(cell), in_host(cell))));
+    let figures = figures.chain(pinning.iter().map(|cell| (of_pinning(cell), in_pinning(cell))));
+    let figures = figures.chain(measurements.load.iter().map(|cell| (of_load(cell), in_load(cell))));
+    let mut figures = figures.chain(measurements.on_one_gpu().map(|cell| (cell.name(), on_one_gpu(cell))));
     let wrong = figures.find_map(|(cell, why)| Some(format!("{cell}: {}", why?)));
     wrong.or_else(|| repeated(measurements)).or_else(|| {
         let pairs = peer.iter().map(|cell| cell.pair).chain(overlap.iter().map(|cell| cell.pair));
@@ -60,6 +67,19 @@ fn of_latency(cell: &Latency) -> String {
 
 fn of_local(cell: &LocalCopy) -> String {
     format!("{}, {}, {}", Probe::Local, cell.cell().flow, cell.bytes)
+}
+
+fn of_host(cell: &HostCopy) -> String {
+    let at_once = if cell.at_once > 1 { format!(", {} GPUs at once", cell.at_once) } else { String::new() };
+    format!("{}, {}, {}{at_once}, {}", Probe::Host, cell.flow(), cell.way(), cell.bytes)
+}
+
+fn of_pinning(cell: &Pinning) -> String {
+    format!("{}, {}, {}", Probe::Pinning, cell.cell().flow, cell.bytes)
+}
+
+fn of_load(cell: &LoadPattern) -> String {
+    format!("{}, {}", Probe::Load, cell.name())
 }
 
 /// Takes the figures out that cannot be, with everything that was worked out from them. What was
@@ -98,6 +118,36 @@ pub fn set_aside(measurements: &mut Measurements) {
             (cell.achieved_gbps, cell.spread_percent) = (None, None);
         }
     }
+    for cell in &mut measurements.host {
+        if let Some(why) = in_host(cell) {
+            (cell.status, cell.reason) = take(cell.flow(), of_host(cell), why);
+            (cell.achieved_gbps, cell.percent, cell.spread_percent) = (None, None, None);
+            (cell.to_device_gbps, cell.to_host_gbps, cell.host_blocked_us) = (None, None, None);
+        }
+    }
+    for cell in &mut measurements.pinning {
+        if let Some(why) = in_pinning(cell) {
+            (cell.status, cell.reason) = take(cell.cell().flow, of_pinning(cell), why);
+            (cell.allocate_ms_per_gib, cell.free_ms_per_gib) = (None, None);
+            (cell.register_ms_per_gib, cell.unregister_ms_per_gib) = (None, None);
+        }
+    }
+    for cell in &mut measurements.load {
+        if let Some(why) = in_load(cell) {
+            let flow = cell.flows.first().map(|flow| flow.flow());
+            if let Some(flow) = flow {
+                (cell.status, cell.reason) = take(flow, of_load(cell), why);
+            }
+            cell.forget();
+        }
+    }
+    for cell in measurements.on_one_gpu_mut() {
+        if let Some(why) = on_one_gpu(cell) {
+            let (status, reason) = take(cell.flow(), cell.name(), why);
+            cell.forget();
+            *cell.ending_mut() = Ending::without(status, reason);
+        }
+    }
     measurements.impossible.extend(found);
 }
 
@@ -117,11 +167,7 @@ fn in_bandwidth(cell: &PeerBandwidth) -> Option<String> {
         ("host_blocked_us", cell.host_blocked_us),
     ];
     let wrong = rates.into_iter().find_map(|(key, rate)| no_rate(key, rate));
-    let percents = [("percent", cell.percent), ("expected_percent", cell.expected_percent)].into_iter();
-    let mut beyond = percents.filter_map(|(key, percent)| Some((key, percent.filter(|it| *it > MOST_PERCENT)?)));
-    wrong
-        .or_else(|| negative(&shares))
-        .or_else(|| beyond.next().map(|(key, percent)| format!("{key} is {percent}, which is no share")))
+    wrong.or_else(|| negative(&shares)).or_else(|| no_share(&shares[..2]))
 }
 
 fn in_overlap(cell: &Overlap) -> Option<String> {
@@ -138,6 +184,74 @@ fn in_latency(cell: &Latency) -> Option<String> {
 
 fn in_local(cell: &LocalCopy) -> Option<String> {
     no_rate("achieved_gbps", cell.achieved_gbps).or_else(|| negative(&[("spread_percent", cell.spread_percent)]))
+}
+
+/// Shares are no more than the whole, spreads aside; times are no less than nothing.
+fn on_one_gpu(cell: &dyn OneGpu) -> Option<String> {
+    let figures = cell.figures();
+    let is_share = |key: &str| key.ends_with("_percent") && key != "spread_percent";
+    let beyond = |figure: &f64| *figure > 100.0 + ROUNDED;
+    let mut shares = figures.iter().filter(|(key, _)| is_share(key));
+    let share = shares.find_map(|(key, figure)| Some((key, figure.filter(beyond)?)));
+    negative(&figures).or_else(|| share.map(|(key, share)| format!("{key} is {share}, which is no share")))
+}
+
+fn in_host(cell: &HostCopy) -> Option<String> {
+    let rates = [
+        ("achieved_gbps", cell.achieved_gbps),
+        ("to_device_gbps", cell.to_device_gbps),
+        ("to_host_gbps", cell.to_host_gbps),
+        ("theoretical_gbps", cell.theoretical_gbps),
+        ("expected_gbps", cell.expected_gbps),
+        ("expected_low_gbps", cell.expected_low_gbps),
+        ("expected_high_gbps", cell.expected_high_gbps),
+    ];
+    let shares = [
+        ("percent", cell.percent),
+        ("expected_percent", cell.expected_percent),
+        ("spread_percent", cell.spread_percent),
+        ("host_blocked_us", cell.host_blocked_us),
+    ];
+    let wrong = rates.into_iter().find_map(|(key, rate)| no_rate(key, rate));
+    wrong.or_else(|| negative(&shares)).or_else(|| no_share(&shares[..2]))
+}
+
+/// Rates are rates, and no index of fairness is above 1.
+fn in_load(cell: &LoadPattern) -> Option<String> {
+    let rates = [
+        ("achieved_gbps", cell.achieved_gbps),
+        ("theoretical_gbps", cell.theoretical_gbps),
+        ("expected_gbps", cell.expected_gbps),
+    ];
+    let of_flows = cell.flows.iter().flat_map(|flow| {
+        [("flows[].achieved_gbps", flow.achieved_gbps), ("flows[].expected_gbps", flow.expected_gbps)]
+    });
+    let shares = [
+        ("percent", cell.percent),
+        ("expected_percent", cell.expected_percent),
+        ("spread_percent", cell.spread_percent),
+        ("fairness", cell.fairness),
+    ];
+    let wrong = rates.into_iter().chain(of_flows).find_map(|(key, rate)| no_rate(key, rate));
+    let uneven =
+        cell.fairness.filter(|index| *index > 1.0 + ROUNDED).map(|index| format!("fairness is {index}, above 1"));
+    wrong.or_else(|| negative(&shares)).or_else(|| no_share(&shares[..2])).or(uneven)
+}
+
+fn in_pinning(cell: &Pinning) -> Option<String> {
+    negative(&[
+        ("allocate_ms_per_gib", cell.allocate_ms_per_gib),
+        ("free_ms_per_gib", cell.free_ms_per_gib),
+        ("register_ms_per_gib", cell.register_ms_per_gib),
+        ("unregister_ms_per_gib", cell.unregister_ms_per_gib),
+    ])
+}
+
+/// The first of these shares that is too large to be one.
+fn no_share(shares: &[(&str, Option<f64>)]) -> Option<String> {
+    let beyond = |percent: Option<f64>| percent.filter(|percent| *percent > MOST_PERCENT);
+    let (key, percent) = shares.iter().find_map(|(key, percent)| Some((key, beyond(*percent)?)))?;
+    Some(format!("{key} is {percent}, which is no share"))
 }
 
 fn no_rate(key: &str, rate: Option<GbPerSecond>) -> Option<String> {
@@ -170,7 +284,25 @@ fn repeated(measurements: &Measurements) -> Option<String> {
         (of_local(cell), (Probe::Local, within, cell.cell().setup, None))
     });
     let twice = peer.chain(overlap).chain(latency).chain(local).find(|(_, key)| !seen.insert(*key));
-    twice.map(|(cell, _)| format!("{cell}: is there twice"))
+    let mut names = HashSet::new();
+    let named_twice = || measurements.on_one_gpu().map(OneGpu::name).find(|name| !names.insert(name.clone()));
+    let mut patterns = HashSet::new();
+    let pattern_twice = || measurements.load.iter().map(of_load).find(|name| !patterns.insert(name.clone()));
+    let twice = twice.map(|(cell, _)| cell).or_else(|| repeated_host(measurements)).or_else(named_twice);
+    let twice = twice.or_else(pattern_twice);
+    twice.map(|cell| format!("{cell}: is there twice"))
+}
+
+/// The first measurement of the host that stands there twice.
+fn repeated_host(measurements: &Measurements) -> Option<String> {
+    let mut seen = HashSet::new();
+    let twice = measurements.host.iter().find(|cell| {
+        let pace = (cell.at_once, cell.bytes);
+        !seen.insert((cell.gpu, cell.numa_node, cell.way(), pace))
+    });
+    let mut nodes = HashSet::new();
+    let pinned = measurements.pinning.iter().find(|cell| !nodes.insert((cell.numa_node, cell.bytes)));
+    twice.map(of_host).or_else(|| pinned.map(of_pinning))
 }
 
 #[cfg(test)]

@@ -65,3 +65,26 @@ fn routes_have_rates_too() {
     let why = in_report(&report).unwrap();
     assert!(why.contains("theoretical_gbps is -450") && why.contains("GPU 0 → GPU 1"), "{why}");
 }
+
+#[test]
+fn figures_of_several_flows_that_cannot_be_are_refused_and_set_aside() {
+    assert_eq!(in_report(&sample::loaded()), None);
+    let changes: [(Change, &str); 5] = [
+        (|m| m.load[0].achieved_gbps = Some(GbPerSecond(-1.0)), "load, all to one, GPU 0: achieved_gbps is -1"),
+        (|m| m.load[1].flows[3].achieved_gbps = Some(GbPerSecond(f64::NAN)), "flows[].achieved_gbps is NaN"),
+        (|m| m.load[0].fairness = Some(1.4), "fairness is 1.4"),
+        (|m| m.load[0].expected_percent = Some(-2.0), "expected_percent is -2"),
+        (|m| m.load.push(m.load[0].clone()), "all to one, GPU 0: is there twice"),
+    ];
+    for (change, what) in changes {
+        let mut report = sample::loaded();
+        change(report.measurements.as_mut().unwrap());
+        let why = in_report(&report).unwrap_or_else(|| panic!("{what}: taken"));
+        assert!(why.contains(what), "{why}");
+    }
+    let mut measurements = sample::loaded().measurements.unwrap();
+    measurements.load[0].flows[2].achieved_gbps = Some(GbPerSecond(f64::INFINITY));
+    set_aside(&mut measurements);
+    assert_eq!((measurements.load[0].achieved_gbps, measurements.load[0].status), (None, Status::Skipped));
+    assert_eq!(measurements.impossible.len(), 1);
+}

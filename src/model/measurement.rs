@@ -1,13 +1,19 @@
 //! What the probes measured, cell by cell, each with its status and reason.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
+use super::asynchrony::{Hazard, HostCall, LaunchLoop};
 use super::background::Background;
+use super::collective::AllReduce;
 pub use super::cuda::{CudaDevice, CudaPeerAccess, DriverFacts, Hidden, Hindrance, PeerAccess};
-use super::flow::{Endpoint, Flow, Setup};
+use super::flow::Setup;
+use super::host::{HostCopy, Pinning};
+use super::load::{Counted, LoadPattern};
+use super::one_gpu::OneGpu;
+use super::pipeline::{Engines, Pipeline};
 use super::placement::{Pair, Path, Placement, Side};
+pub use super::probe::{Cell, Probe};
+pub use super::status::{Status, Verified};
 pub use super::under_load::{AerAdded, LinkState, LinkUnderLoad, NvLinkErrorsAdded};
 use super::units::{Bytes, GbPerSecond};
 
@@ -31,12 +37,36 @@ pub struct Measurements {
     /// Copies within each GPU. Empty in reports that are older than that probe.
     #[serde(default)]
     pub local: Vec<LocalCopy>,
-    /// Copies between host and GPU. Empty until that probe exists.
+    /// Copies between host and GPU. Empty in reports that are older than that probe.
     #[serde(default)]
-    pub host: Vec<serde_json::Value>,
-    /// Several flows at once. Empty until that probe exists.
+    pub host: Vec<HostCopy>,
+    /// What it costs to page-lock memory of the host. Empty where that was not measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pinning: Vec<Pinning>,
+    /// Pipelines of copies and kernels. Empty where they were not measured, like the next four.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pipeline: Vec<Pipeline>,
+    /// Which copies of a GPU run at the same time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub engines: Vec<Engines>,
+    /// How long calls hold the host.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub calls: Vec<HostCall>,
+    /// Loops of small launches with a wait in each turn.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub launch_loop: Vec<LaunchLoop>,
+    /// What is read before the end of a copy that does not block.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hazard: Vec<Hazard>,
+    /// Several flows at once. Empty where that was not measured.
     #[serde(default)]
-    pub load: Vec<serde_json::Value>,
+    pub load: Vec<LoadPattern>,
+    /// What counters saw of such traffic. Empty where that was not measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub counted: Vec<Counted>,
+    /// What an all-reduce could reach, from such figures. Empty where they were not measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub all_reduce: Vec<AllReduce>,
     /// PCIe links and counters while copies ran.
     pub links: Vec<LinkUnderLoad>,
     /// PCI functions on the way to the GPUs whose AER counters rose during the run.
@@ -75,7 +105,11 @@ impl Measurements {
         let peer = self.peer.iter().map(PeerBandwidth::cell);
         let overlap = self.overlap.iter().map(Overlap::cell);
         let latency = self.latency.iter().map(Latency::cell);
-        peer.chain(overlap).chain(latency).chain(self.local.iter().map(LocalCopy::cell))
+        let local = self.local.iter().map(LocalCopy::cell);
+        let host = self.host.iter().map(HostCopy::cell).chain(self.pinning.iter().map(Pinning::cell));
+        let one_gpu = self.on_one_gpu().map(OneGpu::cell);
+        let load = self.load.iter().flat_map(LoadPattern::cells);
+        peer.chain(overlap).chain(latency).chain(local).chain(host).chain(one_gpu).chain(load)
     }
 }
 
@@ -89,102 +123,6 @@ pub struct Impossible {
     pub measurement: String,
     /// Its key, what it was and why it cannot be.
     pub why: String,
-}
-
-/// What was measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Probe {
-    /// The rate of large copies.
-    Bandwidth,
-    /// The time of small copies.
-    Latency,
-    /// Whether a copy and a kernel run at the same time.
-    Overlap,
-    /// The rate of copies within a GPU.
-    Local,
-}
-
-impl fmt::Display for Probe {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Bandwidth => "bandwidth",
-            Self::Overlap => "overlap",
-            Self::Latency => "latency",
-            Self::Local => "local",
-        })
-    }
-}
-
-/// One measurement that was asked for.
-#[derive(Debug, Clone, Copy)]
-pub struct Cell<'a> {
-    /// What was measured.
-    pub probe: Probe,
-    /// From where to where.
-    pub flow: Flow,
-    /// How.
-    pub setup: Setup,
-    /// How it ended.
-    pub status: Status,
-    /// Whether it has a figure.
-    pub has_figure: bool,
-    /// Why there is no figure.
-    pub reason: Option<&'a str>,
-    /// Whether the bytes arrived.
-    pub verified: Verified,
-    /// Whether another program was in its way.
-    pub disturbed: bool,
-}
-
-impl Cell<'_> {
-    /// Whether the bytes come from or go to this GPU.
-    pub fn uses(&self, gpu: u32) -> bool {
-        self.flow.ends().contains(&Endpoint::Gpu(gpu))
-    }
-
-    /// Whether it has an answer. Wrong bytes are one, whatever became of the timing.
-    pub fn tested(&self) -> bool {
-        self.verified.is_wrong() || (self.status == Status::Measured && self.has_figure && !self.disturbed)
-    }
-}
-
-/// How a measurement ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum Status {
-    /// It has a figure.
-    Measured,
-    /// It failed; the reason says how.
-    Failed,
-    /// It did not end before its deadline, and the worker was replaced.
-    Hung,
-    /// It was not run; the reason says why.
-    Skipped,
-}
-
-/// Whether the bytes arrived, checked on the destination GPU before timing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum Verified {
-    /// Every byte is right.
-    Ok,
-    /// Bytes never arrived: the poison is still there.
-    Dropped,
-    /// Wrong bytes arrived.
-    Corrupt,
-    /// It was checked without a result (out of memory, say).
-    Inconclusive,
-    /// It was not tried.
-    Skipped,
-}
-
-impl Verified {
-    /// Whether bytes are known to have been lost or changed: a rate of such copies means nothing.
-    pub const fn is_wrong(self) -> bool {
-        matches!(self, Self::Dropped | Self::Corrupt)
-    }
 }
 
 /// Bandwidth from one GPU to another in one configuration.
@@ -247,6 +185,16 @@ pub struct PeerBandwidth {
     /// shown, and nothing is judged by it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub disturbed: bool,
+}
+
+impl PeerBandwidth {
+    /// What a copy without end would reach, from the rate and the fixed cost.
+    #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
+    pub fn without_fixed_cost(&self) -> Option<GbPerSecond> {
+        let bytes = self.setup.bytes.0;
+        let ns = bytes as f64 / self.achieved_gbps?.0 - self.fixed_cost_us? * 1e3;
+        (ns > 0.0).then(|| GbPerSecond::of(bytes, ns))
+    }
 }
 
 const fn alone() -> u32 {

@@ -1,18 +1,26 @@
 //! The data that the stages hand on: plain, immutable, serialisable. Nothing here touches a
 //! machine, and every number carries its unit in its name or its type.
 
+pub mod advice;
+pub mod asynchrony;
 pub mod background;
 pub mod cells;
+pub mod collective;
 pub mod cuda;
 pub mod fact;
 pub mod finding;
 pub mod flow;
+pub mod host;
 pub mod impossible;
+pub mod load;
 pub mod measurement;
 pub mod nearest;
 pub mod node;
+pub mod one_gpu;
 pub mod pcie;
+pub mod pipeline;
 pub mod placement;
+mod probe;
 pub mod reading;
 pub mod report;
 pub mod request;
@@ -22,8 +30,10 @@ mod rule_id;
 #[cfg(test)]
 mod schema;
 pub mod snapshot;
+pub mod status;
 #[cfg(test)]
 pub mod testing;
+pub mod timeline;
 pub mod topology;
 pub mod under_load;
 pub mod units;

@@ -88,6 +88,23 @@ pub enum RefutedBy {
         /// Their rate.
         achieved_gbps: GbPerSecond,
     },
+    /// Copies between the host and a GPU that pass the link were faster than the reading allows.
+    HostCopies {
+        /// The GPU, by NVML's index.
+        gpu: u32,
+        /// Their rate.
+        achieved_gbps: GbPerSecond,
+    },
+}
+
+impl RefutedBy {
+    /// The rate of the copies, where it is copies.
+    pub const fn rate(self) -> Option<GbPerSecond> {
+        match self {
+            Self::UnderLoad { .. } => None,
+            Self::Copies { achieved_gbps, .. } | Self::HostCopies { achieved_gbps, .. } => Some(achieved_gbps),
+        }
+    }
 }
 
 impl fmt::Display for Refuted {
@@ -96,6 +113,9 @@ impl fmt::Display for Refuted {
         write!(f, "the reading {}{allows}, is not believed: ", self.reading)?;
         match self.by {
             RefutedBy::UnderLoad { width } => write!(f, "under load the link shows x{width}"),
+            RefutedBy::HostCopies { gpu, achieved_gbps } => {
+                write!(f, "copies between the host and GPU {gpu} reached {achieved_gbps} GB/s over the link")
+            }
             RefutedBy::Copies { pair, path, achieved_gbps } => {
                 let staged = if path == Path::Staged { "staged " } else { "" };
                 write!(f, "{staged}copies {pair} reached {achieved_gbps} GB/s over the link")

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use serde::{Deserialize, Serialize};
 
+use super::advice::Advice;
 use super::finding::Finding;
 use super::flow::Endpoint;
 use super::measurement::Measurements;
@@ -46,6 +47,9 @@ pub struct Report {
     pub measurements: Option<Measurements>,
     /// What stands out, the worst first.
     pub findings: Vec<Finding>,
+    /// What programs on this machine should do, from its own figures. It has no part in the verdict.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub advice: Vec<Advice>,
     /// The conclusion.
     pub verdict: Verdict,
     /// Where the time went.

@@ -33,12 +33,15 @@ pub fn restore(report: &mut Report) {
     }
 }
 
-/// Puts the rows of pairs back that say the same as the row before them.
+/// Puts the rows of pairs back that say the same as the row before them, and what follows from a figure.
 pub fn rows(report: &mut Report) {
     let of = |said: &GpuPair| Pair { source: said.source, destination: said.destination };
     let with = |said: &GpuPair, destination| GpuPair { destination, ..said.clone() };
     repeat(&mut report.snapshot.pairs, of, with);
     if let Some(measurements) = &mut report.measurements {
+        for cell in &mut measurements.peer {
+            cell.asymptotic_gbps = cell.asymptotic_gbps.or_else(|| cell.without_fixed_cost());
+        }
         let with = |said: &CudaPeerAccess, destination| {
             let pair = Pair { destination, ..said.pair };
             CudaPeerAccess { pair, ..said.clone() }

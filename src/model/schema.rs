@@ -9,6 +9,7 @@ use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::{Value, json};
 
+use super::flow::{Endpoint, HostMemory};
 use super::node::NodeId;
 use super::reading::Unknown;
 use super::report::{Report, SCHEMA};
@@ -104,6 +105,31 @@ impl JsonSchema for LinkClass {
             "description": "What an ordered pair of GPUs is joined by, in nvidia-smi's words.",
             "type": "string",
             "pattern": "^(NV[0-9]+|PIX|PXB|PHB|NODE|SYS|\\?)$",
+        })
+    }
+}
+
+impl JsonSchema for Endpoint {
+    fn schema_name() -> Cow<'static, str> {
+        "Endpoint".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let memory = generator.subschema_for::<HostMemory>();
+        json_schema!({
+            "description": "Where bytes come from or go to: { \"gpu\": 3 }, the memory of a GPU by NVML's index, or \
+                            { \"host\": { \"node\": 0, \"memory\": \"pinned\" } }, that of a NUMA node; null where the node is \
+                            not known.",
+            "type": "object",
+            "properties": {
+                "gpu": { "type": "integer", "minimum": 0 },
+                "host": {
+                    "type": "object",
+                    "properties": { "node": { "type": ["integer", "null"], "minimum": 0 }, "memory": memory },
+                    "required": ["node", "memory"],
+                },
+            },
+            "oneOf": [{ "required": ["gpu"] }, { "required": ["host"] }],
         })
     }
 }

@@ -1,11 +1,17 @@
 //! Small machines for tests.
 
+use super::flow::HostMemory;
+use super::host::{Allocation, HostCopy, HostDirection, Pinning};
+use super::measurement::{Status, Verified};
+use super::one_gpu::Ending;
+use super::pipeline::Engines;
+use super::placement::Engine;
 use super::reading::{Reading, Unknown};
 use super::snapshot::{
     CommonAncestor, Fabric, FabricState, Gpu, GpuPair, Host, NumaNode, NvLink, NvLinkRemote, P2pStatus, PciFunction,
     PciKind, Snapshot,
 };
-use super::units::{Bytes, GIB, Generation, Lanes, PciAddress, PcieLink};
+use super::units::{Bytes, GIB, GbPerSecond, Generation, Lanes, MIB, PciAddress, PcieLink};
 
 /// Reads an address that the test wrote down.
 pub fn pci(text: &str) -> PciAddress {
@@ -177,4 +183,75 @@ pub fn nvlink_bridge() -> Snapshot {
         machine.gpus[gpu].nvlinks = Reading::Known(nvlinks(4, "3.1", 14062, NvLinkRemote::Gpu, Some(other)));
     }
     machine
+}
+
+/// A copy from re-used pinned memory to this GPU by copy engine, of which nothing is judged yet.
+pub fn host_copy(gpu: u32, gbps: f64) -> HostCopy {
+    HostCopy {
+        gpu,
+        numa_node: None,
+        memory: HostMemory::Pinned,
+        direction: HostDirection::ToDevice,
+        engine: Engine::Copy,
+        allocation: Allocation::Reused,
+        at_once: 1,
+        bytes: Bytes(64 * MIB),
+        achieved_gbps: Some(GbPerSecond(gbps)),
+        to_device_gbps: None,
+        to_host_gbps: None,
+        theoretical_gbps: None,
+        bottleneck: None,
+        percent: None,
+        expected_gbps: None,
+        expected_low_gbps: None,
+        expected_high_gbps: None,
+        expected_percent: None,
+        samples: 3,
+        spread_percent: Some(0.5),
+        host_blocked_us: Some(4.0),
+        verified: Verified::Ok,
+        verification_detail: None,
+        status: Status::Measured,
+        reason: None,
+        disturbed: false,
+    }
+}
+
+/// Copy engines of a GPU as they were reported and seen at work.
+pub fn engines(gpu: u32, reported: u32, observed: u32) -> Engines {
+    let share = |overlaps: bool| Some(if overlaps { 96.0 } else { 2.0 });
+    Engines {
+        gpu,
+        numa_node: None,
+        bytes: Bytes(16 * MIB),
+        reported: Some(reported),
+        observed: Some(observed),
+        opposite_percent: share(observed > 1),
+        both_to_device_percent: Some(0.0),
+        both_to_host_percent: Some(0.0),
+        kernel_to_device_percent: share(observed > 0),
+        kernel_to_host_percent: share(observed > 0),
+        samples: 2,
+        ending: Ending::MEASURED,
+    }
+}
+
+/// What it costs to page-lock memory, as on H200.
+pub fn pinning() -> Pinning {
+    Pinning {
+        numa_node: None,
+        bytes: Bytes(64 * MIB),
+        allocate_ms_per_gib: Some(575.0),
+        free_ms_per_gib: Some(60.0),
+        register_ms_per_gib: Some(180.0),
+        unregister_ms_per_gib: Some(50.0),
+        allocating_takes_bytes: Some(Bytes(64 * MIB)),
+        copying_takes_bytes: Some(Bytes(128 * MIB)),
+        limit: None,
+        limit_bytes: None,
+        refused: false,
+        samples: 3,
+        status: Status::Measured,
+        reason: None,
+    }
 }

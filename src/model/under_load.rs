@@ -33,6 +33,9 @@ pub struct LinkUnderLoad {
     /// null where their counters were not read before and after.
     #[serde(default)]
     pub nvlink_errors: Option<Vec<NvLinkErrorsAdded>>,
+    /// Uncorrected memory errors that ECC counted while copies ran; null where they are not counted.
+    #[serde(default)]
+    pub ecc_uncorrected_added: Option<u64>,
     /// Throttle reasons seen while copies ran, in NVML's names.
     pub throttle_reasons: Vec<String>,
     /// Why there are no readings, or fewer than there should be.

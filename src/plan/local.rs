@@ -20,7 +20,8 @@ pub struct Local {
     pub bytes: Bytes,
 }
 
-/// A round for each GPU that can be used, where there are two: one alone is beside no sibling.
+/// A round for each GPU that can be used. One alone is beside no sibling: it has one where its copies to and from the
+/// host are measured too, which are compared with what its memory does.
 pub(super) fn rounds(request: &Request<'_>) -> Vec<(Vec<Flow>, Task)> {
     let Local { samples, bytes } = request.profile.local;
     if !request.groups.contains(&Group::Peers) || samples == 0 {
@@ -29,7 +30,8 @@ pub(super) fn rounds(request: &Request<'_>) -> Vec<(Vec<Flow>, Task)> {
     let usable = request.driver.devices.iter().filter(|device| device.failure.is_none());
     let usable = usable.filter(|device| request.gpus.contains(&device.index));
     let buffers: Vec<_> = usable.filter_map(|device| Some((device.index, device.budget_bytes?.0 / 2))).collect();
-    if buffers.len() < 2 {
+    let compared = buffers.len() > 1 || request.profile.host.rows > 0 && request.groups.contains(&Group::Host);
+    if !compared {
         return Vec::new();
     }
     let round = |(gpu, buffer): (u32, u64)| {

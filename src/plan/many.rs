@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::peers::{Staged, also_staged, is_thinned_out};
-use super::{Group, Request, budget, is_direct};
+use super::{Group, Profile, Request, budget, is_direct};
 use crate::model::placement::Pair;
 
 /// With more GPUs than this, most pairs are measured in the reference placement alone: the number of
@@ -23,6 +23,34 @@ pub(super) fn in_full(gpus: &[u32]) -> Option<BTreeSet<Pair>> {
     let sends = |(place, &source)| steps.into_iter().filter_map(move |step| Some((source, to(place, step)?)));
     let pairs = gpus.iter().enumerate().flat_map(sends);
     Some(pairs.map(|(source, destination)| Pair { source, destination }).collect())
+}
+
+/// The GPUs on which everything that concerns one GPU is measured: all, or some that lie apart.
+pub(super) fn gpus_in_full(gpus: &[u32]) -> BTreeSet<u32> {
+    gpus.iter().copied().step_by(gpus.len().div_ceil(MOST_GPUS_IN_FULL).max(1)).collect()
+}
+
+/// What of the probes of single GPUs is left out because there are many, in a sentence.
+pub fn gpus_left_out(gpus: &[u32], groups: &BTreeSet<Group>, profile: &Profile) -> Option<String> {
+    let has = |group| groups.contains(&group) && profile.has(group);
+    let some = gpus_in_full(gpus).len();
+    let mut parts = Vec::new();
+    if has(Group::Host) {
+        parts.push("copies with the host other than with pinned memory one way");
+    }
+    if has(Group::Pipeline) || has(Group::Async) {
+        parts.push("pipelines and calls");
+    }
+    if has(Group::Load) {
+        parts.push("most load patterns");
+    }
+    (some < gpus.len() && !parts.is_empty()).then(|| {
+        format!(
+            "{} are measured on {some} of {} GPUs; --gpus with up to {MOST_GPUS_IN_FULL} GPUs measures them on all of these",
+            parts.join(", "),
+            gpus.len()
+        )
+    })
 }
 
 /// What of the profile is left out because there are many GPUs, in a sentence.
@@ -64,4 +92,32 @@ fn direct_pairs(request: &Request<'_>) -> Vec<Pair> {
 
 fn is_in_full(gpus: &[u32], pair: Pair) -> bool {
     in_full(gpus).is_none_or(|some| some.contains(&pair))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::profile::Name;
+
+    #[test]
+    fn single_gpus_are_measured_in_full_up_to_sixteen_and_sixteen_at_most_beyond() {
+        let gpus: Vec<u32> = (3..75).collect();
+        let groups: BTreeSet<_> = Group::ALL.into();
+        assert_eq!(gpus_in_full(&gpus[..16]).len(), 16);
+        let profile = Profile::load(Name::Standard).unwrap();
+        let gpus_left_out = |gpus: &[u32], groups| gpus_left_out(gpus, groups, &profile);
+        assert_eq!(gpus_left_out(&gpus[..16], &groups), None);
+        assert_eq!(gpus_in_full(&gpus[..17]).len(), 9, "every other one");
+        let some = gpus_in_full(&gpus);
+        assert_eq!((some.len(), some.first(), some.last()), (15, Some(&3), Some(&73)));
+        let said = gpus_left_out(&gpus, &groups).unwrap();
+        assert!(
+            said.contains("one way, pipelines and calls, most load patterns are measured on 15 of 72 GPUs"),
+            "{said}"
+        );
+        assert_eq!(gpus_left_out(&gpus, &[Group::Peers].into()), None);
+        let quick = Profile::load(Name::Quick).unwrap();
+        assert_eq!(super::gpus_left_out(&gpus, &groups, &quick), None, "it has none of these");
+        assert_eq!(gpus_in_full(&[]), BTreeSet::new());
+    }
 }

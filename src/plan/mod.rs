@@ -1,29 +1,40 @@
 //! Which copies, in which rounds, with how many bytes. Pure: from what is known of the machine to
 //! a list of rounds that a worker can run one by one.
 
+mod asynchrony;
+mod follow;
 mod heats;
+mod host;
 mod latency;
+mod load;
 mod local;
 mod many;
+mod one_gpu;
 mod overlap;
+mod patterns;
 mod peers;
+mod pipeline;
 pub mod profile;
+mod task;
 mod wanted;
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::follow::follow;
 pub use self::latency::LATENCY_COPIES;
+pub use self::load::AREA_STEP;
 pub use self::local::LOCAL_COPIES;
-pub use self::many::{left_out, thinned_out};
+pub use self::many::{gpus_left_out, left_out, thinned_out};
 pub use self::peers::{FIXED_COST_BYTES, FIXED_COST_COPIES};
+pub use self::profile::Profile;
+pub use self::task::{Action, Task};
 use self::wanted::{Slot, Wanted, numbered};
-use crate::model::flow::{Endpoint, Flow, Place, Setup};
+use crate::model::flow::{Endpoint, Flow, Place};
 use crate::model::measurement::DriverFacts;
-use crate::model::placement::{Direction, Engine, HostMode, Pair, Path, Placement, Side, StreamKind};
+use crate::model::placement::{Engine, HostMode, Pair, Path, Placement, Side, StreamKind};
 use crate::model::topology::Topology;
 use crate::model::units::Bytes;
 
@@ -38,15 +49,24 @@ pub enum Group {
     // With the copies within each GPU, which say what its copies could reach at best.
     /// Bandwidth between GPUs, with verification.
     Peers,
+    /// Bandwidth between host and GPU, with verification, and the cost of page-locking.
+    Host,
     /// Overlap of copies with kernels.
     Overlap,
     /// Small-copy latency.
     Latency,
+    /// Pipelines of copies and kernels, and which copies run at the same time.
+    Pipeline,
+    /// How long calls hold the host, loops of launches, data that is read too early.
+    Async,
+    /// Several flows at once, with the counters of links read around known traffic.
+    Load,
 }
 
 impl Group {
     /// All there are.
-    pub const ALL: [Self; 3] = [Self::Peers, Self::Overlap, Self::Latency];
+    pub const ALL: [Self; 7] =
+        [Self::Peers, Self::Host, Self::Overlap, Self::Latency, Self::Pipeline, Self::Async, Self::Load];
 }
 
 /// One thing that the worker does between two answers. If it hangs or crashes, only this and what
@@ -64,6 +84,12 @@ pub struct Round {
     pub task: Task,
     /// How long it may take.
     pub deadline: Duration,
+    /// Whether what is seen of it is for a timeline, see [`follow`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub timeline: bool,
+    /// Which of several load patterns of a kind; empty for others.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
 }
 
 impl Round {
@@ -77,8 +103,16 @@ impl Round {
         flows.iter().all(|flow| self.flows.contains(flow))
     }
 
-    /// The flows for people: `GPU 0 → GPU 1`.
+    /// Whether counters are read before and after it, while nothing else is copied.
+    pub const fn is_counted(&self) -> bool {
+        matches!(self.task.action, Action::Load { counted: true, .. })
+    }
+
+    /// The flows for people: `GPU 0 → GPU 1`; of many the first ones.
     pub fn way(&self) -> String {
+        if let (Action::Load { .. }, [first, second, _, ..]) = (self.task.action, self.flows.as_slice()) {
+            return format!("{first}, {second} and {} more", self.flows.len() - 2);
+        }
         let flows: Vec<_> = self.flows.iter().map(ToString::to_string).collect();
         flows.join(" and ")
     }
@@ -87,124 +121,6 @@ impl Round {
 /// The parts of the machine in which these flows begin or end.
 pub fn places(flows: &[Flow]) -> BTreeSet<Place> {
     flows.iter().flat_map(|flow| flow.ends()).map(Endpoint::place).collect()
-}
-
-/// What a round does.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Task {
-    /// How the bytes are copied.
-    #[serde(flatten)]
-    pub setup: Setup,
-    /// What is found out about the copy.
-    #[serde(flatten)]
-    pub action: Action,
-}
-
-/// What is found out about a copy.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", tag = "action")]
-pub enum Action {
-    /// Copy a pattern and check it on the destination.
-    Verify,
-    /// Time plain rows of copies.
-    Bandwidth {
-        /// Rows that must agree with each other; where they do not, some more are taken.
-        rows: u32,
-        /// Copies in each of them.
-        copies: u32,
-    },
-    /// Time a copy against a kernel on each of both GPUs.
-    Overlap {
-        /// How often.
-        samples: u32,
-    },
-    /// Time a row of small copies.
-    Latency {
-        /// How often.
-        samples: u32,
-    },
-    /// Time rows of copies within a GPU.
-    Local {
-        /// How many rows.
-        samples: u32,
-    },
-}
-
-impl Task {
-    /// Bytes that go over the link.
-    fn total_bytes(&self) -> u64 {
-        let copies = match self.action {
-            Action::Verify => 1,
-            Action::Bandwidth { rows, copies } => rows.saturating_mul(copies.saturating_add(1)),
-            Action::Overlap { samples } => samples + 1,
-            Action::Latency { .. } => 0,
-            Action::Local { samples } => samples * (LOCAL_COPIES + 1),
-        };
-        self.setup.bytes.0.saturating_mul(u64::from(copies))
-    }
-
-    /// Whether the opposite direction is busy too, so that its fate is this one's.
-    pub fn is_both_ways(&self) -> bool {
-        self.setup.direction == Direction::BothWays
-    }
-}
-
-impl fmt::Display for Task {
-    /// For progress and reasons.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Setup { placement, issuer, engine, direction, path, .. } = self.setup;
-        match self.action {
-            Action::Verify => {
-                write!(f, "verification of the {path} path ({engine}")?;
-                let parts = [
-                    (issuer == Side::Destination, "issued by destination"),
-                    (direction == Direction::BothWays, "both ways"),
-                ];
-                parts.into_iter().filter(|(is, _)| *is).try_for_each(|(_, part)| write!(f, ", {part}"))?;
-                write!(f, ")")
-            }
-            Action::Overlap { .. } => write!(f, "overlap {}/{}", placement.source, placement.destination),
-            Action::Latency { .. } => write!(f, "latency, {path}"),
-            Action::Local { .. } => write!(f, "copies within a GPU"),
-            Action::Bandwidth { .. } => {
-                write!(f, "{placement}")?;
-                let parts = [
-                    (issuer == Side::Destination, "issued by destination"),
-                    (engine == Engine::Kernel, "kernel"),
-                    (direction == Direction::BothWays, "both ways"),
-                    (path == Path::Staged, "staged"),
-                ];
-                parts.into_iter().filter(|(is, _)| *is).try_for_each(|(_, part)| write!(f, ", {part}"))
-            }
-        }
-    }
-}
-
-/// How much is measured.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Profile {
-    /// What it is for.
-    pub summary: String,
-    /// Bandwidth between GPUs.
-    pub peers: peers::Peers,
-    /// Overlap of copies with kernels.
-    pub overlap: overlap::Overlap,
-    /// Small-copy latency.
-    pub latency: latency::Latency,
-    /// Copies within each GPU.
-    pub local: local::Local,
-}
-
-impl Profile {
-    /// Whether this profile has anything for a probe group.
-    pub const fn has(&self, group: Group) -> bool {
-        match group {
-            Group::Peers => self.peers.rows > 0,
-            Group::Overlap => self.overlap.samples > 0,
-            Group::Latency => self.latency.samples > 0,
-        }
-    }
 }
 
 /// What the plan is made from.
@@ -231,7 +147,8 @@ pub struct Request<'a> {
 /// The rounds for a request. Staged copies come first, so that peer access is switched twice per pair and
 /// not at every round; then direct copies, in heats of pairs that share nothing; then what is measured
 /// of one pair at a time. Copies both ways come last, once for the two directions: a direction that hangs
-/// is found by itself then, and is not blamed on the pair it is joined with.
+/// is found by itself then, and is not blamed on the pair it is joined with. Behind them are copies between host and
+/// GPU, which concern no pair, and at the very end several flows at once, each of which was alone before.
 ///
 /// With more than [`MOST_GPUS_IN_FULL`] GPUs this is done for some pairs only; all others are
 /// verified and measured in the reference placement, on the path that they have.
@@ -266,16 +183,30 @@ pub fn rounds(request: &Request<'_>) -> Vec<Round> {
     }
     planned.extend(local::rounds(request).into_iter().map(|(flows, task)| Slot { task, of: vec![flows] }));
     planned.extend(both_ways);
-    numbered(planned, request)
+    planned.extend(host::rounds(request));
+    let on_one_gpu = pipeline::rounds(request).into_iter().chain(asynchrony::rounds(request));
+    planned.extend(on_one_gpu.map(|(flows, task)| Slot { task, of: vec![flows] }));
+    let mut rounds = numbered(planned, request);
+    let next = |of: fn(&Round) -> u32| rounds.last().map_or(0, |last| of(last).saturating_add(1));
+    let next = (next(|round| round.id), next(|round| round.slot));
+    rounds.extend(load::rounds(request, next));
+    rounds
 }
 
 /// Why a round cannot be run with this driver, if so.
 pub fn obstacle(round: &Round, driver: &DriverFacts) -> Option<String> {
     let Task { setup, action } = round.task;
     let needs_kernels = match action {
-        Action::Verify | Action::Bandwidth { .. } => setup.engine == Engine::Kernel,
-        Action::Overlap { .. } => true,
-        Action::Latency { .. } | Action::Local { .. } => false,
+        Action::Verify | Action::Bandwidth { .. } | Action::Host { .. } => setup.engine == Engine::Kernel,
+        Action::Overlap { .. } | Action::Pipeline { .. } | Action::Engines { .. } | Action::LaunchLoop { .. } => true,
+        // Host copies need none; waits need something to wait for.
+        Action::Calls { .. } => round.flows.iter().any(|flow| flow.within().is_some()),
+        Action::Hazard { .. } => true,
+        Action::Latency { .. }
+        | Action::Local { .. }
+        | Action::Pinning { .. }
+        | Action::Load { .. }
+        | Action::Clocks => false,
     };
     let gpus = round.flows.iter().flat_map(|flow| flow.ends()).filter_map(Endpoint::gpu);
     let without_kernels = gpus.filter(|_| needs_kernels).find_map(|gpu| Some((gpu, driver.kernels_failure_of(gpu)?)));
@@ -306,8 +237,10 @@ fn budget(driver: &DriverFacts, pair: Pair) -> Option<u64> {
 }
 
 #[allow(clippy::cast_precision_loss, reason = "a deadline need not be exact")]
-fn deadline(task: &Task) -> Duration {
-    DEADLINE_BASE + Duration::from_secs_f64(task.total_bytes() as f64 / (DEADLINE_FLOOR_GBPS * 1e9))
+fn deadline(task: &Task, flows: usize) -> Duration {
+    // Those of a load share links.
+    let at_once = if matches!(task.action, Action::Load { .. }) { flows } else { 1 };
+    DEADLINE_BASE + Duration::from_secs_f64(task.total_bytes() as f64 * at_once as f64 / (DEADLINE_FLOOR_GBPS * 1e9))
 }
 
 /// Whether the task stands for figures of the blocking call.
@@ -323,5 +256,9 @@ pub const fn stream_of(placement: Placement, side: Side) -> StreamKind {
     }
 }
 
+#[cfg(test)]
+mod host_tests;
+#[cfg(test)]
+mod one_gpu_tests;
 #[cfg(test)]
 mod tests;

@@ -97,12 +97,13 @@ const fn two() -> u32 {
 }
 
 impl Peers {
-    /// The rows of a placement.
-    fn timed(&self, placement: Placement) -> Action {
-        match placement {
-            Placement::REFERENCE => Action::Bandwidth { rows: self.rows, copies: self.copies },
-            _ => Action::Bandwidth { rows: self.placement_rows, copies: self.placement_copies },
-        }
+    /// The rows of copies of this setup.
+    fn timed(&self, setup: Setup) -> Action {
+        let (rows, copies) = match setup.placement {
+            Placement::REFERENCE => (self.rows, self.copies),
+            _ => (self.placement_rows, self.placement_copies),
+        };
+        Action::Bandwidth { rows, copies }
     }
 }
 
@@ -150,7 +151,7 @@ pub(super) fn reference(request: &Request<'_>, pair: Pair, buffer: u64, path: Pa
         Path::Direct => direct_bytes(route.and_then(|route| route.theoretical_gbps), buffer),
         Path::Staged => staged_bytes(route.and_then(|route| route.staged_theoretical_gbps), buffer),
     };
-    let action = request.profile.peers.timed(Placement::REFERENCE);
+    let action = request.profile.peers.timed(setup);
     vec![verification(setup, buffer), Task { setup: setup.with_bytes(bytes), action }]
 }
 
@@ -194,10 +195,10 @@ pub(super) fn direct(request: &Request<'_>, pair: Pair, buffer: u64) -> Vec<Task
                     tasks.push(verification(setup, buffer));
                 }
                 tasks.extend(
-                    placements.into_iter().map(|placement| Task {
-                        setup: setup.with_placement(placement),
-                        action: peers.timed(placement),
-                    }),
+                    placements
+                        .into_iter()
+                        .map(|placement| setup.with_placement(placement))
+                        .map(|setup| Task { setup, action: peers.timed(setup) }),
                 );
             }
         }
@@ -231,10 +232,8 @@ pub(super) fn staged(request: &Request<'_>, pair: Pair, buffer: u64) -> Vec<Task
     let mut tasks = reference(request, pair, buffer, Path::Staged);
     if let (Some(&timed), false) = (tasks.last(), is_direct(request.driver, pair)) {
         let others = Placement::all().filter(|placement| *placement != Placement::REFERENCE);
-        tasks.extend(others.map(|placement| Task {
-            setup: timed.setup.with_placement(placement),
-            action: request.profile.peers.timed(placement),
-        }));
+        let others = others.map(|placement| timed.setup.with_placement(placement));
+        tasks.extend(others.map(|setup| Task { setup, action: request.profile.peers.timed(setup) }));
     }
     tasks
 }

@@ -1,6 +1,48 @@
 //! Profiles: how much is measured. They are files under probes/profiles, built into the binary.
 
-use super::Profile;
+use serde::Deserialize;
+
+use super::{Group, asynchrony, host, latency, load, local, overlap, peers, pipeline};
+
+/// How much is measured.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Profile {
+    /// What it is for.
+    pub summary: String,
+    /// Bandwidth between GPUs.
+    pub peers: peers::Peers,
+    /// Overlap of copies with kernels.
+    pub overlap: overlap::Overlap,
+    /// Small-copy latency.
+    pub latency: latency::Latency,
+    /// Copies within each GPU.
+    pub local: local::Local,
+    /// Copies between host and GPU.
+    pub host: host::Host,
+    /// Pipelines of copies and kernels.
+    pub pipeline: pipeline::Pipeline,
+    /// How long calls hold the host, loops of launches, data that is read too early.
+    #[serde(rename = "async")]
+    pub asynchrony: asynchrony::Asynchrony,
+    /// Several flows at once.
+    pub load: load::Load,
+}
+
+impl Profile {
+    /// Whether this profile has anything for a probe group.
+    pub const fn has(&self, group: Group) -> bool {
+        match group {
+            Group::Peers => self.peers.rows > 0,
+            Group::Host => self.host.rows > 0,
+            Group::Overlap => self.overlap.samples > 0,
+            Group::Latency => self.latency.samples > 0,
+            Group::Pipeline => self.pipeline.samples > 0,
+            Group::Async => self.asynchrony.samples > 0,
+            Group::Load => self.load.rows > 0,
+        }
+    }
+}
 
 /// A profile's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

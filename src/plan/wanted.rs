@@ -15,9 +15,17 @@ pub(super) struct Slot {
 pub(super) fn numbered(planned: Vec<Slot>, request: &Request<'_>) -> Vec<Round> {
     let mut rounds = Vec::new();
     for (slot, Slot { task, of }) in (0..).zip(planned) {
-        let deadline = request.deadline.unwrap_or_else(|| deadline(&task));
+        let deadline = request.deadline.unwrap_or_else(|| deadline(&task, 1));
         let id = u32::try_from(rounds.len()).unwrap_or(u32::MAX);
-        rounds.extend((id..).zip(of).map(|(id, flows)| Round { id, slot, flows, task, deadline }));
+        rounds.extend((id..).zip(of).map(|(id, flows)| Round {
+            id,
+            slot,
+            flows,
+            task,
+            deadline,
+            timeline: false,
+            name: String::new(),
+        }));
     }
     rounds
 }

@@ -25,11 +25,15 @@ pub(super) fn mark(measurements: &mut Measurements, snapshot: &Snapshot, topolog
         // Wrong bytes and copies that failed are no figures, and no traffic explains them.
         let has_figure = cell.tested() && !cell.verified.is_wrong();
         let (pair, within) = (cell.flow.pair(), cell.flow.within());
-        if !has_figure || traffic.is_empty() || pair.is_none() && within.is_none() {
+        let with_host = cell.flow.with_host();
+        if !has_figure || traffic.is_empty() || pair.is_none() && within.is_none() && with_host.is_none() {
             return false;
         }
-        let links = pair.map(|pair| links_of(topology, pair, cell.setup.path)).unwrap_or_default();
-        let ends = |gpu: u32| within == Some(gpu) || pair.is_some_and(|pair| pair.touches(gpu));
+        let of_pair = pair.map(|pair| links_of(topology, pair, cell.setup.path));
+        let of_host = || with_host.map(|gpu| links_above(topology, NodeId::Gpu(gpu)));
+        let links = of_pair.or_else(of_host).unwrap_or_default();
+        let ends =
+            |gpu: u32| within == Some(gpu) || with_host == Some(gpu) || pair.is_some_and(|pair| pair.touches(gpu));
         let disturbs =
             |(gpu, used): &&(u32, BTreeSet<Ends>)| ends(*gpu) || links.iter().any(|link| used.contains(link));
         let found: Vec<u32> = traffic.iter().filter(disturbs).map(|(gpu, _)| *gpu).collect();
@@ -40,6 +44,15 @@ pub(super) fn mark(measurements: &mut Measurements, snapshot: &Snapshot, topolog
     measurements.overlap.iter_mut().for_each(|cell| cell.disturbed = is_disturbed(&cell.cell()));
     measurements.latency.iter_mut().for_each(|cell| cell.disturbed = is_disturbed(&cell.cell()));
     measurements.local.iter_mut().for_each(|cell| cell.disturbed = is_disturbed(&cell.cell()));
+    measurements.host.iter_mut().for_each(|cell| cell.disturbed = is_disturbed(&cell.cell()));
+    measurements.on_one_gpu_mut().for_each(|cell| cell.ending_mut().disturbed = is_disturbed(&cell.cell()));
+    for load in &mut measurements.load {
+        // All of them, for what was in the way of any.
+        load.disturbed = load.cells().filter(|cell| is_disturbed(cell)).count() > 0;
+    }
+    for counted in &mut measurements.counted {
+        counted.disturbed = traffic.iter().any(|(gpu, _)| *gpu == counted.gpu);
+    }
     measurements.background.retain(|seen| snapshot.gpu(seen.gpu).is_some() || in_the_way.contains(&seen.gpu));
 }
 

@@ -6,10 +6,12 @@ use crate::hardware::LinkSample;
 use crate::measure::Outcome;
 use crate::measure::watch::Counted;
 use crate::model::background::Background;
+use crate::model::load;
 use crate::model::measurement::DriverFacts;
 use crate::model::report::Tool;
 use crate::model::request::Request;
 use crate::model::snapshot::{GpuPair, Snapshot};
+use crate::model::timeline::Timeline;
 use crate::plan::Round;
 
 /// The name and version of the journal's format.
@@ -99,6 +101,11 @@ pub enum Event {
         /// What was read.
         sample: LinkSample,
     },
+    /// What was seen of a round that is followed for a timeline.
+    Timeline {
+        /// What.
+        timeline: Timeline,
+    },
     /// What became of a round.
     Outcome {
         /// The round's number within the plan.
@@ -115,6 +122,11 @@ pub enum Event {
     Limited {
         /// A sentence.
         why: String,
+    },
+    /// What counters saw of a round's traffic; its outcome comes next.
+    Traffic {
+        /// GPU by GPU.
+        counted: Vec<load::Counted>,
     },
     /// The last round has ended.
     Measured {

@@ -10,10 +10,12 @@ use crate::measure::watch::{Counted, summary};
 use crate::measure::{Outcome, assemble};
 use crate::model::background::Background;
 use crate::model::impossible;
+use crate::model::load;
 use crate::model::measurement::{DriverFacts, LinkUnderLoad, Measurements, Status};
 use crate::model::report::Timing;
 use crate::model::request::Request;
 use crate::model::snapshot::Snapshot;
+use crate::model::timeline::Timeline;
 use crate::model::topology::Topology;
 use crate::plan::Round;
 use crate::topology;
@@ -29,8 +31,11 @@ pub struct Recording {
     left_out: Vec<String>,
     thinned_out: Vec<String>,
     outcomes: HashMap<u32, Outcome>,
+    timelines: Vec<Timeline>,
     problems: Vec<String>,
     background: Vec<Background>,
+    /// What counters saw of known traffic.
+    traffic: Vec<load::Counted>,
     limited: Vec<String>,
     /// Readings of the links that were watched, by GPU.
     links: BTreeMap<u32, Vec<LinkSample>>,
@@ -66,6 +71,8 @@ pub struct Recorded {
     pub measurements: Measurements,
     /// Where the time went; `total` is the time of the last entry.
     pub timing: Timing,
+    /// The rounds that were followed, which are no part of the report.
+    pub timelines: Vec<Timeline>,
 }
 
 impl Recording {
@@ -94,12 +101,14 @@ impl Recording {
                 (self.times.driver, self.times.driver_floor) = (at, floor_seconds);
             }
             Event::Background { seen } => self.background.extend(seen),
+            Event::Traffic { counted } => self.traffic.extend(counted),
             Event::Plan { rounds, left_out, thinned_out } => {
                 (self.rounds, self.left_out, self.thinned_out) = (rounds, left_out, thinned_out);
                 self.times.plan = at;
             }
             Event::Watching { gpus } => self.links.extend(gpus.into_iter().map(|gpu| (gpu, Vec::new()))),
             Event::Link { gpu, sample } => self.links.entry(gpu).or_default().push(sample),
+            Event::Timeline { timeline } => self.timelines.push(timeline),
             Event::Outcome { id, outcome } => drop(self.outcomes.insert(id, outcome)),
             Event::Problem { problem } => self.problems.push(problem),
             Event::Limited { why } => self.limited.push(why),
@@ -167,6 +176,7 @@ impl Recording {
             links: links.collect(),
             aer_added: counted.map(|counted| counted.aer.clone()).unwrap_or_default(),
             background: self.background,
+            counted: self.traffic,
             problems: self.problems,
             limited: self.limited,
             left_out: self.left_out,
@@ -176,6 +186,9 @@ impl Recording {
             ..assemble(&self.rounds, &self.outcomes, &topology)
         };
         topology::refute::readings(&snapshot, &mut topology, &mut measurements);
+        topology::host::fill(&snapshot, &topology, &mut measurements.host);
+        topology::load::refuse(&snapshot, &topology, &mut measurements);
+        topology::load::fill(&snapshot, &topology, &mut measurements.load);
         impossible::set_aside(&mut measurements);
         disturbed::mark(&mut measurements, &snapshot, &topology);
         let times = self.times;
@@ -188,7 +201,7 @@ impl Recording {
             total: times.last,
             ..Timing::default()
         };
-        Recorded { request: self.request, snapshot, topology, measurements, timing }
+        Recorded { request: self.request, snapshot, topology, measurements, timing, timelines: self.timelines }
     }
 
     /// Where the run was cut off, which becomes the first of its problems.

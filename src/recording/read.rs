@@ -8,7 +8,7 @@ use super::entry::{Header, SCHEMA};
 use super::fold::Recording;
 
 /// The longest report or journal that is read. One of 72 GPUs with the full profile has some 300 MB.
-const LONGEST: u64 = 512 << 20;
+pub const LONGEST: u64 = 512 << 20;
 
 /// A file that is not endless.
 ///

@@ -4,7 +4,7 @@
 use super::digest::{Caveat, Digest, Figures};
 use super::matrices::Matrices;
 use super::page::{Page, Paint};
-use super::{findings, gaps, machine, partial, tables, topo};
+use super::{advice, findings, gaps, host, load, machine, partial, streams, tables, topo};
 use crate::model::measurement::{Measurements, Status};
 use crate::model::placement::{Pair, Path};
 use crate::model::report::{Conclusion, Report};
@@ -43,6 +43,7 @@ pub(super) fn page(digest: &Digest<'_>, verbose: bool) -> Page {
         topo::theoretical(&mut page, report, &gpus);
     }
     measured(&mut page, digest, measurements, &gpus);
+    advice::write(&mut page, report);
     timing(&mut page, report);
     page
 }
@@ -57,6 +58,9 @@ fn measured(page: &mut Page, digest: &Digest<'_>, measurements: &Measurements, g
         matrices.reference(page);
     }
     tables::write(page, measurements);
+    streams::write(page, measurements);
+    host::write(page, measurements);
+    load::write(page, measurements);
     if page.verbose() && gpus.len() > 1 {
         matrices.all(page);
     }
@@ -78,7 +82,7 @@ fn verdict(page: &mut Page, digest: &Digest<'_>) {
 /// `56 of 56 pairs copy directly at 395 to 396 GB/s, 88% of theoretical; 390 to 397 GB/s expected`
 fn summary(digest: &Digest<'_>) -> Option<String> {
     let reached = Figures::of(digest.reference().into_iter().filter(|cell| cell.setup.path == Path::Direct));
-    let rates = reached.rates?;
+    let Some(rates) = reached.rates else { return host::summary(digest.report.measurements.as_ref()?) };
     let pairs = Pair::ordered(&digest.gpus()).len();
     let achieved = range(rates.min, rates.max, rate, " to ");
     let mut text = format!("{} of {pairs} pairs copy directly at {achieved} GB/s", rates.count);

@@ -1,17 +1,83 @@
 //! A comparison of two reports, for people and for scripts.
 
+use std::fmt::Write;
+
 use super::digest::{Caveat, Digest};
 use super::figures::count;
 use super::format::Style;
-use super::page::{Page, Paint};
+use super::page::{Block, Page, Paint};
 use super::text::lay_out;
-use super::{findings, partial};
+use super::{findings, html, markdown, partial};
 use crate::diagnose::compare::Comparison;
 use crate::model::report::{Conclusion, Report};
+use crate::model::rounding::rate;
 
 /// For people: the conclusion, what is worse, what is different, and findings that are new or gone.
-pub fn text(comparison: &Comparison, [old, new]: [&Report; 2], style: &Style) -> String {
-    let mut page = Page::new(style.verbose);
+pub fn text(comparison: &Comparison, reports: [&Report; 2], style: &Style) -> String {
+    lay_out(&page(comparison, reports, style.verbose), style)
+}
+
+/// For a browser: the same, with a map of what changed.
+pub fn html(comparison: &Comparison, reports: [&Report; 2]) -> String {
+    html::comparison(comparison, reports[1], &page(comparison, reports, true))
+}
+
+/// For a ticket.
+pub fn markdown(comparison: &Comparison, reports: [&Report; 2]) -> String {
+    let mut out = String::new();
+    // Writing to a String cannot fail.
+    let _ = write_markdown(&mut out, comparison, &page(comparison, reports, false));
+    out
+}
+
+/// Pairs that changed most, in a ticket.
+const CHANGES: usize = 12;
+
+fn write_markdown(out: &mut String, comparison: &Comparison, page: &Page) -> std::fmt::Result {
+    let verdict = page.blocks().iter().find_map(|block| match block {
+        Block::Verdict { word, text, .. } => Some((markdown::text(word), markdown::text(text))),
+        _ => None,
+    });
+    let (word, reason) = verdict.unwrap_or_default();
+    writeln!(out, "# peerscope compare: {word}\n")?;
+    for block in page.blocks() {
+        match block {
+            Block::Banner(text) => writeln!(out, "**{}.**\n", markdown::text(text))?,
+            Block::Verdict { .. } => writeln!(out, "{reason}.")?,
+            Block::Line(_, text) => writeln!(out, "\n{}", markdown::text(text))?,
+            _ => {}
+        }
+    }
+    let lists = [
+        ("What is worse or different", &comparison.findings),
+        ("New findings", &comparison.appeared),
+        ("Findings that are gone", &comparison.gone),
+    ];
+    for (title, list) in lists.into_iter().filter(|(_, list)| !list.is_empty()) {
+        writeln!(out, "\n## {title}\n")?;
+        for finding in list {
+            let (code, message) = (markdown::text(&finding.code), markdown::text(&finding.message));
+            writeln!(out, "- **{} {code}**: {message}", finding.severity)?;
+        }
+    }
+    let mut changes: Vec<_> = comparison.pairs.iter().collect();
+    changes.sort_by(|one, other| other.percent().abs().total_cmp(&one.percent().abs()).then(one.pair.cmp(&other.pair)));
+    if !changes.is_empty() {
+        writeln!(out, "\n## Pairs that changed most\n\n| pair | then, GB/s | now, GB/s | change |\n|---|---|---|---|")?;
+    }
+    for change in changes.iter().take(CHANGES) {
+        let [old, new] = [change.old_gbps, change.new_gbps].map(rate);
+        writeln!(out, "| {} | {old} | {new} | {:+.1}% |", change.pair, change.percent())?;
+    }
+    if changes.len() > CHANGES {
+        writeln!(out, "\nand {} more pairs that changed less", changes.len() - CHANGES)?;
+    }
+    Ok(())
+}
+
+/// The page that text and HTML share.
+fn page(comparison: &Comparison, [old, new]: [&Report; 2], verbose: bool) -> Page {
+    let mut page = Page::new(verbose);
     if let Some(simulated) = Digest::of(new).caveats.get(&Caveat::Simulated) {
         page.banner(simulated);
     }
@@ -48,7 +114,7 @@ pub fn text(comparison: &Comparison, [old, new]: [&Report; 2], style: &Style) ->
             }
         }
     }
-    lay_out(&page, style)
+    page
 }
 
 /// For scripts.

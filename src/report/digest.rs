@@ -3,7 +3,7 @@
 //! judged by.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use super::figures::{Spread, count};
 use super::partial;
@@ -130,7 +130,7 @@ impl<'a> Digest<'a> {
             (true, Conclusion::Inconclusive, 1..) => "no fault was found, but not everything was tested; ".to_owned(),
             _ => String::new(),
         };
-        found + &self.tested() + &self.less()
+        found + &self.tested() + self.without_load() + &self.less()
     }
 
     /// What was left out or silenced by choice, to follow what was tested; else nothing.
@@ -144,6 +144,13 @@ impl<'a> Digest<'a> {
             less += &format!("; {} SILENCED", count(self.report.request.silenced.len(), "rule"));
         }
         less
+    }
+
+    /// That it is not known what several flows reach at once, to follow what was tested; else nothing.
+    pub(super) fn without_load(&self) -> &'static str {
+        let measured = self.report.measurements.as_ref().filter(|_| self.report.verdict.tested > 0);
+        let missing = measured.is_some_and(|measured| self.gpus().len() > 1 && !measured.has_load());
+        if missing { "; load not measured" } else { "" }
     }
 
     /// How many of the requested measurements were made.
@@ -229,6 +236,12 @@ fn pairs(measurements: &Measurements) -> BTreeMap<Pair, &PeerBandwidth> {
 /// Whether a cell has a valid rate: it was measured, the bytes arrived, and no other program disturbed it.
 pub(super) fn is_sound(cell: &PeerBandwidth) -> bool {
     cell.cell().tested() && !cell.verified.is_wrong()
+}
+
+/// Pairs whose bytes did not arrive on this path: what else was measured of such copies means nothing.
+pub(super) fn wrong_pairs(measurements: &Measurements, path: Path) -> HashSet<Pair> {
+    let wrong = measurements.peer.iter().filter(|cell| cell.setup.path == path && cell.verified.is_wrong());
+    wrong.map(|cell| cell.pair).collect()
 }
 
 /// Figures over some pairs.

@@ -21,6 +21,69 @@ pub(super) fn text(finding: &Finding) -> String {
     items(&finding.evidence, |key, fact| !elsewhere(key, fact)).join("; ")
 }
 
+/// The facts of a finding, a sentence each without its full stop: ranges as ranges, what is of what beside it.
+pub(super) fn sentences(finding: &Finding) -> Vec<String> {
+    let facts: Vec<(&str, &Fact)> = finding.evidence.into_iter().map(|(key, fact)| (key.as_str(), fact)).collect();
+    let find = |key: &str| facts.iter().find(|(known, _)| *known == key).map(|(_, fact)| *fact);
+    let shown = |(key, fact): &(&str, &Fact)| !ELSEWHERE.contains(key) && !matches!(fact, Fact::Effects(_));
+    facts.iter().filter(|fact| shown(fact)).filter_map(|(key, fact)| sentence(key, fact, &find)).collect()
+}
+
+/// A fact as a sentence; none where it is said with another.
+fn sentence<'a>(key: &str, fact: &Fact, find: &impl Fn(&str) -> Option<&'a Fact>) -> Option<String> {
+    let unit = key.rsplit_once('_').map_or("", |(_, unit)| unit);
+    let with = |key: &str, other: &str| find(&format!("{key}_{other}_{unit}"));
+    if let Some((stem, _)) = key.split_once("_highest_") {
+        return with(stem, "lowest").is_none().then(|| plain(key, fact));
+    }
+    if let Some((stem, _)) = key.split_once("_lowest_")
+        && let Some(highest) = with(stem, "highest")
+    {
+        let (low, high) = (show(fact), show(highest));
+        let range = if low == high { high } else { format!("{low} to {high}") };
+        let stem = if stem == "staged" { "staged copies" } else { stem };
+        return Some(capital(&format!("{} reach {range}", words(stem))));
+    }
+    if let Some(stem) = key.strip_suffix("_possible").or_else(|| key.strip_suffix(&format!("_possible_{unit}"))) {
+        let known = find(stem).or_else(|| find(&format!("{stem}_{unit}")));
+        return known.is_none().then(|| plain(key, fact));
+    }
+    let stem = fact.name(key);
+    if let Some(possible) = find(&format!("{stem}_possible")).or_else(|| with(stem, "possible")) {
+        let (now, possible) = (show(fact), show(possible));
+        let of = if now == possible { String::new() } else { format!(", possible {possible}") };
+        return Some(capital(&format!("{}: {now}{of}", words(stem))));
+    }
+    Some(match (key, fact) {
+        ("gpus", Fact::Gpus(_)) => format!("About {}", show(fact)),
+        ("gpus_behind", Fact::Gpus(_)) => format!("Behind it: {}", show(fact)),
+        ("pairs", Fact::Pairs(pairs)) => format!("{}: {}", if pairs.len() == 1 { "Pair" } else { "Pairs" }, show(fact)),
+        _ => plain(key, fact),
+    })
+}
+
+fn plain(key: &str, fact: &Fact) -> String {
+    capital(&format!("{}: {}", words(fact.name(key)), show(fact)))
+}
+
+/// A key as words, names of things as they are written.
+fn words(key: &str) -> String {
+    let word = |word| match word {
+        "cuda" => "CUDA",
+        "nvml" => "NVML",
+        "gpu" => "GPU",
+        "gpus" => "GPUs",
+        "pcie" => "PCIe",
+        word => word,
+    };
+    key.split('_').map(word).collect::<Vec<_>>().join(" ")
+}
+
+fn capital(text: &str) -> String {
+    let mut rest = text.chars();
+    rest.next().map(|first| first.to_uppercase().chain(rest).collect()).unwrap_or_default()
+}
+
 /// The symptoms that are attributed to this finding.
 pub(super) fn effects(finding: &Finding) -> &[Effect] {
     finding.evidence.effects()
@@ -98,6 +161,16 @@ mod tests {
     /// The text of what a report has in JSON.
     fn read(evidence: serde_json::Value) -> String {
         items(&serde_json::from_value(evidence).unwrap(), |_, _| true).join("; ").replace(GLUE, " ")
+    }
+
+    #[test]
+    fn sentences_put_together_what_belongs_together() {
+        let report = crate::report::sample::pcie_box();
+        let finding = report.findings.iter().find(|finding| finding.code == "pcie-narrow").unwrap();
+        let all = sentences(finding).join(". ").replace(GLUE, " ");
+        assert!(all.contains("Copies over it reach "), "{all}");
+        assert!(all.contains("Width: 4, possible 16"), "{all}");
+        assert!(all.contains("Rate: 7.9 GB/s, possible 31.5 GB/s"), "{all}");
     }
 
     #[test]

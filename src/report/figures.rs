@@ -2,16 +2,16 @@
 
 /// Smallest, median and largest of some figures.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Spread {
-    pub(super) count: usize,
-    pub(super) min: f64,
-    pub(super) median: f64,
-    pub(super) max: f64,
+pub(crate) struct Spread {
+    pub(crate) count: usize,
+    pub(crate) min: f64,
+    pub(crate) median: f64,
+    pub(crate) max: f64,
 }
 
 impl Spread {
     /// None when there is no figure.
-    pub(super) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+    pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<_> = values.into_iter().filter(|value| value.is_finite()).collect();
         values.sort_by(f64::total_cmp);
         let (&min, &max) = (values.first()?, values.last()?);
@@ -23,7 +23,7 @@ impl Spread {
 }
 
 /// Indices as people write them: `0-3,6`.
-pub(super) fn ranges(indices: &[u32]) -> String {
+pub(crate) fn ranges(indices: &[u32]) -> String {
     let range = |run: &[u32]| match run {
         [first, .., last] => format!("{first}-{last}"),
         run => run.iter().map(ToString::to_string).collect(),
@@ -33,7 +33,7 @@ pub(super) fn ranges(indices: &[u32]) -> String {
 }
 
 /// `1 pair`, `2 pairs`.
-pub(super) fn count(number: usize, noun: &str) -> String {
+pub(crate) fn count(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 

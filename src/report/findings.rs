@@ -53,6 +53,8 @@ fn finding_in_full(page: &mut Page, finding: &Finding, snapshot: &Snapshot) {
     if !finding.location.is_empty() && finding.location != finding.subject.to_string() {
         below.push(("where", finding.location.clone()));
     }
+    // What to do comes before what led to it: the first step must be seen without scrolling.
+    below.push(("do", finding.next_step.clone()));
     below.push(("seen", evidence::text(finding)));
     let effects = evidence::effects(finding);
     let shown = if page.verbose() || effects.len() <= SHOWN_EFFECTS + 1 { effects.len() } else { SHOWN_EFFECTS };
@@ -62,7 +64,6 @@ fn finding_in_full(page: &mut Page, finding: &Finding, snapshot: &Snapshot) {
     }
     let suspects = finding.suspects.iter();
     below.extend(suspects.map(|suspect| ("suspect", format!("{}. Test: {}", suspect.cause, suspect.test))));
-    below.push(("do", finding.next_step.clone()));
     page.finding(label(finding.severity), &text, below);
 }
 

@@ -11,13 +11,15 @@ pub struct Style {
     pub color: bool,
     /// Whether every matrix is shown, not only those most people need.
     pub verbose: bool,
+    /// Whether what is drawn has to do with ASCII.
+    pub ascii: bool,
     /// Whether metrics have series for every pair, in addition to those for the machine.
     pub pairs: bool,
 }
 
 impl Style {
     /// The style of files, and of text that does not go to a terminal.
-    pub const PLAIN: Self = Self { width: 100, color: false, verbose: false, pairs: false };
+    pub const PLAIN: Self = Self { width: 100, color: false, verbose: false, ascii: false, pairs: false };
 }
 
 /// A format for reports.
@@ -61,8 +63,12 @@ impl Format {
 pub enum Of {
     /// Every report.
     All,
+    /// Every report of one machine, that is all but those of `fleet`.
+    One,
     /// Those of `topo`: the format shows no measurements.
     Topology,
+    /// Those of `fleet`: see [`crate::report::formats`].
+    Fleet,
 }
 
 impl PartialEq for Format {

@@ -49,6 +49,25 @@ impl Highlights {
     }
 }
 
+/// The pairs that a finding is about, one by one.
+pub(super) fn pairs(finding: &Finding) -> Vec<Pair> {
+    let subject = match finding.subject {
+        Subject::Pair(pair) => Some(pair),
+        _ => None,
+    };
+    let others = finding.scope.pairs.iter().copied().filter(|pair| Some(*pair) != subject);
+    subject.into_iter().chain(others).collect()
+}
+
+/// The GPUs that a finding is about by themselves.
+pub(super) fn gpus(finding: &Finding) -> Vec<u32> {
+    match finding.subject {
+        Subject::Gpu { index } | Subject::Link { index, .. } => vec![index],
+        _ if finding.scope.pairs.is_empty() => finding.scope.gpus.clone(),
+        _ => Vec::new(),
+    }
+}
+
 /// The paint of a severity; what is only good to know stays plain.
 pub(super) const fn paint(severity: Severity) -> Paint {
     match severity {

@@ -3,7 +3,7 @@
 use std::io::{self, BufWriter, Write};
 
 use serde::Serialize;
-use serde_json::ser::{CharEscape, Formatter, PrettyFormatter, Serializer};
+use serde_json::ser::{CharEscape, CompactFormatter, Formatter, PrettyFormatter, Serializer};
 
 use super::digest::Digest;
 use super::escape::json_fragment;
@@ -42,11 +42,32 @@ pub(super) fn lean(report: &Report, to: &mut dyn Write) -> io::Result<()> {
 }
 
 /// Anything as JSON in the same form.
-pub(super) fn tidy(value: &impl Serialize) -> String {
+pub(crate) fn tidy(value: &impl Serialize) -> String {
     let mut bytes = Vec::new();
     let written = value.serialize(&mut Serializer::with_formatter(&mut bytes, Tidy(PrettyFormatter::new())));
     bytes.push(b'\n');
     as_text(written.map_err(io::Error::from), bytes)
+}
+
+/// Anything as JSON on one line.
+pub(super) fn one_line(value: &impl Serialize) -> String {
+    let mut bytes = Vec::new();
+    let written = value.serialize(&mut Serializer::with_formatter(&mut bytes, OneLine));
+    bytes.push(b'\n');
+    as_text(written.map_err(io::Error::from), bytes)
+}
+
+/// Like [`Tidy`], without line ends and blanks.
+struct OneLine;
+
+impl Formatter for OneLine {
+    fn write_f64<W: ?Sized + Write>(&mut self, to: &mut W, value: f64) -> io::Result<()> {
+        CompactFormatter.write_f64(to, four_places(value))
+    }
+
+    fn write_string_fragment<W: ?Sized + Write>(&mut self, to: &mut W, text: &str) -> io::Result<()> {
+        json_fragment(to, text)
+    }
 }
 
 /// What was written into memory.

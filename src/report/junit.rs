@@ -31,21 +31,26 @@ use crate::model::rounding::{percent, rate};
 pub(super) const FORMAT: Format = Format::new("junit", &["xml"], "JUnit XML, for CI systems", render);
 
 fn render(digest: &Digest<'_>, _: &Style) -> String {
-    let mut junit = quick_junit::Report::new("peerscope");
-    junit.add_test_suite(verdict(digest));
-    junit.add_test_suite(rules(digest));
-    junit.add_test_suites(gpus(digest.report));
-    junit.add_test_suites(probes(digest));
-    match junit.to_string() {
+    match suites(digest).to_string() {
         Ok(text) => without_skipped_in_root(&text),
         // Cannot happen to plain data written into memory; should it, no CI system takes this for a pass.
         Err(error) => format!("<!-- cannot be written as XML: {error} -->\n"),
     }
 }
 
+/// All cases. The verdict's is the first.
+pub(super) fn suites(digest: &Digest<'_>) -> quick_junit::Report {
+    let mut junit = quick_junit::Report::new("peerscope");
+    junit.add_test_suite(verdict(digest));
+    junit.add_test_suite(rules(digest));
+    junit.add_test_suites(gpus(digest.report));
+    junit.add_test_suites(probes(digest));
+    junit
+}
+
 /// Takes out an attribute of `testsuites` that the schema of Jenkins' xUnit plugin does not have.
 /// The suites keep theirs.
-fn without_skipped_in_root(text: &str) -> String {
+pub(crate) fn without_skipped_in_root(text: &str) -> String {
     let Some((before, root)) = text.split_once("<testsuites ") else { return text.to_owned() };
     let Some((root, after)) = root.split_once('>') else { return text.to_owned() };
     let kept: Vec<_> = root.split(' ').filter(|attribute| !attribute.starts_with("skipped=")).collect();
@@ -66,7 +71,7 @@ fn verdict(digest: &Digest<'_>) -> TestSuite {
         }
     };
     let mut case = case("verdict", "the machine is healthy", status);
-    let exit_code = format!("{tested}{}; exit code {}", digest.less(), verdict.exit_code);
+    let exit_code = format!("{tested}{}{}; exit code {}", digest.without_load(), digest.less(), verdict.exit_code);
     case.set_system_out(shown(&exit_code));
     suite.add_test_case(case);
     for (name, value) in [

@@ -11,7 +11,7 @@ use super::escape::json_fragment;
 use crate::model::rounding::four_places;
 
 /// Keys of routes that follow from the facts, and of figures that follow from routes and rules.
-const FOLLOWS: [&[u8]; 7] = [
+const FOLLOWS: [&[u8]; 10] = [
     b"hops",
     b"theoretical_source",
     b"staged_theoretical_gbps",
@@ -19,16 +19,19 @@ const FOLLOWS: [&[u8]; 7] = [
     b"nvml_write",
     b"expected_gbps",
     b"expected_percent",
+    b"expected_low_gbps",
+    b"expected_high_gbps",
+    b"asymptotic_gbps",
 ];
 
 /// Tables with a row for every pair, and what they lie in: a row that says the same as the row before it is left out.
 const ROWS: [(&[u8], &[u8]); 2] = [(b"snapshot", b"pairs"), (b"driver", b"peer_access")];
 
 /// Tables without nulls: what is not there is not known or none.
-const WITHOUT_NULLS: [&[u8]; 2] = [b"pairs", b"peer"];
+const WITHOUT_NULLS: [&[u8]; 3] = [b"pairs", b"peer", b"host"];
 
 /// Keys that scripts rely on to be there, null or not.
-const ALWAYS: [&[u8]; 8] = [
+const ALWAYS: [&[u8]; 9] = [
     b"achieved_gbps",
     b"theoretical_gbps",
     b"percent",
@@ -36,6 +39,7 @@ const ALWAYS: [&[u8]; 8] = [
     b"host_blocked_us",
     b"bottleneck",
     b"cuda",
+    b"numa_node",
     b"reason",
 ];
 
@@ -238,6 +242,7 @@ impl<W: Write> Formatter for Lean<'_, W> {
 #[cfg(test)]
 mod tests {
     use crate::model::report::Report;
+    use crate::model::units::GbPerSecond;
     use crate::report::{json, sample};
 
     #[test]
@@ -248,7 +253,15 @@ mod tests {
         let mut lean = Vec::new();
         json::lean(&report, &mut lean).unwrap();
         let text = String::from_utf8(lean).unwrap();
-        for key in ["\"hops\"", "\"theoretical_source\"", "\"expected_gbps\"", "\"verification_detail\"", "\n  "] {
+        for key in [
+            "\"hops\"",
+            "\"asymptotic_gbps\"",
+            "\"expected_low_gbps\"",
+            "\"theoretical_source\"",
+            "\"expected_gbps\"",
+            "\"verification_detail\"",
+            "\n  ",
+        ] {
             assert!(!text.contains(key), "{key}: {text}");
         }
         assert!(text.len() * 3 < json::tidy(&report).len() * 2, "{} of {}", text.len(), json::tidy(&report).len());
@@ -265,6 +278,11 @@ mod tests {
         // Rates have four decimal places, those of the links that routes are made of as well.
         let routes = |report: &Report| json::tidy(&report.topology.pairs);
         assert_eq!(routes(&back), routes(&report));
+        let cells = |report: &Report| report.measurements.as_ref().map_or(Vec::new(), |them| them.peer.clone());
+        let rounded = |rate: Option<GbPerSecond>| rate.map(|rate| rate.0.round());
+        let before: Vec<_> = cells(&report).iter().map(|cell| rounded(cell.without_fixed_cost())).collect();
+        assert!(before.iter().any(Option::is_some));
+        assert_eq!(cells(&back).iter().map(|cell| rounded(cell.asymptotic_gbps)).collect::<Vec<_>>(), before);
         let driver = |report: &Report| report.measurements.as_ref().map(|them| them.driver.clone());
         assert_eq!(driver(&back), driver(&report));
     }

@@ -8,14 +8,16 @@ use super::digest::{Caveat, Digest};
 use super::escape::clean;
 use super::figures::{Spread, count};
 use super::findings::sentence;
-use super::format::{Format, Style};
+use super::flat::state;
+use super::format::{Format, Of, Style};
 use super::partial;
 use crate::diagnose::Ending;
 use crate::model::finding::Severity;
 use crate::model::rounding::percent;
 
 /// One line.
-pub(super) const FORMAT: Format = Format::new("line", &[], "One line, for node health checkers", render);
+pub(super) const FORMAT: Format =
+    Format { of: Of::One, ..Format::new("line", &[], "One line, for node health checkers", render) };
 
 /// Longest line in bytes, its newline apart. Slurm, pagers and tables cut what is longer; chosen.
 const LONGEST: usize = 200;
@@ -25,13 +27,7 @@ const SHORTEST_MESSAGE: usize = 40;
 
 /// The report in one line of ASCII, at most 200 bytes, and a newline.
 fn render(digest: &Digest<'_>, _: &Style) -> String {
-    let state = match Ending::of(digest.report) {
-        Ending::Healthy => "OK",
-        Ending::Warned => "WARNING",
-        Ending::Fault => "CRITICAL",
-        Ending::Incomplete | Ending::Interrupted | Ending::Usage => "UNKNOWN",
-    };
-    let mut start = format!("PEERSCOPE {state} - ");
+    let mut start = format!("PEERSCOPE {} - ", state(Ending::of(digest.report)));
     let request = &digest.report.request;
     let options = plain(&partial::options(request));
     let silenced: Vec<&str> = request.silenced.iter().map(|rule| &*rule.code).collect();
@@ -77,7 +73,8 @@ fn coverage(digest: &Digest<'_>) -> String {
         Some(format!(", {} {} {:.1}-{:.1} GB/s", figures.class, figures.path, rates.min, rates.max))
     });
     let missing = if verdict.untested > 0 { format!(", {} missing", verdict.untested) } else { String::new() };
-    format!("{gpus}, {} measurements{missing}{}", verdict.tested, rates.collect::<String>())
+    let load = digest.without_load().replace("; ", ", ");
+    format!("{gpus}, {} measurements{missing}{}{load}", verdict.tested, rates.collect::<String>())
 }
 
 /// Performance data: `'label'=value[unit]`, blanks between.

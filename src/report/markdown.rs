@@ -6,13 +6,13 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::digest::{Caveat, Digest, Figures, local_rates};
+use super::digest::{Caveat, Digest, Figures};
 use super::escape::clean;
-use super::figures::{Spread, count, ranges};
+use super::figures::{count, ranges};
 use super::findings::sentence;
 use super::format::{Format, Style};
 use super::page::GLUE;
-use super::{evidence, gaps, machine, partial};
+use super::{evidence, gaps, machine, partial, rows};
 use crate::model::finding::Finding;
 use crate::model::report::Report;
 use crate::model::rounding::{percent, range, rate};
@@ -41,6 +41,7 @@ fn render(digest: &Digest<'_>, _: &Style) -> String {
         .and_then(|()| not_tested(&mut page, digest.report))
         .and_then(|()| facts(&mut page, digest.report))
         .and_then(|()| worst_pairs(&mut page, digest))
+        .and_then(|()| advice(&mut page, digest.report))
         .and_then(|()| reproduce(&mut page, digest));
     page
 }
@@ -117,8 +118,8 @@ fn facts(page: &mut String, report: &Report) -> std::fmt::Result {
     if groups.len() > SHOWN_LINES {
         writeln!(page, "| GPUs | {} more kinds |", groups.len() - SHOWN_LINES)?;
     }
-    if let Some(Spread { min, max, .. }) = report.measurements.as_ref().and_then(local_rates) {
-        writeln!(page, "| copies within a GPU | {} GB/s |", range(min, max, rate, " to "))?;
+    for (what, is) in report.measurements.as_ref().map(rows::measured).unwrap_or_default() {
+        writeln!(page, "| {} | {} |", cell(&what), cell(&is))?;
     }
     Ok(())
 }
@@ -144,6 +145,20 @@ fn worst_pairs(page: &mut String, digest: &Digest<'_>) -> std::fmt::Result {
         let expected = Figures::of([*figure]).expected.map(|[low, high]| range(low, high, rate, " to "));
         let (expected, achieved, share) = (expected.unwrap_or_default(), rate(*achieved), percent(*share));
         writeln!(page, "| {pair} | {class} | {path} | {achieved} | {share} | {expected} | {hop} |")?;
+    }
+    Ok(())
+}
+
+/// What programs on this machine should do.
+fn advice(page: &mut String, report: &Report) -> std::fmt::Result {
+    if report.advice.is_empty() {
+        return Ok(());
+    }
+    writeln!(page, "\n## For programs on this machine\n")?;
+    for advice in report.advice.iter().take(SHOWN_LINES) {
+        let calls: Vec<_> = advice.pytorch.iter().map(|call| code(call)).collect();
+        let calls = if calls.is_empty() { String::new() } else { format!(" In PyTorch: {}.", calls.join("; ")) };
+        writeln!(page, "- {}{calls}", text(&advice.sentence))?;
     }
     Ok(())
 }
@@ -178,7 +193,7 @@ fn reproduce(page: &mut String, digest: &Digest<'_>) -> std::fmt::Result {
 
 /// Text that cannot be taken for Markdown: nothing in it is bold, a link, HTML, a mention or a
 /// reference. `@` and `#` are put in code, where forges look for neither.
-fn text(text: &str) -> String {
+pub(crate) fn text(text: &str) -> String {
     let cleaned = clean(text);
     let short: String = cleaned.chars().take(LONGEST).collect();
     let mut escaped = String::with_capacity(short.len() + 8);
@@ -206,7 +221,7 @@ fn text(text: &str) -> String {
 }
 
 /// The same for a cell of a table, which a bar would end.
-fn cell(words: &str) -> String {
+pub(crate) fn cell(words: &str) -> String {
     text(words).replace('|', "\\|")
 }
 
@@ -335,13 +350,16 @@ mod tests {
                 finding.next_step = evil.into();
                 finding.evidence.add(evil, vec![evil.to_owned()]);
             }
+            for advice in &mut report.advice {
+                (advice.sentence, advice.pytorch) = (evil.into(), vec![evil.into()]);
+            }
             let page = written(&report);
             let rows = assert_inert(&page);
             // What a bar cut off would be dropped from its row without a word.
             let shown = clean(evil).into_owned();
             let whole = rows.iter().filter(|row| row.contains(&shown)).count();
             assert!(whole > SHOWN_PAIRS, "host, GPUs and hops show {whole} times {shown:?}: {rows:#?}");
-            assert_eq!(page.lines().filter(|line| line.starts_with('#')).count(), 6, "{page}");
+            assert_eq!(page.lines().filter(|line| line.starts_with('#')).count(), 7, "{page}");
         }
     }
 

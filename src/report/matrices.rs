@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::crowd;
-use super::digest::{Digest, Figures};
+use super::digest::{Digest, Figures, wrong_pairs};
 use super::figures::Spread;
 use super::highlight::Highlights;
 use super::marks::{self, Figure, cells, legend};
@@ -49,7 +49,8 @@ impl<'a> Matrices<'a> {
             let expected = Figures::of([peer]).expected.or_else(|| peer.expected_gbps.map(|rate| [rate.0; 2]))?;
             Some((peer.theoretical_gbps?.0, expected))
         };
-        let mut routes: Vec<(f64, [f64; 2])> = self.of_setup(Setup::REFERENCE).filter_map(of).collect();
+        let arrived = self.of_setup(Setup::REFERENCE).filter(|peer| !peer.verified.is_wrong());
+        let mut routes: Vec<(f64, [f64; 2])> = arrived.filter_map(of).collect();
         routes.sort_by(|one, other| other.0.total_cmp(&one.0).then(other.1[1].total_cmp(&one.1[1])));
         let text = |(theory, [low, high]): &(f64, [f64; 2])| {
             format!("{} of {}", range(*low, *high, rate, " to "), rate(*theory))
@@ -61,13 +62,14 @@ impl<'a> Matrices<'a> {
 
     /// The size of a copy, what it costs beside its bytes, and how many pairs were copied at once.
     fn method(&self, setup: Setup) -> Option<String> {
-        let sizes: BTreeSet<_> = self.of_setup(setup).map(|peer| peer.setup.bytes).collect();
+        let arrived = || self.of_setup(setup).filter(|peer| !peer.verified.is_wrong());
+        let sizes: BTreeSet<_> = arrived().map(|peer| peer.setup.bytes).collect();
         let size = match (sizes.first(), sizes.last()) {
             (Some(smallest), Some(largest)) if smallest < largest => Some(format!("copies of {smallest} to {largest}")),
             (first, _) => first.map(|size| format!("copies of {size}")),
         };
-        let fixed = Spread::of(self.of_setup(setup).filter_map(|peer| peer.fixed_cost_us));
-        let without = Spread::of(self.of_setup(setup).filter_map(|peer| Some(peer.asymptotic_gbps?.0)));
+        let fixed = Spread::of(arrived().filter_map(|peer| peer.fixed_cost_us));
+        let without = Spread::of(arrived().filter_map(|peer| Some(peer.asymptotic_gbps?.0)));
         let fixed = fixed.zip(without).map(|(fixed, without)| {
             let (fixed, without) = (rate(fixed.median), rate(without.median));
             format!("a copy costs {fixed} us beside its bytes, without which the rate is {without} GB/s (medians)")
@@ -100,14 +102,18 @@ impl<'a> Matrices<'a> {
             self.rates(page, setup, |pair| found.get(&pair).copied());
         }
         for path in [Path::Direct, Path::Staged] {
+            let wrong = wrong_pairs(self.measurements, path);
             let found = self.measurements.latency.iter().filter(|latency| latency.path == path);
+            let found = found.filter(|latency| !wrong.contains(&latency.pair));
             let values = found.map(|latency| (latency.pair, (latency.status, latency.latency_us)));
             self.plain(page, &format!("Latency {path}, source (row) → destination (column), us"), values, short);
         }
+        let wrong = wrong_pairs(self.measurements, Path::Direct);
         for placement in Placement::all() {
             for side in [Side::Source, Side::Destination] {
                 let of_side = self.measurements.overlap.iter().filter(|overlap| overlap.compute_on == side);
                 let found = of_side.filter(|overlap| overlap.placement == placement);
+                let found = found.filter(|overlap| !wrong.contains(&overlap.pair));
                 let values = found.map(|overlap| (overlap.pair, (overlap.status, overlap.overlap_percent)));
                 let title = format!("Overlap with a kernel on the {side}, {placement}, %");
                 self.plain(page, &title, values, percent);

@@ -10,20 +10,20 @@ use crate::model::placement::Pair;
 
 /// One cell.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Cell {
-    pub(super) text: String,
-    pub(super) paint: Paint,
+pub(crate) struct Cell {
+    pub(crate) text: String,
+    pub(crate) paint: Paint,
     /// Share of the possible value, in per cent: drawn as a shade where there are enough colours.
-    pub(super) share: Option<u8>,
+    pub(crate) share: Option<u8>,
 }
 
 impl Cell {
-    pub(super) fn new(text: impl AsRef<str>, paint: Paint) -> Self {
+    pub(crate) fn new(text: impl AsRef<str>, paint: Paint) -> Self {
         Self { text: clean(text.as_ref()).into_owned(), paint, share: None }
     }
 
     /// The same cell with its share of the possible value, in per cent.
-    pub(super) fn with_share(self, percent: Option<f64>) -> Self {
+    pub(crate) fn with_share(self, percent: Option<f64>) -> Self {
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped; what is no number is 0")]
         let share = percent.map(|percent| percent.clamp(0.0, 100.0) as u8);
         Self { share, ..self }
@@ -38,7 +38,7 @@ impl<T: AsRef<str>> From<T> for Cell {
 
 /// Which side a column's text keeps to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Align {
+pub(crate) enum Align {
     /// Words.
     Left,
     /// Numbers.
@@ -47,50 +47,50 @@ pub(super) enum Align {
 
 /// A table. The first `labels` columns are repeated at the left of every block it is split into.
 #[derive(Debug, Clone)]
-pub(super) struct Table {
-    pub(super) labels: usize,
+pub(crate) struct Table {
+    pub(crate) labels: usize,
     /// Number of rows at the top that are captions.
-    pub(super) head: usize,
-    pub(super) align: Vec<Align>,
-    pub(super) rows: Vec<Vec<Cell>>,
+    pub(crate) head: usize,
+    pub(crate) align: Vec<Align>,
+    pub(crate) rows: Vec<Vec<Cell>>,
 }
 
 /// Columns between two columns of a table.
 const GAP: usize = 2;
 
 impl Table {
-    pub(super) fn new(labels: usize, align: Vec<Align>) -> Self {
+    pub(crate) fn new(labels: usize, align: Vec<Align>) -> Self {
         Self { labels, head: 0, align, rows: Vec::new() }
     }
 
     /// A table with `columns` columns: one of words, the others of figures.
-    pub(super) fn of_figures(columns: usize) -> Self {
+    pub(crate) fn of_figures(columns: usize) -> Self {
         let mut align = vec![Align::Right; columns];
         align[..1].fill(Align::Left);
         Self::new(1, align)
     }
 
     /// The same table with every column on this side.
-    pub(super) fn aligned(mut self, align: Align) -> Self {
+    pub(crate) fn aligned(mut self, align: Align) -> Self {
         self.align.fill(align);
         self
     }
 
     /// Adds a row of captions or figures; missing cells stay empty.
-    pub(super) fn row(&mut self, cells: impl IntoIterator<Item = Cell>) {
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = Cell>) {
         let mut row: Vec<_> = cells.into_iter().take(self.align.len()).collect();
         row.resize_with(self.align.len(), Cell::default);
         self.rows.push(row);
     }
 
     /// Adds a row of captions, above all others.
-    pub(super) fn head_row(&mut self, cells: impl IntoIterator<Item = Cell>) {
+    pub(crate) fn head_row(&mut self, cells: impl IntoIterator<Item = Cell>) {
         self.row(cells);
         self.head += 1;
     }
 
     /// Adds a row of captions in words, above all others.
-    pub(super) fn captions<'a>(&mut self, captions: impl IntoIterator<Item = &'a str>) {
+    pub(crate) fn captions<'a>(&mut self, captions: impl IntoIterator<Item = &'a str>) {
         self.head_row(captions.into_iter().map(|caption| Cell::new(caption, Paint::Faint)));
     }
 
@@ -100,7 +100,7 @@ impl Table {
 
     /// The table in blocks of lines, each block at most `width` columns wide if a label and one
     /// column fit at all.
-    pub(super) fn render(&self, width: usize, color: bool) -> Vec<Vec<String>> {
+    pub(crate) fn render(&self, width: usize, color: bool) -> Vec<Vec<String>> {
         let widths: Vec<_> = (0..self.align.len()).map(|column| self.column_width(column)).collect();
         let blocks = |gap| self.blocks(&widths, gap, width);
         // A tighter table in one piece reads better than a loose one in two.
@@ -191,7 +191,7 @@ fn split_columns(text: &str, columns: usize) -> (&str, &str) {
 
 /// A matrix of GPUs: sources in rows, destinations in columns, `X` on the diagonal as in
 /// nvidia-smi. Labels come from `label`, cells from `cell`.
-pub(super) fn pair_matrix(gpus: &[u32], label: impl Fn(u32) -> Cell, cell: impl Fn(Pair) -> Cell) -> Table {
+pub(crate) fn pair_matrix(gpus: &[u32], label: impl Fn(u32) -> Cell, cell: impl Fn(Pair) -> Cell) -> Table {
     let mut table = Table::of_figures(gpus.len() + 1);
     table.head_row(std::iter::once(Cell::default()).chain(gpus.iter().map(|&gpu| label(gpu))));
     for &source in gpus {

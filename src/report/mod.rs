@@ -9,43 +9,54 @@ use std::path::Path;
 
 use crate::model::report::Report;
 
+mod advice;
 mod body;
 pub mod comparison;
 mod crowd;
+mod ctrf;
 mod digest;
 mod dot;
 pub mod escape;
 mod evidence;
-mod figures;
+pub(crate) mod figures;
 mod findings;
+mod flat;
 mod format;
 mod gaps;
+pub mod gauges;
 mod highlight;
+mod host;
 #[cfg(test)]
 mod hostile;
-mod html;
-mod json;
-mod junit;
+pub(crate) mod html;
+pub(crate) mod json;
+pub(crate) mod junit;
 mod lean;
 mod line;
+mod load;
 mod machine;
-mod markdown;
+pub(crate) mod markdown;
 mod marks;
 mod matrices;
-mod matrix;
-mod page;
-mod paint;
+pub(crate) mod matrix;
+mod nfd;
+mod nvbandwidth;
+pub(crate) mod page;
+pub(crate) mod paint;
 mod partial;
 mod paths;
+mod picture;
 pub mod prometheus;
 pub mod read;
+mod rows;
 pub mod rules;
 #[cfg(test)]
 pub(crate) mod sample;
+mod streams;
 mod tables;
 #[cfg(test)]
 mod tests;
-mod text;
+pub(crate) mod text;
 mod topo;
 
 pub use format::{Format, Of, Style};
@@ -60,12 +71,22 @@ pub const FORMATS: &[&Format] = &[
     &junit::FORMAT,
     &prometheus::FORMAT,
     &line::FORMAT,
+    &flat::FORMAT,
+    &ctrf::FORMAT,
+    &nvbandwidth::FORMAT,
+    &nfd::FORMAT,
     &dot::FORMAT,
+    &picture::FORMAT,
+    &picture::tree::FORMAT,
 ];
 
 /// The formats that these reports can be written as.
 pub fn formats(of: Of) -> impl Iterator<Item = &'static Format> {
-    FORMATS.iter().copied().filter(move |format| format.of == Of::All || format.of == of)
+    FORMATS.iter().copied().filter(move |format| match (format.of, of) {
+        (Of::All, _) => true,
+        (Of::One, of) => of != Of::Fleet,
+        (only, of) => only == of,
+    })
 }
 
 /// The format of this name.

@@ -3,14 +3,14 @@
 
 use super::escape::clean;
 use super::matrix::Table;
-pub(super) use super::paint::Paint;
+pub(crate) use super::paint::Paint;
 
 /// Holds a number and its unit on one line; written as a space.
-pub(super) const GLUE: char = '\u{a0}';
+pub(crate) const GLUE: char = '\u{a0}';
 
 /// A piece of a page. Its texts are clean.
 #[derive(Debug, Clone)]
-pub(super) enum Block {
+pub(crate) enum Block {
     /// Empty space, unless there is some already.
     Blank,
     /// What must be known before anything else.
@@ -32,42 +32,42 @@ pub(super) enum Block {
 }
 
 /// A page in the making.
-pub(super) struct Page {
+pub(crate) struct Page {
     verbose: bool,
     blocks: Vec<Block>,
 }
 
 impl Page {
-    pub(super) const fn new(verbose: bool) -> Self {
+    pub(crate) const fn new(verbose: bool) -> Self {
         Self { verbose, blocks: Vec::new() }
     }
 
     /// Whether every matrix is wanted.
-    pub(super) const fn verbose(&self) -> bool {
+    pub(crate) const fn verbose(&self) -> bool {
         self.verbose
     }
 
-    pub(super) fn blocks(&self) -> &[Block] {
+    pub(crate) fn blocks(&self) -> &[Block] {
         &self.blocks
     }
 
     /// One empty line, and none at the top or after another.
-    pub(super) fn blank(&mut self) {
+    pub(crate) fn blank(&mut self) {
         self.blocks.push(Block::Blank);
     }
 
     /// What must be known before anything else.
-    pub(super) fn banner(&mut self, text: &str) {
+    pub(crate) fn banner(&mut self, text: &str) {
         self.blocks.push(Block::Banner(cleaned(text)));
     }
 
     /// The conclusion in a word, and the reason for it.
-    pub(super) fn verdict(&mut self, word: &str, paint: Paint, text: &str) {
+    pub(crate) fn verdict(&mut self, word: &str, paint: Paint, text: &str) {
         self.blocks.push(Block::Verdict { word: cleaned(word), paint, text: cleaned(text) });
     }
 
     /// A finding, and the labelled texts below it; empty ones are left out.
-    pub(super) fn finding(
+    pub(crate) fn finding(
         &mut self,
         (word, paint): (&'static str, Paint),
         text: &str,
@@ -79,28 +79,28 @@ impl Page {
     }
 
     /// A heading, separated from what is above.
-    pub(super) fn heading(&mut self, text: &str) {
+    pub(crate) fn heading(&mut self, text: &str) {
         self.blocks.push(Block::Heading(cleaned(text)));
     }
 
     /// Text from the left margin, in one paint.
-    pub(super) fn line(&mut self, paint: Paint, text: &str) {
+    pub(crate) fn line(&mut self, paint: Paint, text: &str) {
         self.blocks.push(Block::Line(paint, cleaned(text)));
     }
 
     /// Text below a heading, indented by two.
-    pub(super) fn note(&mut self, paint: Paint, text: &str) {
+    pub(crate) fn note(&mut self, paint: Paint, text: &str) {
         self.blocks.push(Block::Note(paint, cleaned(text)));
     }
 
     /// A label in its paint, at `indent`, then text that wraps at the column `hang`.
-    pub(super) fn item(&mut self, indent: usize, hang: usize, label: &str, paint: Paint, text: &str) {
+    pub(crate) fn item(&mut self, indent: usize, hang: usize, label: &str, paint: Paint, text: &str) {
         let (label, text) = (cleaned(label), cleaned(text));
         self.blocks.push(Block::Item { at: (indent, hang), label, paint, text });
     }
 
     /// A table.
-    pub(super) fn table(&mut self, table: Table) {
+    pub(crate) fn table(&mut self, table: Table) {
         self.blocks.push(Block::Table(table));
     }
 }

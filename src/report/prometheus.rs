@@ -5,24 +5,24 @@
 //! with the square of the number of GPUs, are on request.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::digest::{Caveat, ClassFigures, Digest, SEVERITIES, local_rates};
-use super::escape::clean;
 use super::format::{Format, Style};
+use super::gauges::{Labels, Metrics};
+use super::host::Ways;
+use super::load::Kind;
 use super::partial;
 use crate::diagnose;
+use crate::model::host::{HostCopy, HostWay, Pinning};
+use crate::model::one_gpu::OneGpu;
 use crate::model::placement::Pair;
-use crate::model::report::Conclusion;
+use crate::model::report::{Conclusion, Report};
 
 /// Prometheus' text format.
 pub const FORMAT: Format = Format::new("prometheus", &["prom"], "For node_exporter's textfile collector", render);
-
-/// Names and values of labels.
-type Labels<'a> = Vec<(&'static str, std::borrow::Cow<'a, str>)>;
 
 /// The report as metrics, with those of every pair on request.
 fn render(digest: &Digest<'_>, style: &Style) -> String {
@@ -31,6 +31,8 @@ fn render(digest: &Digest<'_>, style: &Style) -> String {
     verdict(&mut metrics, digest);
     classes(&mut metrics, digest);
     within_gpus(&mut metrics, digest);
+    with_host(&mut metrics, digest);
+    under_load(&mut metrics, digest);
     if style.pairs {
         every_pair(&mut metrics, digest);
     }
@@ -181,6 +183,76 @@ fn within_gpus(metrics: &mut Metrics, digest: &Digest<'_>) {
     }
 }
 
+/// Name and help of a metric by way to copy, and its value.
+type WaySeries = (&'static str, &'static str, fn(&Ways) -> Option<f64>);
+
+/// What GPUs exchange with the host, and what page-locking its memory costs.
+fn with_host(metrics: &mut Metrics, digest: &Digest<'_>) {
+    let measurements = digest.report.measurements.as_ref();
+    let ways = measurements.map(Ways::of).unwrap_or_default();
+    let labels = |way: &Ways| -> Labels<'_> {
+        vec![
+            ("allocation", way.way.allocation.to_string().into()),
+            ("direction", way.way.direction.to_string().into()),
+            ("engine", way.way.engine.to_string().into()),
+            ("gpus_at_once", way.at_once.to_string().into()),
+            ("memory", way.way.memory.to_string().into()),
+        ]
+    };
+    let help = "Bandwidth between the host and a GPU, one direction";
+    let series: [WaySeries; 3] = [
+        ("host_copy_min_bytes_per_second", "the slowest GPU", |way| Some(way.rates?.min)),
+        ("host_copy_median_bytes_per_second", "the median GPU", |way| Some(way.rates?.median)),
+        ("host_copy_sum_bytes_per_second", "the sum over all GPUs that were measured so", |way| way.sum),
+    ];
+    for (name, of, rate) in series {
+        let samples = ways.iter().filter_map(|way| Some((labels(way), bytes_per_second(rate(way)?))));
+        metrics.gauge(name, &format!("{help}: {of}."), samples);
+    }
+    let of_node = |node: &'_ Pinning| {
+        let name = node.numa_node.map_or_else(|| "unknown".to_owned(), |node| node.to_string());
+        let times = [
+            ("allocate", node.allocate_ms_per_gib),
+            ("free", node.free_ms_per_gib),
+            ("register", node.register_ms_per_gib),
+            ("unregister", node.unregister_ms_per_gib),
+        ];
+        let sample = move |(call, ms): (&'static str, Option<f64>)| {
+            Some((vec![("call", call.into()), ("numa_node", name.clone().into())], ms? / 1e3))
+        };
+        times.into_iter().filter_map(sample).collect::<Vec<_>>()
+    };
+    metrics.gauge(
+        "pinning_seconds_per_gib",
+        "Time to page-lock or unlock a GiB of the host's memory.",
+        measurements.into_iter().flat_map(|measurements| &measurements.pinning).flat_map(of_node),
+    );
+}
+
+/// What several flows reach at once, and what counters saw of it.
+fn under_load(metrics: &mut Metrics, digest: &Digest<'_>) {
+    let measurements = digest.report.measurements.as_ref();
+    let kinds = measurements.map(Kind::of).unwrap_or_default();
+    let labels = |kind: &Kind<'_>| -> Labels<'_> { vec![("pattern", kind.pattern.to_string().into())] };
+    metrics.gauge(
+        "load_min_bytes_per_second",
+        "Rate of all flows of a pattern together, of the slowest pattern of its kind.",
+        kinds.iter().filter_map(|kind| Some((labels(kind), bytes_per_second(kind.rates?.min)))),
+    );
+    let expected = |kind: &Kind<'_>| kind.worst()?.expected_percent;
+    metrics.gauge(
+        "load_min_expected_ratio",
+        "Least share of what a pattern of several flows should reach.",
+        kinds.iter().filter_map(|kind| Some((labels(kind), ratio(expected(kind)?)))),
+    );
+    let fairness = |kind: &Kind<'_>| kind.all.iter().filter_map(|load| load.fairness).reduce(f64::min);
+    metrics.gauge(
+        "load_min_fairness",
+        "Least of Jain's fairness indices of the patterns of a kind: 1 where all flows have their part.",
+        kinds.iter().filter_map(|kind| Some((labels(kind), fairness(kind)?))),
+    );
+}
+
 fn every_pair(metrics: &mut Metrics, digest: &Digest<'_>) {
     let report = digest.report;
     let labels = |pair: Pair, path: Option<&dyn std::fmt::Display>| {
@@ -232,6 +304,24 @@ fn every_pair(metrics: &mut Metrics, digest: &Digest<'_>) {
             Some((vec![("gpu", local.gpu.to_string().into())], bytes_per_second(local.achieved_gbps?.0)))
         }),
     );
+    let alone = |copy: &&HostCopy| copy.at_once == 1 && copy.engine == HostWay::PINNED.engine;
+    let host = report.measurements.iter().flat_map(|measurements| &measurements.host).filter(alone);
+    metrics.gauge(
+        "gpu_host_copy_bytes_per_second",
+        "Bandwidth between the host and the GPU by copy engine, one direction, by itself.",
+        host.filter_map(|copy| {
+            let node = copy.numa_node.map_or_else(|| "unknown".to_owned(), |node| node.to_string());
+            let labels: Labels<'_> = vec![
+                ("allocation", copy.allocation.to_string().into()),
+                ("direction", copy.direction.to_string().into()),
+                ("gpu", copy.gpu.to_string().into()),
+                ("memory", copy.memory.to_string().into()),
+                ("numa_node", node.into()),
+            ];
+            Some((labels, bytes_per_second(copy.rate()?.0)))
+        }),
+    );
+    on_one_gpu(metrics, report);
     let mut states: BTreeMap<Pair, [usize; 2]> = BTreeMap::new();
     for cell in report.measurements.iter().flat_map(diagnose::cells) {
         let Some(pair) = cell.flow.pair() else { continue };
@@ -250,6 +340,34 @@ fn every_pair(metrics: &mut Metrics, digest: &Digest<'_>) {
     );
 }
 
+/// Pipelines and copy engines of each GPU.
+fn on_one_gpu(metrics: &mut Metrics, report: &Report) {
+    let pipelines = report.measurements.iter().flat_map(|measurements| &measurements.pipeline);
+    metrics.gauge(
+        "gpu_pipeline_speed_up",
+        "How many times as fast a pipeline of copies and kernels is in several streams as in one.",
+        pipelines.filter(|cell| cell.cell().tested()).filter_map(|cell| {
+            let labels = vec![
+                ("gpu", cell.gpu.to_string().into()),
+                ("memory", cell.memory.to_string().into()),
+                ("streams", cell.streams.to_string().into()),
+            ];
+            Some((labels, cell.speed_up?))
+        }),
+    );
+    let engines = report.measurements.iter().flat_map(|measurements| &measurements.engines);
+    metrics.gauge(
+        "gpu_copy_engines",
+        "Copy engines that the driver reports, and those that were at work at the same time.",
+        engines.filter(|cell| cell.cell().tested()).flat_map(|cell| {
+            let numbers = [("reported", cell.reported), ("observed", cell.observed)];
+            numbers.into_iter().filter_map(|(state, number)| {
+                Some((vec![("gpu", cell.gpu.to_string().into()), ("state", state.into())], f64::from(number?)))
+            })
+        }),
+    );
+}
+
 fn bytes_per_second(gbps: f64) -> f64 {
     (gbps * 1e9).round()
 }
@@ -263,45 +381,8 @@ fn seconds(microseconds: f64) -> f64 {
 }
 
 #[allow(clippy::cast_precision_loss, reason = "counts stay far below 2^53")]
-const fn count(number: usize) -> f64 {
+pub(crate) const fn count(number: usize) -> f64 {
     number as f64
-}
-
-/// Text that grows by whole metrics, so that HELP and TYPE appear once, before all samples of a metric.
-struct Metrics(String);
-
-impl Metrics {
-    /// A metric without labels.
-    fn plain(&mut self, name: &str, help: &str, value: impl Into<f64>) {
-        self.gauge(name, help, [(Labels::new(), value.into())]);
-    }
-
-    /// A metric with its samples; nothing where there are none. What a report says may fall as well
-    /// as rise, so every metric is a gauge.
-    fn gauge<'a>(&mut self, name: &str, help: &str, samples: impl IntoIterator<Item = (Labels<'a>, f64)>) {
-        let mut samples = samples.into_iter().filter(|(_, value)| value.is_finite()).peekable();
-        if samples.peek().is_none() {
-            return;
-        }
-        // Writing to a String cannot fail.
-        let _ = writeln!(self.0, "# HELP peerscope_{name} {help}\n# TYPE peerscope_{name} gauge");
-        for (labels, value) in samples {
-            let labels: Vec<_> = labels.iter().map(|(key, value)| format!("{key}=\"{}\"", escaped(value))).collect();
-            let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
-            let _ = writeln!(self.0, "peerscope_{name}{labels} {}", number(value));
-        }
-    }
-}
-
-/// A label's value: control characters made visible, then what the format gives a meaning to.
-fn escaped(value: &str) -> String {
-    clean(value).replace('\\', "\\\\").replace('"', "\\\"")
-}
-
-/// Nine decimal places, a nanosecond, without the noise behind them.
-fn number(value: f64) -> String {
-    let text = format!("{value:.9}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 #[cfg(test)]

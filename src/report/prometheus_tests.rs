@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::model::report::Report;
+use crate::report::gauges::number;
 use crate::report::sample;
 
 fn metrics(report: &Report, pairs: bool) -> String {

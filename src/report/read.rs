@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
+use super::html;
 use crate::model::report::{MOST_GPUS, Report, SCHEMA};
 use crate::model::{impossible, restore};
 use crate::recording;
@@ -53,6 +54,9 @@ struct Head {
 ///
 /// What is wrong with it, to follow the file's name.
 pub fn parse(text: &[u8]) -> Result<Report, String> {
+    if html::embed::is_page(text) {
+        return parse(&html::embed::json_of(text, recording::LONGEST)?);
+    }
     let not_json = |error: serde_json::Error| format!("is not JSON: {error}");
     let head = if text.trim_ascii_start().starts_with(b"{") {
         serde_json::from_slice(text).map_err(not_json)?

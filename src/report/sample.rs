@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use crate::diagnose::{self, Evidence, Settings, expected};
+use crate::diagnose::{self, Evidence, Settings, collectives, expected, expected_host, expected_load};
 use crate::discover::discover;
 use crate::hardware::sim::spec::MachineSpec;
 use crate::hardware::sim::{self, builtin, load};
 use crate::model::finding::Severity;
-use crate::model::flow::Setup;
+use crate::model::flow::{Flow, HostMemory, Setup};
+use crate::model::host::{HostCopy, HostDirection};
+use crate::model::load::{Counted, LinkShare, LoadPattern, Pattern};
 use crate::model::measurement::{
     CudaDevice, Latency, LinkUnderLoad, LocalCopy, Measurements, Overlap, PeerBandwidth, Status, Verified,
 };
@@ -16,6 +18,7 @@ use crate::model::reading::{Reading, Unknown};
 use crate::model::report::{Conclusion, Report, SCHEMA, Timing, Tool, Verdict};
 use crate::model::request::{LeftOutGpu, Request, Silenced};
 use crate::model::snapshot::{Gpu, Host, SlowFact, Snapshot};
+use crate::model::testing::{host_copy, pinning};
 use crate::model::topology::Topology;
 use crate::model::units::{Bytes, GIB, GbPerSecond, MIB};
 use crate::topology;
@@ -25,6 +28,8 @@ fn judged(snapshot: Snapshot, topology: Topology, mut measurements: Measurements
     let settings = Settings::default();
     measurements.profile = "standard".into();
     expected::fill(&mut measurements, &topology, &snapshot, &settings.shares);
+    expected_host::fill(&mut measurements.host, &settings.shares);
+    expected_load::fill(&mut measurements, &topology, &snapshot, &settings.shares);
     let request = Request::default();
     let evidence = Evidence {
         request: &request,
@@ -38,6 +43,7 @@ fn judged(snapshot: Snapshot, topology: Topology, mut measurements: Measurements
     };
     let findings = diagnose::judge(&evidence);
     let verdict = diagnose::verdict(&findings, Some(&measurements), Severity::Error);
+    let advice = diagnose::advise(&measurements);
     Report {
         schema: SCHEMA.into(),
         tool: Tool { name: "peerscope".into(), version: "0.0.0".into() },
@@ -48,6 +54,7 @@ fn judged(snapshot: Snapshot, topology: Topology, mut measurements: Measurements
         topology,
         measurements: Some(measurements),
         findings,
+        advice,
         verdict,
         timing: Timing { discover: 0.093, driver_start: 3.71, measure: 1.42, total: 5.24, ..Timing::default() },
     }
@@ -59,6 +66,8 @@ fn measured(spec: MachineSpec) -> (Snapshot, Topology, Measurements) {
     let snapshot = discover(sim::telemetry(spec), SlowFact::ALL, Duration::from_secs(600));
     let topology = topology::build(&snapshot);
     let mut measurements = Measurements::default();
+    let count = u32::try_from(snapshot.gpus.len()).unwrap();
+    measurements.pinning.push(pinning());
     for gpu in &snapshot.gpus {
         let (index, budget_bytes) = (gpu.index, Some(Bytes(8 * GIB)));
         measurements.driver.devices.push(CudaDevice {
@@ -79,6 +88,7 @@ fn measured(spec: MachineSpec) -> (Snapshot, Topology, Measurements) {
             reason: None,
             disturbed: false,
         });
+        host_copies(&mut measurements, index, count);
         measurements.links.push(LinkUnderLoad { index, readings: 210, generation, width, ..LinkUnderLoad::default() });
     }
     let gpus: Vec<_> = snapshot.gpus.iter().map(|gpu| gpu.index).collect();
@@ -87,7 +97,69 @@ fn measured(spec: MachineSpec) -> (Snapshot, Topology, Measurements) {
             measure(&mut measurements, pair, theoretical.0);
         }
     }
+    rates_of_host_copies(&snapshot, &topology, &mut measurements.host);
     (snapshot, topology, measurements)
+}
+
+/// Everything that is measured between a GPU and the host; the rates are shares of theory until that is known.
+fn host_copies(into: &mut Measurements, gpu: u32, gpus: u32) {
+    use HostDirection::{BothWays, ToDevice, ToHost};
+    use HostMemory::{Pageable, Pinned};
+    let copies = [
+        (Pinned, ToDevice, 1, 0.878),
+        (Pinned, ToHost, 1, 0.876),
+        (Pinned, BothWays, 1, 0.813),
+        (Pageable, ToDevice, 1, 0.137),
+        (Pageable, ToHost, 1, 0.219),
+        (Pinned, ToDevice, gpus, 0.296),
+        (Pinned, ToHost, gpus, 0.173),
+    ];
+    for (memory, direction, at_once, share) in copies.into_iter().take(if gpus > 1 { 7 } else { 5 }) {
+        into.host.push(HostCopy { memory, direction, at_once, ..host_copy(gpu, share) });
+    }
+}
+
+/// Eight H200 of which several flows at once were measured, with counters around a ring.
+pub fn loaded() -> Report {
+    let mut report = healthy(8);
+    let Some(measurements) = &mut report.measurements else { return report };
+    let ring: Vec<Flow> = (0..8).map(|source| Pair { source, destination: (source + 1) % 8 }.into()).collect();
+    let to_one: Vec<Flow> = (1..8).map(|source| Pair { source, destination: 0 }.into()).collect();
+    for (pattern, of, flows, each) in [(Pattern::AllToOne, "GPU 0", to_one, 57.0), (Pattern::Ring, "", ring, 390.0)] {
+        let mut load = LoadPattern::without(pattern, of.into(), &flows, Status::Measured, None);
+        load.flows.iter_mut().for_each(|flow| flow.achieved_gbps = Some(GbPerSecond(each)));
+        load.achieved_gbps = Some(GbPerSecond(load.flows.iter().map(|_| each).sum()));
+        (load.samples, load.spread_percent, load.verified) = (3, Some(0.4), Verified::Ok);
+        measurements.load.push(load);
+    }
+    measurements.counted = (0..8).map(counted).collect();
+    topology::load::fill(&report.snapshot, &report.topology, &mut measurements.load);
+    expected_load::fill(measurements, &report.topology, &report.snapshot, &Settings::default().shares);
+    collectives::fill(measurements);
+    report
+}
+
+/// What the counters of a GPU saw of a ring.
+fn counted(gpu: u32) -> Counted {
+    let mut seen = Counted::unread(gpu, Pattern::Ring, String::new(), None);
+    (seen.sent_bytes, seen.received_bytes) = (Bytes(18 * GIB), Bytes(18 * GIB));
+    (seen.nvlink_sent_bytes, seen.nvlink_received_bytes) = (Some(Bytes(18 * GIB)), Some(Bytes(18 * GIB)));
+    let all = Some(Bytes(GIB));
+    let link =
+        |link| LinkShare { link, sent_bytes: all, received_bytes: all, sent_percent: None, received_percent: None };
+    seen.links = (0..18).map(link).collect();
+    seen.share();
+    seen
+}
+
+/// Makes rates of the shares that they are.
+fn rates_of_host_copies(snapshot: &Snapshot, topology: &Topology, copies: &mut [HostCopy]) {
+    topology::host::fill(snapshot, topology, copies);
+    for copy in copies.iter_mut() {
+        let rates = copy.achieved_gbps.zip(copy.theoretical_gbps);
+        copy.achieved_gbps = rates.map(|(share, theory)| GbPerSecond(share.0 * theory.0));
+    }
+    topology::host::fill(snapshot, topology, copies);
 }
 
 /// Everything that is measured of a pair.
@@ -192,6 +264,8 @@ pub(crate) fn nothing_measured() -> Report {
     measurements.overlap.clear();
     measurements.latency.clear();
     measurements.local.clear();
+    measurements.host.clear();
+    measurements.pinning.clear();
     measurements.links.clear();
     measurements.interrupted = true;
     for peer in &mut measurements.peer {

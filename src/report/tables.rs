@@ -1,11 +1,11 @@
 //! Tables over all pairs: the eight placements, other configurations, latency, links under load.
 
-use super::digest::{Figures, is_sound, local_rates};
+use super::digest::{Figures, is_sound, local_rates, wrong_pairs};
 use super::figures::Spread;
 use super::matrix::{Cell, Table};
 use super::page::{Page, Paint};
 use crate::model::flow::Setup;
-use crate::model::measurement::Measurements;
+use crate::model::measurement::{Latency, Measurements, Overlap, PeerBandwidth};
 use crate::model::placement::{Path, Placement, Side};
 use crate::model::rounding::{percent, range, rate, short};
 
@@ -22,25 +22,28 @@ pub(super) fn write(page: &mut Page, measurements: &Measurements) {
 
 /// Bandwidth, overlap and host time of the eight placements, over all pairs.
 fn placements(page: &mut Page, measurements: &Measurements) {
-    let other_than_reference = measurements.peer.iter().any(|peer| peer.setup.placement != Placement::REFERENCE);
-    if !other_than_reference && measurements.overlap.is_empty() {
+    let path = path_of_placements(measurements);
+    let wrong = wrong_pairs(measurements, path);
+    let overlaps: Vec<_> = measurements.overlap.iter().filter(|overlap| !wrong.contains(&overlap.pair)).collect();
+    let of_placements = |peer: &&PeerBandwidth| peer.setup.placement != Placement::REFERENCE;
+    let mut other_than_reference = measurements.peer.iter().filter(of_placements).map(|peer| peer.pair);
+    if overlaps.is_empty() && !other_than_reference.any(|pair| !wrong.contains(&pair)) {
         return;
     }
     page.heading(&format!("Stream placements, over {}", pairs_meant(measurements)));
     let mut table = Table::of_figures(8);
     table.captions(["streams of source and", "", "GB/s", "", "% of", "overlap", "overlap", "host"]);
     table.captions(["destination, host", "min", "median", "max", "theory", "src. %", "dest. %", "us"]);
-    let path = path_of_placements(measurements);
     for placement in Placement::all() {
         let setup = Setup::REFERENCE.with_path(path).with_placement(placement);
         let mut cells = vec![Cell::from(placement.to_string())];
         cells.extend(rate_cells(Figures::of(measurements.in_setup(setup).into_values())));
         for side in [Side::Source, Side::Destination] {
-            let overlap = measurements.overlap.iter().filter(|overlap| overlap.placement == placement);
+            let overlap = overlaps.iter().filter(|overlap| overlap.placement == placement);
             let overlap = overlap.filter(|overlap| overlap.compute_on == side && overlap.cell().tested());
             cells.push(median(Spread::of(overlap.filter_map(|overlap| overlap.overlap_percent)), percent));
         }
-        cells.push(median(host_blocked(measurements, setup), rate));
+        cells.push(median(host_blocked(measurements, &overlaps, setup), rate));
         table.row(cells);
     }
     page.table(table);
@@ -65,9 +68,9 @@ fn path_of_placements(measurements: &Measurements) -> Path {
 }
 
 /// Time that the host spent in the copy call: from the bandwidth probe, else from the overlap one.
-fn host_blocked(measurements: &Measurements, setup: Setup) -> Option<Spread> {
+fn host_blocked(measurements: &Measurements, overlaps: &[&Overlap], setup: Setup) -> Option<Spread> {
     let copies = measurements.in_setup(setup).into_values().filter(|cell| is_sound(cell));
-    let overlap = measurements.overlap.iter().filter(|overlap| overlap.placement == setup.placement);
+    let overlap = overlaps.iter().filter(|overlap| overlap.placement == setup.placement);
     let overlap = overlap.filter(|overlap| overlap.cell().tested());
     Spread::of(copies.filter_map(|cell| cell.host_blocked_us))
         .or_else(|| Spread::of(overlap.filter_map(|overlap| overlap.host_blocked_us)))
@@ -77,7 +80,10 @@ fn host_blocked(measurements: &Measurements, setup: Setup) -> Option<Spread> {
 fn others(page: &mut Page, measurements: &Measurements) {
     let path = path_of_placements(measurements);
     let is_placement = |setup: &Setup| *setup == Setup::REFERENCE.with_path(path).with_placement(setup.placement);
-    let setups: Vec<_> = measurements.setups().into_iter().filter(|setup| !is_placement(setup)).collect();
+    // A way of which every pair's bytes were wrong has no figure, and its finding says so.
+    let all_wrong = |setup: &Setup| measurements.in_setup(*setup).values().all(|cell| cell.verified.is_wrong());
+    let setups = measurements.setups().into_iter().filter(|setup| !is_placement(setup) && !all_wrong(setup));
+    let setups: Vec<_> = setups.collect();
     if setups.is_empty() {
         return;
     }
@@ -114,14 +120,19 @@ fn others(page: &mut Page, measurements: &Measurements) {
 
 /// Small-copy latency, direct and staged.
 fn latency(page: &mut Page, measurements: &Measurements) {
-    if measurements.latency.is_empty() {
+    let of = |path: Path| -> Vec<&Latency> {
+        let wrong = wrong_pairs(measurements, path);
+        let planned = measurements.latency.iter().filter(|latency| latency.path == path);
+        planned.filter(|latency| !wrong.contains(&latency.pair)).collect()
+    };
+    let [direct, staged] = [Path::Direct, Path::Staged].map(of);
+    if direct.is_empty() && staged.is_empty() {
         return;
     }
     page.heading(&format!("Latency of a small copy, over {}, us", pairs_meant(measurements)));
     let mut table = Table::of_figures(5);
     table.captions(["", "min", "median", "max", "pairs"]);
-    for path in [Path::Direct, Path::Staged] {
-        let planned: Vec<_> = measurements.latency.iter().filter(|latency| latency.path == path).collect();
+    for (path, planned) in [(Path::Direct, direct), (Path::Staged, staged)] {
         let Some(first) = planned.first() else { continue };
         let figures = planned.iter().filter(|latency| latency.cell().tested());
         let spread = Spread::of(figures.filter_map(|latency| latency.latency_us));
@@ -198,23 +209,23 @@ fn rate_cells(figures: Figures) -> Vec<Cell> {
     cells
 }
 
-fn spread_cells(spread: Option<Spread>, text: fn(f64) -> String) -> [Cell; 3] {
+pub(super) fn spread_cells(spread: Option<Spread>, text: fn(f64) -> String) -> [Cell; 3] {
     let values = spread.map_or([None; 3], |spread| [Some(spread.min), Some(spread.median), Some(spread.max)]);
     values.map(|value| or_dash(value.map(text)))
 }
 
 /// The number of pairs with a figure, and the number of all pairs if some have none.
-fn done_cell(spread: Option<Spread>, planned: usize) -> Cell {
+pub(super) fn done_cell(spread: Option<Spread>, planned: usize) -> Cell {
     match spread.map_or(0, |spread| spread.count) {
         done if done < planned => Cell::new(format!("{done} of {planned}"), Paint::Warning),
         done => Cell::from(done.to_string()),
     }
 }
 
-fn median(spread: Option<Spread>, text: fn(f64) -> String) -> Cell {
+pub(super) fn median(spread: Option<Spread>, text: fn(f64) -> String) -> Cell {
     or_dash(spread.map(|spread| text(spread.median)))
 }
 
-fn or_dash(text: Option<String>) -> Cell {
+pub(super) fn or_dash(text: Option<String>) -> Cell {
     text.map_or_else(|| Cell::new("-", Paint::Faint), Cell::from)
 }

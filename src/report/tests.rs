@@ -209,8 +209,10 @@ fn the_documents_list_every_format() {
     let row = |format: &&super::Format| {
         let extensions: Vec<_> = format.extensions.iter().map(|extension| format!("`.{extension}`")).collect();
         let commands = match format.of {
-            super::Of::All => "`check`, `topo`, `diagnose`, `recover`",
+            super::Of::All => "`check`, `topo`, `diagnose`, `recover`, `fleet`",
+            super::Of::One => "`check`, `topo`, `diagnose`, `recover`",
             super::Of::Topology => "`topo`",
+            super::Of::Fleet => "`fleet`",
         };
         [format!("`{}`", format.name), extensions.join(", "), commands.to_owned()]
     };

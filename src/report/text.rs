@@ -27,7 +27,7 @@ const FINDING: usize = 9;
 const BELOW_FINDING: usize = 18;
 
 /// The page as text.
-pub(super) fn lay_out(page: &Page, style: &Style) -> String {
+pub(crate) fn lay_out(page: &Page, style: &Style) -> String {
     let mut out = Text { width: style.width.max(MINIMUM_WIDTH), color: style.color, text: String::new() };
     for block in page.blocks() {
         match block {
@@ -125,7 +125,7 @@ impl Text {
 
 /// The text in lines of at most `width` columns, the first indented by `first`, the others by `rest`;
 /// at least one line. Words longer than a line are cut, since a terminal would wrap them anywhere.
-fn wrap(text: &str, width: usize, first: usize, rest: usize) -> Vec<String> {
+pub(super) fn wrap(text: &str, width: usize, first: usize, rest: usize) -> Vec<String> {
     let (first, rest) = (" ".repeat(first), " ".repeat(rest));
     let options = Options::new(width)
         .initial_indent(&first)

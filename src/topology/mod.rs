@@ -3,11 +3,14 @@
 
 pub mod capacity;
 mod graph;
+pub mod host;
+pub mod load;
 mod network;
 pub mod nvlink;
 pub mod pcie;
 pub mod refute;
 mod routes;
+pub mod shares;
 
 pub use routes::class;
 
@@ -41,6 +44,14 @@ pub fn complete(report: &mut Report) {
     }
     if let Some(measurements) = &mut report.measurements {
         refute::readings(&report.snapshot, &mut report.topology, measurements);
+        // What was written was found from rates with more places.
+        if measurements.host.iter().all(|copy| copy.theoretical_gbps.is_none()) {
+            host::fill(&report.snapshot, &report.topology, &mut measurements.host);
+        }
+        load::refuse(&report.snapshot, &report.topology, measurements);
+        if measurements.load.iter().all(|pattern| pattern.theoretical_gbps.is_none()) {
+            load::fill(&report.snapshot, &report.topology, &mut measurements.load);
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::capacity;
 use crate::model::placement::Pair;
+use crate::model::reading::Reading;
 use crate::model::snapshot::{FabricState, Gpu, NvLink, NvLinkRemote, P2pStatus, Snapshot};
 use crate::model::units::PciAddress;
 
@@ -126,6 +127,17 @@ pub fn join(snapshot: &Snapshot, source: &Ends<'_>, destination: &Ends<'_>) -> O
             let word = said.and_then(|pair| pair.p2p_nvlink.get());
             (word == Some(P2pStatus::Ok) && source.hidden && destination.hidden).then_some(Join::Unclear)
         }
+    }
+}
+
+/// Whether NVSwitches lead on from the links of this GPU, or may, whatever the state of their fabric.
+pub fn may_reach_switches(gpu: &Gpu) -> bool {
+    let leads_on = |link: &NvLink| {
+        link.active.get() != Some(false) && !matches!(link.remote.get(), Some(NvLinkRemote::Gpu | NvLinkRemote::Npu))
+    };
+    match gpu.nvlinks.known() {
+        Some(links) => links.iter().any(leads_on),
+        None => gpu.nvlinks != Reading::unsupported(),
     }
 }
 

@@ -2,57 +2,65 @@
 //! some go on to show what they read then. A link cannot carry more than it is: a copy that was faster than
 //! a reading allows refutes it, and theory then uses what is possible.
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 
-use super::{graph, pcie, routes};
+use super::{graph, host, nvlink, pcie, routes};
+use crate::model::host::HostCopy;
 use crate::model::measurement::{LinkUnderLoad, Measurements, PeerBandwidth, Status};
 use crate::model::node::NodeId;
 use crate::model::pcie::{Connection, Narrow, Refuted, RefutedBy, Shape};
-use crate::model::placement::Path;
-use crate::model::snapshot::Snapshot;
+use crate::model::placement::{Pair, Path};
+use crate::model::reading::Reading;
+use crate::model::snapshot::{Gpu, Snapshot};
 use crate::model::topology::{LinkKind, Topology};
 use crate::model::units::GbPerSecond;
 
 /// The fastest copies over every PCIe link.
-pub struct Fastest<'a>(HashMap<NodeId, &'a PeerBandwidth>);
+pub struct Fastest(HashMap<NodeId, RefutedBy>);
 
-impl<'a> Fastest<'a> {
-    /// Of these figures: direct copies pass the links of their route, staged ones those between both GPUs
-    /// and the host. A rate of bytes that did not arrive proves nothing.
-    pub fn of(topology: &Topology, cells: &'a [PeerBandwidth]) -> Self {
+impl Fastest {
+    /// Of these figures: direct copies pass the links of their route, staged ones and those from and to the host the
+    /// links between the GPUs and the host. A rate of bytes that did not arrive proves nothing.
+    pub fn of(snapshot: &Snapshot, topology: &Topology, measurements: &Measurements) -> Self {
         let mut links = HashMap::new();
         for link in topology.links.iter().filter(|link| link.kind == LinkKind::Pcie && link.pcie.is_some()) {
             for ends in [(link.upper, link.lower), (link.lower, link.upper)] {
                 links.insert(ends, link.lower);
             }
         }
-        let (mut fastest, mut staged) = (Self(HashMap::new()), HashMap::new());
-        for cell in cells.iter().filter(|cell| cell.status == Status::Measured && !cell.verified.is_wrong()) {
-            match (cell.setup.path, topology.route(cell.pair)) {
+        let (mut fastest, mut with_host) = (Self(HashMap::new()), HashMap::new());
+        for (copies, path, pair) in measurements.peer.iter().filter_map(of_peers) {
+            match (path, topology.route(pair)) {
                 (Path::Direct, Some(route)) => {
                     let passed = route.hops.iter().filter_map(|hop| links.get(&(hop.from, hop.to)));
-                    passed.for_each(|lower| keep_faster(&mut fastest.0, *lower, cell));
+                    passed.for_each(|lower| keep_faster(&mut fastest.0, *lower, copies));
                 }
                 (Path::Direct, None) => {}
                 (Path::Staged, _) => {
-                    for gpu in [cell.pair.source, cell.pair.destination] {
-                        keep_faster(&mut staged, gpu, cell);
-                    }
+                    [pair.source, pair.destination]
+                        .into_iter()
+                        .for_each(|gpu| keep_faster(&mut with_host, gpu, copies));
                 }
+            }
+        }
+        for copy in measurements.host.iter().filter(|copy| !snapshot.gpu(copy.gpu).is_some_and(host::beside_pcie)) {
+            if let Some(copies) = of_host(copy) {
+                keep_faster(&mut with_host, copy.gpu, copies);
             }
         }
         for link in topology.links.iter().filter_map(|link| Some((link.lower, link.pcie.as_ref()?))) {
             let (lower, connection) = link;
-            let passed = connection.gpus.iter().filter_map(|gpu| staged.get(gpu));
-            passed.for_each(|cell| keep_faster(&mut fastest.0, lower, cell));
+            let passed = connection.gpus.iter().filter_map(|gpu| with_host.get(gpu));
+            passed.for_each(|copies| keep_faster(&mut fastest.0, lower, *copies));
         }
         fastest
     }
 
-    /// The fastest copy over this link, with its rate.
-    pub fn over(&self, link: &Connection) -> Option<(&'a PeerBandwidth, GbPerSecond)> {
-        let cell = *self.0.get(&link.lower()?)?;
-        Some((cell, cell.achieved_gbps?))
+    /// The fastest copies over this link, with their rate.
+    pub fn over(&self, link: &Connection) -> Option<(RefutedBy, GbPerSecond)> {
+        let copies = *self.0.get(&link.lower()?)?;
+        Some((copies, copies.rate()?))
     }
 
     /// What a link must be that reads as `reading`: more than that, where a copy over it was faster than the
@@ -63,10 +71,22 @@ impl<'a> Fastest<'a> {
     }
 }
 
-fn keep_faster<'a, K: std::hash::Hash + Eq>(best: &mut HashMap<K, &'a PeerBandwidth>, key: K, cell: &'a PeerBandwidth) {
-    let rate = |cell: &PeerBandwidth| cell.achieved_gbps.filter(|rate| rate.0.is_finite()).map(|rate| rate.0);
-    if rate(cell).is_some() && best.get(&key).is_none_or(|known| rate(known) < rate(cell)) {
-        best.insert(key, cell);
+fn of_peers(cell: &PeerBandwidth) -> Option<(RefutedBy, Path, Pair)> {
+    let sound = cell.status == Status::Measured && !cell.verified.is_wrong();
+    let achieved_gbps = cell.achieved_gbps.filter(|rate| sound && rate.0.is_finite())?;
+    let (pair, path) = (cell.pair, cell.setup.path);
+    Some((RefutedBy::Copies { pair, path, achieved_gbps }, path, pair))
+}
+
+fn of_host(copy: &HostCopy) -> Option<RefutedBy> {
+    let sound = copy.status == Status::Measured && !copy.verified.is_wrong();
+    let achieved_gbps = copy.achieved_gbps.filter(|rate| sound && rate.0.is_finite())?;
+    Some(RefutedBy::HostCopies { gpu: copy.gpu, achieved_gbps })
+}
+
+fn keep_faster<K: std::hash::Hash + Eq>(best: &mut HashMap<K, RefutedBy>, key: K, copies: RefutedBy) {
+    if best.get(&key).is_none_or(|known| known.rate() < copies.rate()) {
+        best.insert(key, copies);
     }
 }
 
@@ -86,18 +106,20 @@ fn believable(reading: Shape, possible: Shape, carried: GbPerSecond) -> Shape {
 /// Takes back what is said of links by readings that the figures, or readings under load, contradict: in the
 /// links, in the routes over them, and in the theory beside each figure. Doing so twice changes nothing.
 pub fn readings(snapshot: &Snapshot, topology: &mut Topology, measurements: &mut Measurements) {
-    let corrected = corrected(topology, measurements);
-    if corrected.is_empty() {
+    let corrected = corrected(snapshot, topology, measurements);
+    let carried = carried_by_nvlink(snapshot, topology, measurements);
+    if corrected.is_empty() && carried.is_empty() {
         return;
     }
-    let gpus: BTreeSet<u32> = corrected.iter().flat_map(|(_, link)| link.gpus.iter().copied()).collect();
+    let mut gpus: BTreeSet<u32> = corrected.iter().flat_map(|(_, link)| link.gpus.iter().copied()).collect();
+    gpus.extend(&carried);
     for (at, link) in corrected {
         if let Some(drawn) = topology.links.get_mut(at) {
             graph::carry(drawn, link);
         }
     }
     // Pairs of other GPUs do not pass these links, nor do their staged copies.
-    let changed: Vec<_> = routes::all(snapshot, topology);
+    let changed: Vec<_> = routes::all(&with_fabric(snapshot, &carried), topology);
     let changed =
         changed.into_iter().filter(|route| gpus.contains(&route.pair.source) || gpus.contains(&route.pair.destination));
     let mut changed: HashMap<_, _> = changed.map(|route| (route.pair, route)).collect();
@@ -113,15 +135,56 @@ pub fn readings(snapshot: &Snapshot, topology: &mut Topology, measurements: &mut
     }
 }
 
+/// GPUs whose registration with an NVSwitch fabric did not succeed, as NVML has it, and which copy nevertheless faster
+/// than their PCIe links carry: what carries it are their NVLinks.
+fn carried_by_nvlink(snapshot: &Snapshot, topology: &Topology, measurements: &Measurements) -> BTreeSet<u32> {
+    let doubtful = |index: u32| {
+        let fabric = |gpu: &Gpu| gpu.fabric.known().is_some_and(|fabric| fabric.status != 0);
+        snapshot.gpu(index).is_some_and(|gpu| fabric(gpu) && nvlink::switched(gpu).is_some())
+    };
+    let switched = |index: u32| snapshot.gpu(index).is_some_and(|gpu| nvlink::switched(gpu).is_some());
+    let carries = |index: u32| pcie::rate(topology.pcie_link_of(index)?.possible);
+    let mut carried = BTreeSet::new();
+    for (copies, path, pair) in measurements.peer.iter().filter_map(of_peers) {
+        let ends = [pair.source, pair.destination];
+        let faster = || {
+            let most = carries(pair.source)?.min(carries(pair.destination)?);
+            Some(copies.rate()?.0 > most)
+        };
+        if path == Path::Direct
+            && ends.iter().any(|gpu| doubtful(*gpu))
+            && ends.iter().all(|gpu| switched(*gpu))
+            && faster() == Some(true)
+        {
+            carried.extend(ends.into_iter().filter(|gpu| doubtful(*gpu)));
+        }
+    }
+    carried
+}
+
+/// The snapshot as the routes are to take it: the fabrics of these GPUs carry.
+fn with_fabric<'a>(snapshot: &'a Snapshot, carried: &BTreeSet<u32>) -> Cow<'a, Snapshot> {
+    if carried.is_empty() {
+        return Cow::Borrowed(snapshot);
+    }
+    let mut snapshot = snapshot.clone();
+    for gpu in snapshot.gpus.iter_mut().filter(|gpu| carried.contains(&gpu.index)) {
+        if let Reading::Known(fabric) = &mut gpu.fabric {
+            fabric.status = 0;
+        }
+    }
+    Cow::Owned(snapshot)
+}
+
 /// The links that are more than they read, by their place.
-fn corrected(topology: &Topology, measurements: &Measurements) -> Vec<(usize, Connection)> {
-    let fastest = Fastest::of(topology, &measurements.peer);
+fn corrected(snapshot: &Snapshot, topology: &Topology, measurements: &Measurements) -> Vec<(usize, Connection)> {
+    let fastest = Fastest::of(snapshot, topology, measurements);
     let links = topology.links.iter().enumerate().filter_map(|(at, link)| Some((at, link.pcie.as_ref()?)));
     links.filter_map(|(at, link)| Some((at, believed(link, &fastest, &measurements.links)?))).collect()
 }
 
 /// This link without its readings that are contradicted; `None` where none is.
-fn believed(link: &Connection, fastest: &Fastest<'_>, loads: &[LinkUnderLoad]) -> Option<Connection> {
+fn believed(link: &Connection, fastest: &Fastest, loads: &[LinkUnderLoad]) -> Option<Connection> {
     let mut link = link.clone();
     let before = link.refuted.len();
     let load = link.gpu.and_then(|gpu| loads.iter().find(|load| load.index == gpu));
@@ -132,10 +195,10 @@ fn believed(link: &Connection, fastest: &Fastest<'_>, loads: &[LinkUnderLoad]) -
         let is = Shape { width: Some(width), ..link.now };
         take_back(&mut link, is, RefutedBy::UnderLoad { width });
     }
-    if let Some((cell, achieved_gbps)) = fastest.over(&link) {
+    if let Some((copies, _)) = fastest.over(&link) {
         let is = fastest.believable(&link, link.now);
         if is != link.now {
-            take_back(&mut link, is, RefutedBy::Copies { pair: cell.pair, path: cell.setup.path, achieved_gbps });
+            take_back(&mut link, is, copies);
         }
     }
     (link.refuted.len() > before).then_some(link)

@@ -96,7 +96,7 @@ pub fn class(graph: &Topology, from: NodeId, to: NodeId) -> LinkClass {
 }
 
 /// The hop of least capacity; speed and width count together, hop by hop.
-fn narrowest<'a, 'g>(hops: &'a [(Hop, &'g Link)]) -> Option<(&'a Hop, &'g Link)> {
+pub(super) fn narrowest<'a, 'g>(hops: &'a [(Hop, &'g Link)]) -> Option<(&'a Hop, &'g Link)> {
     let known = hops.iter().filter_map(|(hop, link)| Some((hop, *link, hop.capacity_gbps?.0)));
     known.min_by(|(.., one), (.., other)| one.total_cmp(other)).map(|(hop, link, _)| (hop, link))
 }
@@ -131,7 +131,7 @@ fn source_of(
 }
 
 /// The narrowest hop, for someone who has to find it in the machine.
-fn describe(network: &Network<'_>, hop: &Hop, link: &Link) -> String {
+pub(super) fn describe(network: &Network<'_>, hop: &Hop, link: &Link) -> String {
     let label = &hop.label;
     if link.kind == LinkKind::NvLink {
         return match (hop.from, hop.to) {

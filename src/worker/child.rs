@@ -42,6 +42,7 @@ pub fn serve(machine: &Machine, start_limit: Duration, mut to_parent: impl Write
         bench.run(&rounds, &mut |what| {
             let reply = match what {
                 Told::Remark(problem) => Reply::Remark { problem },
+                Told::Seen(round, timeline) => Reply::Seen { id: round.id, timeline },
                 Told::Ended(round, outcome) => {
                     let (outcome, ends) = settled(outcome, || bench.drain(round));
                     broken |= ends;

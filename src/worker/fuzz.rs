@@ -1,6 +1,6 @@
 //! What a broken worker might say, and what the parent makes of it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 use serde_json::Value;
@@ -12,10 +12,12 @@ use crate::measure::{Check, Outcome, OverlapSample, Row, Span, assemble};
 use crate::model::measurement::{CudaPeerAccess, Measurements, Status};
 use crate::model::placement::{Pair, StreamKind};
 use crate::model::report::Report;
+use crate::model::timeline::{Call, ClockReading, Part, Timeline, Work, WorkKind};
 use crate::plan::profile::Name;
 use crate::plan::{self, Group, Profile, Round};
 use crate::report::{Style, named, render, sample};
 use crate::topology::with_cuda;
+use crate::trace::{self, About};
 
 static REPORT: LazyLock<Report> = LazyLock::new(|| sample::healthy(2));
 
@@ -57,10 +59,40 @@ static REPLIES: LazyLock<Vec<Value>> = LazyLock::new(|| {
         Reply::NoDriver { error: HardwareError::new(ErrorKind::NoDriver, "no libcuda.so.1") },
         Reply::Ready { facts, floor_seconds: 0.4 },
     ];
+    replies.push(Reply::Seen { id: 0, timeline: timeline() });
     let done = |(outcome, id)| Reply::Done { id, outcome, clock: std::time::Duration::ZERO };
     replies.extend(outcomes.into_iter().zip(0..).map(done));
     replies.iter().map(|reply| serde_json::to_value(reply).unwrap()).collect()
 });
+
+/// A copy that a call launched.
+fn timeline() -> Timeline {
+    let reading = |gpu_ns: f64| ClockReading {
+        gpu: 0,
+        zero_ns: 1e9,
+        gpu_ns,
+        not_before_ns: 1e9 + gpu_ns,
+        not_after_ns: 1.00001e9 + gpu_ns,
+    };
+    let call = Call { name: "copy".into(), start_ns: 1.1e9, end_ns: 1.1001e9 };
+    let work = Work {
+        name: "copy".into(),
+        kind: WorkKind::Copy,
+        gpu: 0,
+        stream: 1,
+        start_ns: 1e8,
+        end_ns: 1.01e8,
+        call: Some(0),
+    };
+    let part = Part {
+        probe: "overlap".into(),
+        name: "side/side".into(),
+        calls: vec![call],
+        work: vec![work],
+        gates: vec![reading(1e8)],
+    };
+    Timeline { clocks: vec![reading(0.0), reading(2e8)], parts: vec![part], problem: None }
+}
 
 static ROUNDS: LazyLock<Vec<Round>> = LazyLock::new(|| {
     let Ok(Reply::Ready { facts, .. }) = serde_json::from_value(REPLIES[1].clone()) else { return Vec::new() };
@@ -87,6 +119,17 @@ fn receive(line: &[u8]) -> Result<(), String> {
     match serde_json::from_slice::<Reply>(line) {
         Err(error) => fuzz::assert_is_sentence(&error.to_string()),
         Ok(Reply::NoDriver { .. } | Reply::Opening { .. } | Reply::Remark { .. }) => Ok(()),
+        Ok(Reply::Seen { timeline, .. }) => {
+            let about = About {
+                machine: "live",
+                started_at: "",
+                is_simulated: false,
+                tool: &REPORT.tool,
+                names: &BTreeMap::new(),
+            };
+            let text = trace::draw(&[timeline], &about);
+            serde_json::from_str::<Value>(&text).map(drop).map_err(|error| format!("{error}: {text}"))
+        }
         Ok(Reply::Ready { facts, .. }) => {
             let planned = rounds(&facts);
             planned.iter().for_each(|round| drop(plan::obstacle(round, &facts)));
@@ -94,7 +137,7 @@ fn receive(line: &[u8]) -> Result<(), String> {
         }
         Ok(Reply::Done { outcome, .. }) => {
             // As if every round had been answered so.
-            let rounds = &ROUNDS[..ROUNDS.len().min(30)];
+            let rounds = &ROUNDS[..ROUNDS.len().min(60)];
             let outcomes = rounds.iter().map(|round| (round.id, outcome.clone())).collect();
             let assembled = assemble(rounds, &outcomes, &REPORT.topology);
             let measurements = Measurements {

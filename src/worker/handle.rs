@@ -57,6 +57,7 @@ pub(super) struct Death {
 }
 
 /// The result of waiting for a worker.
+#[allow(clippy::large_enum_variant, reason = "there is one at a time")]
 pub(super) enum Received {
     /// It answered.
     Reply(Reply),

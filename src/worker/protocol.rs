@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::hardware::HardwareError;
 use crate::measure::{Outcome, Selection};
 use crate::model::measurement::DriverFacts;
+use crate::model::timeline::Timeline;
 use crate::model::units::Bytes;
 use crate::plan::Round;
 
@@ -60,6 +61,13 @@ pub enum Reply {
     Remark {
         /// A sentence.
         problem: String,
+    },
+    /// What was seen of a round that is followed; its end is told next.
+    Seen {
+        /// Its number.
+        id: u32,
+        /// What.
+        timeline: Timeline,
     },
     /// A round has ended.
     Done {

@@ -13,6 +13,7 @@ use crate::hardware::{ErrorKind, HardwareError};
 use crate::measure::Outcome;
 use crate::model::flow::{Endpoint, Flow, Place};
 use crate::model::measurement::Status;
+use crate::model::timeline::Timeline;
 use crate::plan::Round;
 
 /// Rounds sent ahead, so that the worker never waits for the pipe.
@@ -28,11 +29,17 @@ pub trait Listener {
     /// A round is running; `ended` rounds have ended.
     fn begins(&mut self, round: &Round, ended: usize);
 
+    /// A round whose counters are read is about to be sent; nothing else runs until it has an outcome.
+    fn counts(&mut self, _round: &Round) {}
+
     /// A round has an outcome.
     fn ends(&mut self, id: u32, outcome: &Outcome);
 
     /// The driver's clock, which begins anew with every worker, shows this.
     fn clock(&mut self, _now: Duration) {}
+
+    /// A round that is followed was seen; its outcome comes next.
+    fn seen(&mut self, _timeline: Timeline) {}
 
     /// A problem that is not that of a single round.
     fn problem(&mut self, problem: &str);
@@ -159,16 +166,31 @@ impl<'r> Session<'r, '_> {
             self.listener.begins(head, self.total - self.waiting.len() - self.put_off.len());
             let mut write_failed = false;
             while sent < self.waiting.len().min(ROUNDS_AHEAD) && !write_failed {
+                let counted = |place: usize| self.waiting.get(place).is_some_and(|round| round.is_counted());
+                // What else is copied meanwhile would be counted too.
+                if sent > 0 && (counted(0) || counted(sent)) {
+                    break;
+                }
+                if counted(0) {
+                    self.listener.counts(head);
+                }
                 let rounds: Vec<Round> = self.slot_at(sent).cloned().collect();
                 sent += rounds.len();
                 write_failed = worker.send(&Request::Run { rounds }).is_err();
             }
             let with: Vec<&Round> = self.slot_at(0).collect();
             let received = worker.receive(Instant::now() + head.deadline, self.stop);
-            if let Received::Reply(Reply::Remark { problem }) = received {
-                self.problem(problem);
-                continue;
-            }
+            let received = match received {
+                Received::Reply(Reply::Remark { problem }) => {
+                    self.problem(problem);
+                    continue;
+                }
+                Received::Reply(Reply::Seen { id, timeline }) if id == head.id => {
+                    self.listener.seen(timeline);
+                    continue;
+                }
+                received => received,
+            };
             if !matches!(received, Received::Interrupted) {
                 self.waiting.pop_front();
                 sent = sent.saturating_sub(1);

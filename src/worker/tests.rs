@@ -14,6 +14,8 @@ use crate::model::measurement::Status;
 use crate::model::placement::Pair;
 use crate::plan::{Action, Round, Task};
 
+mod counted;
+
 /// What came of a run.
 #[derive(Default)]
 struct Heard {
@@ -40,7 +42,15 @@ fn rounds(gpus: u32) -> Vec<Round> {
     let task = Task { setup: Setup::REFERENCE, action: Action::Latency { samples: 1 } };
     twice
         .zip(0..)
-        .map(|(pair, id)| Round { id, slot: id, flows: vec![pair.into()], task, deadline: Duration::from_millis(200) })
+        .map(|(pair, id)| Round {
+            id,
+            slot: id,
+            flows: vec![pair.into()],
+            task,
+            deadline: Duration::from_millis(200),
+            timeline: false,
+            name: String::new(),
+        })
         .collect()
 }
 
@@ -235,8 +245,11 @@ fn a_driver_that_does_not_start_is_not_tried_again_and_again() {
 fn with_host_node_1_hanging(flows: Vec<Vec<Flow>>) -> Vec<Outcome> {
     let task = Task { setup: Setup::REFERENCE, action: Action::Latency { samples: 1 } };
     let deadline = Duration::from_millis(100);
-    let rounds: Vec<_> =
-        flows.into_iter().zip(0..).map(|(flows, id)| Round { id, slot: id, flows, task, deadline }).collect();
+    let rounds: Vec<_> = flows
+        .into_iter()
+        .zip(0..)
+        .map(|(flows, id)| Round { id, slot: id, flows, task, deadline, timeline: false, name: String::new() })
+        .collect();
     let (results, _) = supervise(8, &rounds, |round| round.uses(Place::Host(Some(1))), true);
     rounds.iter().map(|round| results.outcomes[&round.id].clone()).collect()
 }
@@ -306,7 +319,9 @@ fn rounds_at_once_are_run_one_by_one_when_one_of_them_goes_wrong() {
     let task = Task { setup: Setup::REFERENCE, action: Action::Latency { samples: 1 } };
     let deadline = Duration::from_millis(100);
     let flows = |id: u32| vec![Pair { source: 2 * (id % 3), destination: 2 * (id % 3) + 1 }.into()];
-    let rounds: Vec<_> = (0..9).map(|id| Round { id, slot: id / 3, flows: flows(id), task, deadline }).collect();
+    let rounds: Vec<_> = (0..9)
+        .map(|id| Round { id, slot: id / 3, flows: flows(id), task, deadline, timeline: false, name: String::new() })
+        .collect();
     let (results, opened) = supervise(6, &rounds, |round| pair_of(round).source == 2, true);
     let is_hung = |round: &&Round| matches!(&results.outcomes[&round.id], Outcome::Lost { status: Status::Hung, .. });
     let hung_ids: Vec<_> = rounds.iter().filter(is_hung).map(|round| round.id).collect();

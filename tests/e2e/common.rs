@@ -225,6 +225,16 @@ pub fn cells(report: &Value) -> impl Iterator<Item = &Value> {
     ["peer", "overlap", "latency"].into_iter().flat_map(|table| list(&report["measurements"][table]))
 }
 
+/// Everything that was to be measured.
+pub fn every_cell(report: &Value) -> impl Iterator<Item = &Value> {
+    let others = ["local", "host", "pinning", "pipeline", "engines", "calls", "launch_loop", "hazard"]
+        .map(|table| report["measurements"][table].as_array());
+    // Of several flows at once each is one.
+    let load = report["measurements"]["load"].as_array().into_iter().flatten();
+    let flows = load.flat_map(|load| list(&load["flows"]).iter().map(move |_| load));
+    cells(report).chain(others.into_iter().flatten().flatten()).chain(flows)
+}
+
 /// Source and destination of a cell.
 pub fn pair(cell: &Value) -> (u64, u64) {
     (cell["source"].as_u64().unwrap(), cell["destination"].as_u64().unwrap())

@@ -13,11 +13,11 @@ const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/hardware-benc
 const OUTPUT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/hardware-bench");
 
 /// Every reference is looked for by these.
-const REFERENCES: [&str; 4] = ["NVBANDWIDTH", "P2PBANDWIDTHLATENCYTEST", "NVIDIA_SMI", "DRIVER_START"];
+const REFERENCES: [&str; 5] = ["NVBANDWIDTH", "P2PBANDWIDTHLATENCYTEST", "NVIDIA_SMI", "DRIVER_START", "PYTORCH"];
 
 fn bench(references: &[(&str, &Path)]) -> Ran {
     let mut command = Command::new("python3");
-    command.args(["-B", SCRIPT, "--runs", "2"]).env("PEERSCOPE", env!("CARGO_BIN_EXE_peerscope"));
+    command.args(["-B", SCRIPT, "--runs", "2", "--rest", "0"]).env("PEERSCOPE", env!("CARGO_BIN_EXE_peerscope"));
     command.env("PEERSCOPE_ARGS", "--machine h200x2").env("XDG_STATE_HOME", fresh_state());
     for name in REFERENCES {
         let given = references.iter().find(|(other, _)| *other == name);
@@ -33,7 +33,7 @@ fn row<'a>(ran: &'a Ran, figure: &str) -> &'a str {
     rows[0]
 }
 
-const FIGURES: [(&str, &str); 11] = [
+const FIGURES: [(&str, &str); 12] = [
     ("nvbandwidth, write, copy engine", "396.40 to 396.47 GB/s"),
     ("nvbandwidth, read, copy engine", "393.93 to 394.02 GB/s"),
     ("nvbandwidth, write, kernel", "369.71 to 370.05 GB/s"),
@@ -45,6 +45,7 @@ const FIGURES: [(&str, &str); 11] = [
     ("p2pBandwidthLatencyTest, latency", "2.21 to 2.25 us"),
     ("nvidia-smi topo -m, classes", "0 of 2 pairs differ"),
     ("driver start", "0.940 s"),
+    ("PyTorch, overlap in the eight placements", "16 cells, 6 overlap"),
 ];
 
 #[test]
@@ -61,7 +62,9 @@ fn every_reference_has_its_rows() {
         let p2p = stand_in(folder, "p2p", &format!("cat {OUTPUT}/p2pBandwidthLatencyTest-13.0.txt"));
         let smi = stand_in(folder, "smi", &format!("cat {OUTPUT}/nvidia-smi-topo.txt"));
         let start = stand_in(folder, "start", "echo 'init 0.53'; echo 'ready 0.9400'");
+        let pytorch = stand_in(folder, "pytorch", &format!("[[ $2 == --like && -s $3 ]] && cat {OUTPUT}/pytorch.json"));
         let ran = bench(&[
+            ("PYTORCH", &pytorch),
             ("NVBANDWIDTH", &nvbandwidth),
             ("P2PBANDWIDTHLATENCYTEST", &p2p),
             ("NVIDIA_SMI", &smi),
@@ -75,6 +78,11 @@ fn every_reference_has_its_rows() {
             // 'standard' has no kernel that reads, and no reads both ways.
             let has_none = figure.ends_with("read, kernel") || figure.ends_with("in all, reads");
             assert!(has_none || !row.contains("not measured"), "{form}: {row}");
+        }
+        // Every cell of the table of placements is compared, and simulated GPUs do as real ones.
+        assert!(row(&ran, "PyTorch, overlap").contains("points at most"), "{}", row(&ran, "PyTorch, overlap"));
+        for said in ["PyTorch, pinned, to-device", "PyTorch, pipeline, speed-up", "PyTorch, host in kernel launch"] {
+            assert!(!row(&ran, said).contains("not installed"), "{}", row(&ran, said));
         }
         for figure in ["nvbandwidth, write, copy engine", "p2pBandwidthLatencyTest, one way"] {
             assert!(row(&ran, figure).contains("% at most ("), "{}", row(&ran, figure));

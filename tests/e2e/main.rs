@@ -8,12 +8,14 @@
 
 mod common;
 
+mod browser;
 mod demo;
 mod descriptions;
 mod exit_codes;
 #[path = "../machines/fake.rs"]
 #[allow(dead_code, reason = "the other test crate's helpers")]
 mod fake;
+mod fleet;
 mod formats;
 mod generated;
 mod golden;
@@ -21,6 +23,7 @@ mod hardware_bench;
 mod hardware_faults;
 mod hardware_report;
 mod impossible;
+mod installed;
 mod journal;
 mod limits;
 mod no_driver;
@@ -35,5 +38,6 @@ mod second_reading;
 mod selection;
 mod surroundings;
 mod topo;
+mod trace;
 mod two_checks;
 mod worker_faults;

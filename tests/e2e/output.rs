@@ -107,8 +107,12 @@ fn files_hold_what_stdout_has() {
     let (text, dot, html) = (file("topo.txt"), file("topo.dot"), file("topo.html"));
     let ran = run(&["topo", "--machine", "demo", "-o", &text_of(&json), "-o", &text, "-o", &dot, "-o", &html]);
     assert_eq!(ran.code, Some(1));
-    // The time of the run stands in the last lines.
-    let page = |page: &str| page.split("<footer>").next().unwrap().to_owned();
+    // The time of the run stands in two lines at the top and in the last ones.
+    let page = |page: &str| {
+        let page = page.split("<footer>").next().unwrap();
+        let timed = |line: &&str| !line.contains(">Started</dt>") && !line.contains(">Duration</dt>");
+        page.lines().filter(timed).map(str::to_owned).collect::<Vec<_>>()
+    };
     let shown = run(&["topo", "--machine", "demo", "--format", "html"]).stdout;
     assert_eq!(page(&shown), page(&std::fs::read_to_string(&html).unwrap()));
     // The graph's own label has the time of the run.

@@ -78,8 +78,11 @@ fn only_the_chosen_gpus_are_measured_and_judged() {
     let denied = with(check("demo", "quick"), &["--gpus", "1,6"]);
     assert_eq!(run(&denied).code, Some(0));
     assert_eq!(run(&with(denied, &["--fail-on", "warning"])).code, Some(1));
-    // Nothing to copy to.
-    assert_eq!(run(&with(check("h200x8", "quick"), &["--gpus", "4"])).code, Some(3));
+    // Nothing to copy to but the host.
+    let alone = run(&with(check("h200x8", "quick"), &["--gpus", "4", "--format", "json"]));
+    assert_eq!(alone.code, Some(0));
+    let copies = list(&alone.json()["measurements"]["host"]).to_vec();
+    assert!(copies.len() == 2 && copies.iter().all(|copy| copy["gpu"] == 4), "{copies:?}");
     // A GPU that is lost, alone and among others.
     assert_eq!(run(&with(check("gpu-lost", "quick"), &["--gpus", "0,2,3"])).code, Some(0));
     assert_eq!(run(&with(check("gpu-lost", "quick"), &["--gpus", "0,1"])).code, Some(1));
@@ -275,7 +278,7 @@ fn a_partial_run_never_reads_as_a_complete_one() {
     for choice in [
         Choice::default(),
         Choice { options: &["--gpus", "0-3"], ..Choice::default() },
-        Choice { options: &["--only", "peers,overlap,latency"], ..Choice::default() },
+        Choice { options: &["--only", "peers,host,overlap,latency,pipeline,async,load"], ..Choice::default() },
         Choice {
             options: &["--gpus", "0-1,3"],
             short: "--gpus 0-1,3",
@@ -286,8 +289,10 @@ fn a_partial_run_never_reads_as_a_complete_one() {
         Choice {
             options: &["--only", "peers"],
             short: "--only peers",
-            left_out: &["of the profile's probes, overlap, latency were left out (--only peers)"],
-            probes_left_out: &["overlap", "latency"],
+            left_out: &[
+                "of the profile's probes, host, overlap, latency, pipeline, async, load were left out (--only peers)",
+            ],
+            probes_left_out: &["host", "overlap", "latency", "pipeline", "async", "load"],
             ..Choice::default()
         },
         Choice {

@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 use fake_machine::calls;
 use peerscope::hardware::sim::Simulated;
 use peerscope::hardware::sim::spec::MachineSpec;
+use peerscope::model::units::{Bytes, MIB};
 use serde_json::Value;
 
 use crate::common::finish;
@@ -18,6 +19,8 @@ pub struct Bed {
     fake: Fake,
     /// Faults that belong to the bed.
     faults: &'static str,
+    /// What is measured.
+    probes: &'static [&'static str],
     /// The report without further faults.
     pub report: Value,
     pub code: Option<i32>,
@@ -36,8 +39,8 @@ pub struct Counts {
     pub all: Vec<u64>,
 }
 
-/// The arguments of every run, without the time that a measurement may take.
-const ARGS: [&str; 6] = ["check", "--profile", "quick", "--format", "json", "--deadline"];
+/// What is measured on most beds.
+const QUICK: &[&str] = &["--profile", "quick"];
 /// Seconds that one may take: a fault that hangs costs as long, and where none does, a machine that
 /// has other things to do must not look like one that hangs.
 const DEADLINE: &str = "20";
@@ -52,6 +55,7 @@ pub fn all() -> Vec<Bed> {
         Bed::new("older", three_h200(), "", &["cuDeviceGetUuid_v2"], &OLDER_NVML),
         Bed::new("no-kernels", three_h200(), "cuModuleLoadData@1+=code:223", &[], &[]),
         Bed::new("erring", three_h200(), "cuMemAlloc_v2@6=code:2;cuMemcpyPeerAsync@5=code:1", &[], &[]),
+        Bed::with("host", one_h200(), "", &[], &[], &["--profile", "full", "--only", "host"]),
     ]
 }
 
@@ -61,6 +65,13 @@ const OLDER_NVML: [&str; 3] =
 
 fn three_h200() -> MachineSpec {
     keep(Simulated::find("h200x8").unwrap().spec, 3)
+}
+
+/// One whose host lets little memory go, so that copies are small.
+fn one_h200() -> MachineSpec {
+    let mut spec = keep(Simulated::find("h200x8").unwrap().spec, 1);
+    spec.host.memory_available = Bytes(200 * MIB);
+    spec
 }
 
 fn three_l40s() -> MachineSpec {
@@ -85,6 +96,17 @@ impl Bed {
         without_cuda: &[&str],
         without_nvml: &[&str],
     ) -> Self {
+        Self::with(name, spec, faults, without_cuda, without_nvml, QUICK)
+    }
+
+    fn with(
+        name: &'static str,
+        spec: MachineSpec,
+        faults: &'static str,
+        without_cuda: &[&str],
+        without_nvml: &[&str],
+        probes: &'static [&'static str],
+    ) -> Self {
         let description = tempfile::tempdir().unwrap();
         let path = description.path().join(format!("{name}.toml"));
         std::fs::write(&path, toml::to_string(&spec).unwrap()).unwrap();
@@ -98,6 +120,7 @@ impl Bed {
             name,
             fake,
             faults,
+            probes,
             report: Value::Null,
             code: None,
             cuda: Counts::default(),
@@ -123,8 +146,8 @@ impl Bed {
     /// A run with a fault, its state in this folder, and with libraries of its own where they are
     /// given.
     pub fn command(&self, state: &Path, faults: &str, libraries: Option<&Path>, hangs: bool) -> Command {
-        let mut command = self.fake.command(&ARGS);
-        command.arg(if hangs { HANG_DEADLINE } else { DEADLINE });
+        let mut command = self.fake.command(&["check", "--format", "json"]);
+        command.args(self.probes).arg("--deadline").arg(if hangs { HANG_DEADLINE } else { DEADLINE });
         if hangs {
             command.args(["--driver-deadline", HANG_DEADLINE]);
         }

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::beds::Bed;
 use crate::cases::Case;
-use crate::common::{Ran, finish, list, pair};
+use crate::common::{Ran, finish, list};
 
 /// A run without hangs: it takes a tenth of a second by itself, and shares two processors.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -96,6 +96,8 @@ fn expected_code(report: &Value) -> i32 {
         cells(report).any(|cell| ["failed", "hung"].contains(&cell["status"].as_str().unwrap()) || is_wrong(cell));
     // Figures that cannot be, where NVML hides the links that they came over.
     let possible = list(&report["findings"]).iter().all(|finding| finding["code"] != "bandwidth-impossible");
+    let failed = failed || statuses(report, "pinning").any(|status| ["failed", "hung"].contains(&status));
+    let whole = whole && is_pinning_whole(report);
     match (error || failed, measured > 0 && whole && usable && possible) {
         (true, _) => 1,
         (false, true) => 0,
@@ -108,7 +110,22 @@ fn is_wrong(cell: &Value) -> bool {
 }
 
 fn cells(report: &Value) -> impl Iterator<Item = &Value> {
-    report["measurements"]["peer"].as_array().into_iter().flatten()
+    let tables = ["peer", "host"].map(|table| report["measurements"][table].as_array());
+    tables.into_iter().flatten().flatten()
+}
+
+/// The pair of a cell; a GPU and its host are the GPU twice.
+fn pair(cell: &Value) -> (u64, u64) {
+    if cell["gpu"].is_null() { crate::common::pair(cell) } else { [cell["gpu"].as_u64().unwrap(); 2].into() }
+}
+
+fn statuses<'a>(report: &'a Value, table: &str) -> impl Iterator<Item = &'a str> {
+    report["measurements"][table].as_array().into_iter().flatten().filter_map(|cell| cell["status"].as_str())
+}
+
+/// Whether page-locking was timed wherever that was asked for.
+fn is_pinning_whole(report: &Value) -> bool {
+    statuses(report, "pinning").all(|status| status == "measured")
 }
 
 /// Ordered pairs that lack a figure which they have without the fault.
@@ -201,6 +218,7 @@ fn may_go_unnamed(case: &Case) -> bool {
             | "nvmlDeviceGetCurrPcieLinkGeneration"
             | "nvmlDeviceGetCurrPcieLinkWidth"
             | "nvmlDeviceGetPcieReplayCounter"
+            | "nvmlDeviceGetTotalEccErrors"
             | "nvmlDeviceGetCurrentClocksEventReasons"
             | "nvmlDeviceGetCurrentClocksThrottleReasons",
             _,
@@ -227,6 +245,8 @@ fn is_named(case: &Case, code: i32, report: &str) -> bool {
         Some(Action::Abort) => any(&["signal 6"]),
         // A lie cannot be told from what follows of it; that something did is told by the exit code.
         Some(Action::Skip) => code != 0,
+        // A lie as well: NVML's way to say that there is no such link, of one that is there.
+        Some(Action::Code(2)) if case.function == "nvmlDeviceGetNvLinkState" => code != 0,
         Some(Action::Code(705)) if case.function == "cuCtxDisablePeerAccess" => code != 0,
         Some(Action::Code(code)) if case.is_cuda() => any(&[&format!(" {code})"), &format!("({code})")]),
         Some(Action::Code(3 | 13 | 25)) => any(&["unsupported", "not supported"]),
@@ -235,23 +255,50 @@ fn is_named(case: &Case, code: i32, report: &str) -> bool {
     }
 }
 
-/// What was measured of each pair, coarsely: whether, how well, and how fast to three digits.
-/// Whether a report has all cells that another has, with rates within 3% of each other. Where a fact is missing, copies
-/// have another size, on which the raw rate of a row depends, and what is thinned out by the rates of routes is measured
-/// in full.
-fn same_figures(one: &Value, other: &Value) -> bool {
-    let mut left = figures(one);
-    figures(other).iter().all(|(cell, rate)| {
-        let alike = |(of, as_well): &(String, f64)| of == cell && (rate - as_well).abs() <= 0.03 * rate.max(*as_well);
-        left.iter().position(alike).map(|place| left.swap_remove(place)).is_some()
-    })
+/// What was measured of each pair.
+struct Figure {
+    cell: String,
+    is_staged: bool,
+    bytes: u64,
+    /// 0 where there is none.
+    rate: f64,
 }
 
-/// Every cell with its rate, 0 where it has none.
-fn figures(report: &Value) -> Vec<(String, f64)> {
+impl Figure {
+    /// Whether it is the same to three digits; of copies of another size, on which the raw rate of a row depends,
+    /// within 3%.
+    fn is_like(&self, other: &Self) -> bool {
+        let (one, another) = (self.rate, other.rate);
+        let near = match self.bytes == other.bytes {
+            true => format!("{one:.0}") == format!("{another:.0}"),
+            false => (one - another).abs() <= 0.03 * one.max(another),
+        };
+        self.cell == other.cell && near
+    }
+}
+
+/// Whether a report has all cells that another has, with the same figures, and none beyond them. Where a fact is
+/// missing, copies have another size, and staged ones that are thinned out by the rates of routes are measured in full.
+fn same_figures(one: &Value, other: &Value) -> bool {
+    let mut left = figures(one);
+    let mut take = |figure: &Figure| {
+        left.iter().position(|candidate| candidate.is_like(figure)).map(|place| left.swap_remove(place)).is_some()
+    };
+    figures(other).iter().all(&mut take) && left.iter().all(|beyond| beyond.is_staged)
+}
+
+fn figures(report: &Value) -> Vec<Figure> {
     let figure = |cell: &Value| {
         let axes = ["placement", "issuer", "engine", "direction", "path", "status", "verified"].map(|key| &cell[key]);
-        (format!("{:?} {axes:?}", pair(cell)), cell["achieved_gbps"].as_f64().unwrap_or(0.0))
+        let of_host = ["memory", "allocation", "numa_node"].map(|key| &cell[key]);
+        // Memory that is page-locked anew is timed by this machine's clock.
+        let rate = cell["achieved_gbps"].as_f64().filter(|_| cell["allocation"] != "anew");
+        Figure {
+            cell: format!("{:?} {axes:?} {of_host:?}", pair(cell)),
+            is_staged: cell["path"] == "staged",
+            bytes: cell["bytes"].as_u64().unwrap_or(0),
+            rate: rate.unwrap_or(0.0),
+        }
     };
     cells(report).map(figure).collect()
 }

@@ -37,6 +37,12 @@ struct Case {
     complete: bool,
     /// `CUDA_VISIBLE_DEVICES` of the run.
     visible: Option<String>,
+    /// `code: words` that a finding of this rule has in its message, its suspects or its next step.
+    #[serde(default)]
+    says: Vec<String>,
+    /// `code: words` that no finding of this rule has there.
+    #[serde(default)]
+    never_says: Vec<String>,
     verdict: String,
     exit: i32,
 }
@@ -102,6 +108,29 @@ pub fn count(rule: &str, add: impl FnOnce(&mut Score)) {
     add(SCORES.lock().unwrap().entry(rule.to_owned()).or_default());
 }
 
+/// A line for each thing that must be said and is not, or is said and must not be.
+fn wordings(case: &Case, findings: &[Value]) -> Vec<String> {
+    let text = |finding: &Value| {
+        let suspects = list(&finding["suspects"]).iter().flat_map(|suspect| [&suspect["cause"], &suspect["test"]]);
+        let parts: Vec<_> = [&finding["message"], &finding["next_step"]].into_iter().chain(suspects).collect();
+        parts.iter().filter_map(|part| part.as_str()).collect::<Vec<_>>().join(" | ")
+    };
+    let said = |rule_and_words: &str| {
+        let (rule, words) = rule_and_words.split_once(": ").expect("code: words");
+        findings.iter().filter(|finding| finding["code"] == rule).map(text).find(|text| text.contains(words))
+    };
+    let missing = case.says.iter().filter(|words| said(words).is_none());
+    let missing = missing.map(|words| format!("does not say {words:?}: {}", findings_in_words(findings, words, text)));
+    let wrong = case.never_says.iter().filter_map(|words| Some(format!("says {words:?}: {}", said(words)?)));
+    missing.chain(wrong).collect()
+}
+
+/// What the findings of a rule say, for a complaint.
+fn findings_in_words(findings: &[Value], rule_and_words: &str, text: impl Fn(&Value) -> String) -> String {
+    let rule = rule_and_words.split(": ").next().unwrap_or_default();
+    findings.iter().filter(|finding| finding["code"] == rule).map(text).collect::<Vec<_>>().join(" || ")
+}
+
 /// A line for each thing that is not as it should be.
 fn judge(case: &Case, ran: &Ran) -> Vec<String> {
     let report = ran.json();
@@ -126,6 +155,7 @@ fn judge(case: &Case, ran: &Ran) -> Vec<String> {
             complaints.push(format!("found {code}@{name} ({}): {}", finding["severity"], finding["message"]));
         }
     }
+    complaints.extend(wordings(case, list(&report["findings"])));
     for must in left {
         count(must.split('@').next().unwrap(), |score| score.missing += 1);
         complaints.push(format!("wanted {must}, not found"));

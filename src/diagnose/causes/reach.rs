@@ -4,6 +4,8 @@ use crate::diagnose::coverage::{self, coverage};
 use crate::diagnose::evidence::Evidence;
 use crate::diagnose::rules::{acs_redirect, fabric_not_ready, iommu_translating, latency_high};
 use crate::model::finding::{Finding, Setting, Severity, Subject};
+use crate::model::flow::{Endpoint, HostMemory};
+use crate::model::measurement::Cell;
 use crate::model::placement::{Pair, Path};
 
 /// How far a cause reaches.
@@ -15,6 +17,12 @@ pub enum Reach {
     PcieLinkStaged,
     /// What is reported of the very same link: what it came to means more than what it counted.
     SameSubject,
+    /// What is reported of the link of one of the cause's GPUs, where it is about their own links.
+    OwnLink,
+    /// Copies over PCIe between GPUs whose NVLinks the cause is about.
+    PcieInstead,
+    /// Direct copies over PCIe with the cause's GPUs that are no faster than theirs with the host.
+    SlowWithTheHost,
     /// Copies of the cause's GPUs that do not go over PCIe.
     NvLinks,
     /// Copies of the cause's GPUs, where several of their partners suffer.
@@ -48,6 +56,15 @@ pub enum Reach {
     LostGpu,
     /// Copies through the host's memory, whatever is said of them.
     ByTheHost,
+    /// What is said of the cause's GPUs and no others.
+    SameGpus,
+    /// What was not tested because memory of the host could not be page-locked.
+    PageLocked,
+    /// What was not tested because copies between the host and the cause's GPU fail: those of this GPU, and those that it
+    /// was to make at the same time as others.
+    LostWithTheHost,
+    /// Several flows at once, one of which is of the cause's pairs or GPUs: all together are as slow as that one.
+    AmongFlows,
     /// The setting of the machine that is among the cause's suspects. It is reported there, with the test
     /// that would show whether it is the cause.
     SuspectedSetting,
@@ -58,6 +75,10 @@ impl Reach {
     pub fn explains_whole(self, cause: &Finding, effect: &Finding, evidence: &Evidence<'_>) -> bool {
         match self {
             Self::SameSubject => cause.subject == effect.subject,
+            Self::OwnLink => {
+                cause.scope.own_links
+                    && matches!(effect.subject, Subject::Gpu { index } if cause.scope.gpus.contains(&index))
+            }
             Self::EveryPair => {
                 let pairs = &effect.scope.pairs;
                 !pairs.is_empty() && pairs.iter().all(|pair| cause.scope.pairs.contains(pair))
@@ -78,6 +99,16 @@ impl Reach {
             }
             // A high latency that is an error is one of direct copies.
             Self::ByTheHost => effect.code != latency_high::RULE.id || effect.severity < Severity::Error,
+            Self::SameGpus => {
+                let gpus = &effect.scope.gpus;
+                !gpus.is_empty() && gpus.iter().all(|gpu| cause.scope.gpus.contains(gpu))
+            }
+            Self::AmongFlows => {
+                let of_pairs = effect.scope.pairs.iter().any(|pair| cause.scope.pairs.contains(pair));
+                of_pairs || effect.scope.gpus.iter().any(|gpu| cause.scope.gpus.contains(gpu))
+            }
+            Self::LostWithTheHost => only_host_copies_are_untested(&cause.scope.gpus, evidence),
+            Self::PageLocked => only_page_locked_is_untested(evidence),
             Self::LostGpu => nothing_else_is_untested(&cause.scope.gpus, evidence),
             Self::SuspectedSetting => {
                 let setting = [(iommu_translating::RULE.id, Setting::Iommu), (acs_redirect::RULE.id, Setting::Acs)]
@@ -96,8 +127,16 @@ impl Reach {
         let ends = [pair.source, pair.destination].into_iter().filter(|gpu| gpus.contains(gpu)).count();
         match self {
             // Copies between two GPUs below one uplink do not pass it, unless they go by the host.
-            Self::PcieLink => ends == 1 && evidence.over_pcie(pair) && rate_fits(cause, pair, Path::Direct, evidence),
+            Self::PcieLink => {
+                (ends == 1 || (ends == 2 && cause.scope.own_links))
+                    && evidence.over_pcie(pair)
+                    && rate_fits(cause, pair, Path::Direct, evidence)
+            }
             Self::PcieLinkStaged => ends > 0 && rate_fits(cause, pair, Path::Staged, evidence),
+            Self::PcieInstead => ends == 2 && evidence.over_pcie(pair),
+            Self::SlowWithTheHost => {
+                ends > 0 && evidence.over_pcie(pair) && as_slow_as_with_the_host(cause, pair, evidence)
+            }
             Self::NvLinks => ends > 0 && !evidence.over_pcie(pair),
             // A GPU that slows one of many partners only is not what slows it.
             Self::SeveralPartners => {
@@ -142,6 +181,36 @@ fn nothing_else_is_untested(gpus: &[u32], evidence: &Evidence<'_>) -> bool {
         && coverage::unusable(measurements).all(|(gpu, _)| gpus.contains(&gpu))
 }
 
+/// Whether everything that was not tested copies between these GPUs and the host, by itself, at once with others, or as
+/// part of another probe, and all figures are verified.
+fn only_host_copies_are_untested(gpus: &[u32], evidence: &Evidence<'_>) -> bool {
+    let Some(measurements) = evidence.measurements else { return false };
+    let lost = measurements.host.iter().filter(|copy| !copy.cell().tested());
+    let beside = lost.filter(|copy| copy.at_once > 1 && !gpus.contains(&copy.gpu)).count();
+    let with_host = |cell: &Cell<'_>| cell.flow.ends().iter().any(|end| end.gpu().is_none());
+    let of_these = |cell: &Cell<'_>| with_host(cell) && gpus.iter().any(|gpu| cell.uses(*gpu));
+    let other = coverage::cells(measurements).filter(|cell| !cell.tested() && !of_these(cell)).count();
+    measurements.driver.failure.is_none()
+        && coverage(measurements).unverified == 0
+        && coverage::unusable(measurements).next().is_none()
+        && other == beside
+}
+
+/// Whether everything that was not tested needs memory of the host that is page-locked, and all figures are verified.
+fn only_page_locked_is_untested(evidence: &Evidence<'_>) -> bool {
+    let Some(measurements) = evidence.measurements else { return false };
+    let is_locked = |end: Endpoint| match end {
+        Endpoint::Host { memory, .. } => memory != HostMemory::Pageable,
+        Endpoint::Gpu(_) => false,
+    };
+    measurements.driver.failure.is_none()
+        && coverage(measurements).unverified == 0
+        && coverage::unusable(measurements).next().is_none()
+        && coverage::cells(measurements)
+            .filter(|cell| !cell.tested())
+            .all(|cell| cell.flow.ends().into_iter().any(is_locked))
+}
+
 /// Whether a direct copy of this pair would be fast enough without what it costs beside its bytes.
 #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
 fn is_low_by_its_cost(pair: Pair, evidence: &Evidence<'_>) -> bool {
@@ -154,6 +223,14 @@ fn is_low_by_its_cost(pair: Pair, evidence: &Evidence<'_>) -> bool {
         Some(bytes_us > 0.0 && rate >= evidence.expected(cell)?.floor_gbps().0)
     };
     without_cost().unwrap_or(false)
+}
+
+/// Whether copies between two GPUs are no faster than those of the cause's GPUs with the host, within what repeats
+/// spread by.
+fn as_slow_as_with_the_host(cause: &Finding, pair: Pair, evidence: &Evidence<'_>) -> bool {
+    const SPREAD: f64 = 1.1;
+    let achieved = evidence.reference_of(Path::Direct, pair).and_then(|cell| cell.achieved_gbps);
+    cause.scope.rate.zip(achieved).is_some_and(|(rate, achieved)| achieved.0 <= rate.0 * SPREAD)
 }
 
 /// Whether the rate of a pair is one that a link of the cause's rate leaves: not above it, and not

@@ -32,30 +32,66 @@ causes! {
     pcie_narrow {
         PcieLink: peer_bandwidth_low peer_bandwidth_outlier;
         PcieLinkStaged: staged_slow;
+        OwnLink: pcie_errors_rose;
         SameSubject: pcie_errors_rose;
+        SameGpus: host_bandwidth_low host_bandwidth_below_siblings;
     }
     pcie_link_changed {
         PcieLink: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric unstable_measurement
                   both_ways_low;
         PcieLinkStaged: staged_slow;
-        SameSubject: pcie_errors_rose;
+        OwnLink: pcie_errors_rose;
+        SameSubject: pcie_errors_rose load_collapses shared_hop_low;
+        AmongFlows: load_below_expected load_unfair;
+        SameGpus: host_bandwidth_low host_bandwidth_below_siblings;
     }
     pcie_errors_rose {
         PcieLink: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric unstable_measurement
                   both_ways_low;
         PcieLinkStaged: staged_slow;
+        AmongFlows: load_below_expected load_unfair;
+        SameSubject: load_collapses shared_hop_low;
+        SameGpus: host_bandwidth_low host_bandwidth_below_siblings;
     }
     // A link that repeats what it sends explains any rate; one that is down is in the theory already.
     nvlink_errors_rose {
         NvLinks: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric unstable_measurement
                  both_ways_low;
+        AmongFlows: load_below_expected load_unfair;
+        SameSubject: load_collapses shared_hop_low;
     }
-    nvlink_inactive { NvLinks: peer_bandwidth_outlier unstable_measurement; }
+    // What goes over PCIe has the rate of PCIe, and shares it.
+    traffic_over_pcie {
+        AnyEnd: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric both_ways_low load_below_expected
+                load_unfair;
+        SameGpus: load_collapses shared_hop_low nvlink_share_uneven;
+    }
+    // What goes over PCIe for want of NVLink, and is slow, is the want's.
+    nvlink_missing {
+        PcieInstead: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric both_ways_low
+                     direct_slower_than_staged;
+    }
+    nvlink_inactive {
+        NvLinks: peer_bandwidth_outlier unstable_measurement;
+        PcieInstead: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric both_ways_low
+                     direct_slower_than_staged;
+    }
     nvlink_fewer_than_siblings { NvLinks: peer_bandwidth_outlier unstable_measurement; }
     gpu_throttled {
         SeveralPartners: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric peer_copy_uneven
                          unstable_measurement staged_slow both_ways_low;
+        AmongFlows: load_below_expected load_unfair;
+        SameSubject: load_collapses shared_hop_low;
+        SameGpus: host_bandwidth_low host_bandwidth_below_siblings;
     }
+    pinning_refused { PageLocked: not_tested nothing_measured; }
+    host_copy_failed { LostWithTheHost: not_tested; }
+    // What is slow between a GPU and the host is slow between it and other GPUs by way of the host.
+    host_bandwidth_low {
+        AnyEnd: staged_slow;
+        SlowWithTheHost: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric both_ways_low;
+    }
+    host_bandwidth_below_siblings { AnyEnd: staged_slow; }
     // A GPU that is slow in itself is slow with every partner.
     local_memory_slow {
         SlowGpus: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric unstable_measurement staged_slow
@@ -77,6 +113,7 @@ causes! {
     pcie_upstream_bottleneck {
         SamePairs: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric both_ways_low;
         SamePairsOverPcie: staged_slow;
+        SameGpus: host_bandwidth_low host_bandwidth_below_siblings;
     }
     iommu_translating { AllOverPcie: peer_bandwidth_low peer_bandwidth_outlier unstable_measurement both_ways_low; }
     peer_copy_hung {
@@ -102,17 +139,27 @@ causes! {
     // A GPU or pair of which some figures lie below the floor and some just above it is one slow thing.
     peer_bandwidth_low {
         SamePairsOverPcie: staged_slow;
-        SameSubject: peer_bandwidth_outlier peer_bandwidth_asymmetric;
+        SameSubject: peer_bandwidth_outlier peer_bandwidth_asymmetric load_collapses shared_hop_low;
         EitherDirection: peer_bandwidth_outlier peer_bandwidth_asymmetric both_ways_low;
         EveryPair: gpu_shared;
+        AmongFlows: load_below_expected load_unfair;
     }
     peer_bandwidth_asymmetric {
-        SameSubject: peer_bandwidth_outlier;
+        SameSubject: peer_bandwidth_outlier load_collapses shared_hop_low;
         EitherDirection: peer_bandwidth_outlier both_ways_low;
+        AmongFlows: load_below_expected load_unfair;
     }
-    peer_bandwidth_outlier { EitherDirection: both_ways_low; EveryPair: gpu_shared; }
-    unstable_measurement { SamePairs: both_ways_low; }
-    both_ways_low { EveryPair: gpu_shared; }
+    peer_bandwidth_outlier {
+        EitherDirection: both_ways_low;
+        EveryPair: gpu_shared;
+        AmongFlows: load_below_expected load_unfair;
+        SameSubject: load_collapses shared_hop_low;
+    }
+    unstable_measurement { SamePairs: both_ways_low; AmongFlows: load_below_expected load_unfair; }
+    both_ways_low { EveryPair: gpu_shared; AmongFlows: load_below_expected load_unfair; }
+    // Sums that are too low on one hop make whole patterns low.
+    load_collapses { AmongFlows: load_below_expected load_unfair; }
+    shared_hop_low { AmongFlows: load_below_expected load_unfair; }
     staged_slow { EveryPair: gpu_shared; }
 }
 

@@ -19,7 +19,7 @@
 //! # What to do
 //!
 //! Switch ACS off in BIOS, or at every boot with `setpci -s ADDRESS ECAP_ACS+0x6.w=0000` for the
-//! bridges named. Linux switches it on where an IOMMU is in use, so look at `iommu-translating` as
+//! bridges named, root ports above them included; the finding has one command for all. Linux switches it on where an IOMMU is in use, so look at `iommu-translating` as
 //! well. Virtual machines that share a switch need ACS: leave it on there.
 //!
 //! # Sources
@@ -54,6 +54,8 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let cells: Vec<_> = cells.into_values().filter(|cell| over_pcie.contains(&cell.pair)).collect();
     let slow = links::slow(evidence, &cells);
     let ports: Vec<_> = ports.into_iter().collect();
+    // Root ports are cleared with the others: what is redirected below goes up to them.
+    let all = suspects::redirecting_ports(evidence, &suspects::gpus_of(over_pcie.iter().chain(&over_nvlink)));
     let bridges = if ports.len() == 1 { "the bridge" } else { "the bridges" };
     let effect = match (over_pcie.is_empty(), slow.is_empty()) {
         (true, _) => "; the GPUs below copy over NVLink, so this changes nothing for copies between them".to_owned(),
@@ -76,17 +78,9 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
                 _ => Subject::Machine,
             },
             format!("ACS redirects peer requests on {bridges} {}{effect}", shortened(&ports)),
-            format!(
-                "Switch ACS off in BIOS, or as root: {}; then check again",
-                ports
-                    .iter()
-                    .take(4)
-                    .map(|port| format!("setpci -s {port} ECAP_ACS+0x6.w=0000"))
-                    .collect::<Vec<_>>()
-                    .join("; ")
-            ),
+            format!("Switch ACS off in BIOS, or {}; then check again", suspects::clear_acs(&all)),
         )
-        .fact("bridges", ports)
+        .fact("bridges", all)
         .pairs(&links::pairs(&slow));
     found = links::with_rates(found, &slow);
     if over_pcie.is_empty() {

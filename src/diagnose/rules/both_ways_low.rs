@@ -40,6 +40,7 @@
 
 use super::bandwidth;
 use super::prelude::*;
+use super::remedy;
 use super::unread_traffic;
 use crate::diagnose::expected;
 use crate::model::placement::Placement;
@@ -136,9 +137,12 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, low: &[Both<'_>]) ->
     let place = group.place(evidence.snapshot);
     let message =
         format!("Copies {place} reach only {achieved} GB/s per direction while both directions are busy; {compared}");
-    let next_step = "Stop other work on these GPUs and check again. If it stays: over NVLink look for errors that rise \
-        while both directions are busy (nvidia-smi nvlink -e), over PCIe for ACS or an IOMMU that sends both directions \
-        through one port upwards; then swap the GPU with another to see whether it moves";
+    let mut find = remedy::settings(evidence, &group.pairs);
+    if group.pairs.iter().any(|pair| evidence.over_nvlink(*pair)) {
+        find.push("look for errors that rise while both directions are busy (nvidia-smi nvlink -e)".into());
+    }
+    find.push("swap the GPU with another to see whether it moves".into());
+    let next_step = format!("Stop other work on these GPUs and check again. If it stays, {}", find.join("; "));
     let over_nvlink = cell.setup.path == Path::Direct && evidence.over_nvlink(cell.pair);
     let severity = if over_nvlink { RULE.severity } else { Severity::Warning };
     let difference = cell.setup.with_direction(Direction::OneWay).difference();

@@ -30,6 +30,7 @@
 
 use super::bandwidth::{self, Compared};
 use super::prelude::*;
+use super::{peer_access, remedy};
 
 const BELOW: Parameter = Parameter {
     name: "below_staged_percent",
@@ -72,19 +73,35 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slower: &[Compared])
                 worst.achieved,
                 worst.normal,
             ),
-            "Run without peer access between these GPUs for now (NCCL_P2P_DISABLE=1). Move a card that sits in a \
-             slot of the chipset to one of the processor; check ACS and the IOMMU (lspci -vvv, iommu= on the \
-             kernel's command line); then check again",
+            next_step(evidence, group),
         )
         .fact("direct", worst.achieved)
         .fact("staged", worst.normal)
         .fact("below_staged", Fact::percent(worst.below_percent()))
         .pairs(&group.pairs);
     let mut suspects = suspects::of_pcie_settings(evidence, &group.pairs);
-    suspects.push(suspects::suspect(
-        "a GPU in a slot of the chipset, or two processors that pass peer requests on slowly",
-        "find the slots in the board's manual, move one GPU next to the other and check again",
-    ));
+    suspects.extend(peer_access::suspect_patched(evidence, &group.pairs));
+    // A guest has no slots to change.
+    if !evidence.virtual_machine() {
+        suspects.push(suspects::suspect(
+            "a GPU in a slot of the chipset, or two processors that pass peer requests on slowly",
+            "find the slots in the board's manual, move one GPU next to the other and check again",
+        ));
+    }
     found.suspects = suspects;
     Some(found)
+}
+
+fn next_step(evidence: &Evidence<'_>, group: &cluster::Group) -> String {
+    let mut steps = remedy::settings(evidence, &group.pairs);
+    if group.pairs.iter().any(|pair| evidence.over_nvlink(*pair)) {
+        steps.push("look for errors of the NVLinks (nvidia-smi nvlink -e)".into());
+    } else if !evidence.virtual_machine() {
+        steps.push("move a card that sits in a slot of the chipset to one of the processor, and check again".into());
+    }
+    format!(
+        "Run without peer access between these GPUs for now (NCCL_P2P_DISABLE=1): copies through the host are faster. To \
+         find the cause: {}",
+        steps.join("; ")
+    )
 }

@@ -6,8 +6,9 @@
 //! # How it is detected
 //!
 //! NVML reports the state of the registration (not started, in progress, completed), its status,
-//! and a health mask. A state other than completed, a status other than 0 and a health bit that
-//! means degraded are reported, in one finding for all GPUs in the same state; in progress is a
+//! and a health mask, in NVIDIA's words. A state other than completed, a status other than 0 and a health
+//! bit that means degraded are reported, and whether copies reach the full rate of the GPU's NVLinks
+//! nevertheless, which is then what they are measured by, in one finding for all GPUs in the same state; in progress is a
 //! warning, since it may still complete. CUDA error 802 (system not yet initialised) is reported in
 //! the same way where NVML gives no state. Only GPUs that have NVLinks to a switch are judged, or
 //! NVLinks none of which leads to another GPU: on a machine without NVSwitch no fabric manager
@@ -32,16 +33,19 @@
 //! NVML, `nvmlDeviceGetGpuFabricInfoV`; CUDA driver API, `CUDA_ERROR_SYSTEM_NOT_READY` (802); NVIDIA
 //! fabric manager user guide.
 
+use super::fabric_words;
 use super::prelude::*;
 use crate::model::restore::CUDA_SYSTEM_NOT_READY;
-use crate::model::snapshot::{Fabric, NvLinkRemote};
+use crate::model::snapshot::{Fabric, NvLink, NvLinkRemote};
 
 /// The rule.
 pub const RULE: Rule = Rule::new("fabric-not-ready", Severity::Error, include_str!("fabric_not_ready.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let switched: Vec<_> = evidence.snapshot.gpus.iter().filter(|gpu| has_nvswitch(evidence.snapshot, gpu)).collect();
     let not_ready = cuda_is_not_ready(evidence);
+    // That error is the fabric's, also where links that are down do not show where they lead.
+    let is_switched = |gpu: &&Gpu| has_nvswitch(evidence.snapshot, gpu) || (not_ready && leads_nowhere_else(gpu));
+    let switched: Vec<_> = evidence.snapshot.gpus.iter().filter(is_switched).collect();
     let mut alike: BTreeMap<(Severity, String), Vec<u32>> = BTreeMap::new();
     for gpu in &switched {
         let trouble = gpu.fabric.known().and_then(trouble).or_else(|| {
@@ -72,7 +76,16 @@ fn finding(evidence: &Evidence<'_>, severity: Severity, what: &str, gpus: &[u32]
     let cuda = evidence.measurements.and_then(|measurements| measurements.driver.failure.clone());
     let cuda = cuda.filter(|_| cuda_is_not_ready(evidence));
     let said = cuda.as_ref().map(|why| format!("; CUDA: {why}")).unwrap_or_default();
-    let next_step = if evidence.virtual_machine() {
+    let carries = full_rate(evidence, gpus)
+        .map(|rate| format!(". Copies over their NVLinks reach their full rate nevertheless ({rate} GB/s)"))
+        .unwrap_or_default();
+    let next_step = if of_a_tray(evidence.snapshot) {
+        "Look at the switch trays of the rack, where the fabric manager of such a machine runs, and at the cables of this \
+         tray; then reset the GPU (nvidia-smi --gpu-reset) and check again"
+    } else if !carries.is_empty() {
+        "Nothing hinders copies now. Update driver and fabric manager to one version, and look at the fabric manager's log \
+         where one runs for this machine; check again"
+    } else if evidence.virtual_machine() {
         "See systemctl status nvidia-fabricmanager here, where this virtual machine has all NVSwitches, or ask whoever \
          runs its host, where it has not; its version must be exactly the driver's. Then check again"
     } else {
@@ -81,7 +94,7 @@ fn finding(evidence: &Evidence<'_>, severity: Severity, what: &str, gpus: &[u32]
          the machine"
     };
     let mut found = RULE
-        .finding(Subject::of_gpus(gpus), format!("{who}: {what}{said}"), next_step)
+        .finding(Subject::of_gpus(gpus), format!("{who}: {what}{said}{carries}"), next_step)
         .gpus(gpus)
         .fact("gpus_with_nvswitch", switched)
         .fact("cuda", cuda);
@@ -90,12 +103,35 @@ fn finding(evidence: &Evidence<'_>, severity: Severity, what: &str, gpus: &[u32]
     found
 }
 
+/// The lowest rate of sound copies over NVLinks of these GPUs, where status and health mask are all that speaks against
+/// them: every pair is as fast as its links.
+fn full_rate(evidence: &Evidence<'_>, gpus: &[u32]) -> Option<GbPerSecond> {
+    let refused = |gpu: &u32| {
+        let gpu = evidence.snapshot.gpu(*gpu)?;
+        gpu.fabric.known().map(|fabric| fabric.state == FabricState::Completed && fabric.status != 0)
+    };
+    let cells: Vec<_> = evidence.reference_with(Path::Direct, gpus);
+    let is_fast =
+        |cell: &&PeerBandwidth| evidence.over_nvlink(cell.pair) && links::is_slow(evidence, cell) == Some(false);
+    let all = gpus.iter().all(|gpu| refused(gpu) == Some(true)) && !cells.is_empty() && cells.iter().all(is_fast);
+    links::range(cells.iter().filter_map(|cell| cell.achieved_gbps)).0.filter(|_| all)
+}
+
+/// Whether the GPUs are those of a tray of a larger NVLink domain.
+pub fn of_a_tray(snapshot: &Snapshot) -> bool {
+    snapshot.gpus.iter().filter_map(|gpu| gpu.name.known()).any(|name| is_tray_part(name))
+}
+
+/// Whether this is a part for such trays, as NVML names them.
+fn is_tray_part(name: &str) -> bool {
+    name.split_whitespace().any(|word| ["GB200", "GB300"].contains(&word))
+}
+
 /// Whether the GPUs are those of one tray of a larger NVLink domain, with no link up to the switches of its
 /// rack: their fabric manager runs on the switch trays, and there is none here to be started.
 pub fn is_tray_by_itself(snapshot: &Snapshot) -> bool {
-    // The parts for such trays, as NVML names them.
-    let is_part = |name: &String| name.split_whitespace().any(|word| ["GB200", "GB300"].contains(&word));
-    let by_itself = |gpu: &&Gpu| gpu.name.known().is_some_and(is_part) && gpu.active_nvlinks() == Some(0);
+    let by_itself =
+        |gpu: &&Gpu| gpu.name.known().is_some_and(|name| is_tray_part(name)) && gpu.active_nvlinks() == Some(0);
     // One that does not answer says neither yes nor no.
     let mut answering = snapshot.gpus.iter().filter(|gpu| gpu.name.known().is_some()).peekable();
     answering.peek().is_some() && answering.all(|gpu| by_itself(&gpu))
@@ -167,11 +203,17 @@ fn trouble(fabric: &Fabric) -> Option<(Severity, String)> {
         }
         FabricState::Completed if fabric.status != 0 => Some((
             Severity::Error,
-            format!("the registration with the NVSwitch fabric ended with NVML status {}", fabric.status),
+            format!(
+                "the registration with the NVSwitch fabric ended with NVML status {}",
+                fabric_words::status(fabric.status)
+            ),
         )),
         FabricState::Completed => {
             let mask = fabric.health_mask.filter(|mask| *mask != 0)?;
-            Some((Severity::Error, format!("the NVSwitch fabric reports that it is degraded (health mask {mask:#x})")))
+            Some((
+                Severity::Error,
+                format!("the NVSwitch fabric reports in its health mask: {}", fabric_words::health(mask)),
+            ))
         }
     }
 }
@@ -184,14 +226,16 @@ pub fn cuda_is_not_ready(evidence: &Evidence<'_>) -> bool {
 /// Whether this GPU is connected to NVSwitches: by a link that leads to one, or, where the links do
 /// not say (they may be down), by a fabric or by NVSwitches on the PCI bus, and links none of which leads to a GPU or a processor.
 fn has_nvswitch(snapshot: &Snapshot, gpu: &Gpu) -> bool {
-    let Some(links) = gpu.nvlinks.known() else { return false };
-    let leads = |to| links.iter().any(|link| link.remote.get() == Some(to));
+    let mut links = gpu.nvlinks.known().into_iter().flatten();
     let in_fabric = gpu.fabric.known().is_some_and(|fabric| fabric.state != FabricState::NotSupported);
-    leads(NvLinkRemote::Switch)
-        || (!links.is_empty()
-            && (in_fabric || !snapshot.nvswitches.is_empty())
-            && !leads(NvLinkRemote::Gpu)
-            && !leads(NvLinkRemote::Npu))
+    links.any(|link| link.remote.get() == Some(NvLinkRemote::Switch))
+        || ((in_fabric || !snapshot.nvswitches.is_empty()) && leads_nowhere_else(gpu))
+}
+
+/// Whether a GPU has NVLinks none of which is known to lead to a GPU or a processor.
+fn leads_nowhere_else(gpu: &Gpu) -> bool {
+    let elsewhere = |link: &NvLink| matches!(link.remote.get(), Some(NvLinkRemote::Gpu | NvLinkRemote::Npu));
+    gpu.nvlinks.known().is_some_and(|links| !links.is_empty() && !links.iter().any(elsewhere))
 }
 
 fn of_all() -> Vec<Suspect> {

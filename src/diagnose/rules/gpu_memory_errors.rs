@@ -4,8 +4,8 @@
 //!
 //! # How it is detected
 //!
-//! NVML's count of uncorrected errors since the last reboot, and the state of row remapping. A
-//! remapping that failed, and uncorrected errors, are an error; a remapping that waits for a reset is
+//! NVML's count of uncorrected errors since the last reboot, read before the copies and once more while and after they
+//! ran, and the state of row remapping. A remapping that failed, and uncorrected errors, are an error; a remapping that waits for a reset is
 //! a warning. Rows that were replaced before are no finding: that is what spare rows are for.
 //!
 //! # Why it matters
@@ -34,6 +34,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 
 fn finding(evidence: &Evidence<'_>, gpu: &Gpu) -> Option<Finding> {
     let uncorrected = gpu.ecc_uncorrected.get().unwrap_or(0);
+    let meanwhile = links::watched(evidence, gpu.index).and_then(|link| link.ecc_uncorrected_added);
     let rows = gpu.remapped_rows.get();
     let pending = rows.is_some_and(|rows| rows.pending);
     let failed = rows.is_some_and(|rows| rows.failed);
@@ -43,6 +44,10 @@ fn finding(evidence: &Evidence<'_>, gpu: &Gpu) -> Option<Finding> {
                 "{} since the last reboot",
                 words::count(uncorrected.try_into().unwrap_or(usize::MAX), "uncorrected memory error")
             )
+        }),
+        meanwhile.filter(|meanwhile| *meanwhile > 0).map(|meanwhile| {
+            let errors = words::count(meanwhile.try_into().unwrap_or(usize::MAX), "uncorrected memory error");
+            format!("{errors} while copies ran")
         }),
         failed.then(|| "a row of memory could not be replaced".to_owned()),
         pending.then(|| "a row of memory waits for a reset to be replaced".to_owned()),
@@ -74,11 +79,12 @@ fn finding(evidence: &Evidence<'_>, gpu: &Gpu) -> Option<Finding> {
             next_step,
         )
         .fact("uncorrected_errors", gpu.ecc_uncorrected.get())
+        .fact("uncorrected_errors_meanwhile", meanwhile)
         .fact("remapping_pending", rows.map(|rows| rows.pending))
         .fact("remapping_failed", rows.map(|rows| rows.failed))
         .fact("rows_remapped", rows.map(|rows| u64::from(rows.corrected) + u64::from(rows.uncorrected)))
         .fact("serial", gpu.serial.known());
-    if uncorrected == 0 && !failed {
+    if uncorrected == 0 && meanwhile.unwrap_or(0) == 0 && !failed {
         found.severity = Severity::Warning;
     }
     Some(found)
@@ -106,5 +112,19 @@ mod tests {
         machine.gpus[3].ecc_uncorrected = Reading::Known(2);
         let found = only(&findings(&machine, None), "gpu-memory-errors", Severity::Error);
         assert!(found.message.contains("2 uncorrected memory errors since"), "{}", found.message);
+    }
+
+    #[test]
+    fn errors_while_copies_run_are_errors_whatever_was_counted_before() {
+        let machine = h200_vm(4);
+        let mut measurements = measured(&machine, 0.88);
+        let with = |added| LinkUnderLoad { index: 2, ecc_uncorrected_added: added, ..LinkUnderLoad::default() };
+        for added in [None, Some(0)] {
+            measurements.links = vec![with(added)];
+            assert_eq!(findings(&machine, Some(&measurements)), []);
+        }
+        measurements.links = vec![with(Some(1))];
+        let found = only(&findings(&machine, Some(&measurements)), "gpu-memory-errors", Severity::Error);
+        assert!(found.message.contains("1 uncorrected memory error while copies ran"), "{}", found.message);
     }
 }

@@ -39,6 +39,7 @@
 //! /proc interface" and `NVreg_ExcludedGpus`; NVIDIA Container Toolkit (device files and
 //! /proc/driver/nvidia of the container's GPUs alone); NVIDIA's Xid errors page.
 
+use super::lost;
 use super::prelude::*;
 use crate::model::reading::{Reading, Unknown};
 use crate::model::snapshot::{BoundDriver, DeviceFile, DisplayFunction};
@@ -212,7 +213,7 @@ fn fault(evidence: &Evidence<'_>, display: &DisplayFunction) -> Finding {
             ),
         ];
     }
-    found
+    lost::with_port(found, evidence, Some(address))
 }
 
 /// Some of these functions are GPUs that NVML counts and cannot identify, and the others are missing.

@@ -15,13 +15,15 @@
 //! # What to do
 //!
 //! Look for Xid messages in the kernel's log (`dmesg | grep -i xid`); Xid 79 means that the GPU has
-//! fallen off the bus. Power the machine off and on again, not only a reboot. If it comes back and
+//! fallen off the bus. The message names the port above it and the errors that this port has counted since
+//! boot (AER): fatal ones speak for the link, so for seat, riser or cable. Power the machine off and on again, not only a reboot. If it comes back and
 //! is lost again: check its power cables and cooling, reseat it, then replace it.
 //!
 //! # Sources
 //!
 //! NVIDIA's Xid errors page; NVML's `NVML_ERROR_GPU_IS_LOST`.
 
+use super::lost;
 use super::prelude::*;
 use crate::model::reading::Unknown;
 use crate::topology::pcie;
@@ -30,13 +32,13 @@ use crate::topology::pcie;
 pub const RULE: Rule = Rule::new("gpu-unreachable", Severity::Error, include_str!("gpu_unreachable.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let lost = |gpu: &Gpu| {
+    let silent = |gpu: &Gpu| {
         let why = no_answer(gpu)?;
         let address = evidence.snapshot.address_of(gpu.index);
         let on_the_bus = evidence.snapshot.unlisted_gpus.iter().find(|function| function.gpu == Some(gpu.index));
         let driver = on_the_bus.and_then(|function| function.driver.known());
-        Some(
-            RULE.finding(
+        let found = RULE
+            .finding(
                 Subject::Gpu { index: gpu.index },
                 format!("{} does not answer: {why}", words::gpu(evidence.snapshot, gpu.index)),
                 "Look for Xid messages (dmesg | grep -i xid). Power the machine off and on again; if the GPU is lost \
@@ -47,10 +49,10 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             .fact("address_by_elimination", (gpu.pci.get().is_none() && address.is_some()).then_some(true))
             .fact("slot", address.and_then(|address| pcie::slot(evidence.snapshot, address)))
             .fact("bound_driver", driver.map(ToString::to_string))
-            .fact("uuid", gpu.uuid.known()),
-        )
+            .fact("uuid", gpu.uuid.known());
+        Some(lost::with_port(found, evidence, address))
     };
-    let mut found: Vec<_> = evidence.snapshot.gpus.iter().filter_map(lost).collect();
+    let mut found: Vec<_> = evidence.snapshot.gpus.iter().filter_map(silent).collect();
     // What was not tested is explained by all of them together.
     let gpus: Vec<_> = found.iter().flat_map(|finding| finding.scope.gpus.clone()).collect();
     found.iter_mut().for_each(|finding| finding.scope.gpus.clone_from(&gpus));

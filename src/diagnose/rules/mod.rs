@@ -4,9 +4,19 @@ use super::rule::Rule;
 
 mod alike;
 mod bandwidth;
+mod bridges;
+mod counted;
+mod fabric_words;
+mod host;
+mod legs;
+mod load;
+mod lost;
+mod nvlink_ends;
 mod peer_access;
 mod peer_copy;
 mod prelude;
+mod remedy;
+mod shared;
 mod unread_traffic;
 mod wrong_bytes;
 
@@ -78,6 +88,28 @@ rules! {
     host_calls_slow
     local_memory_slow
     gpu_perhaps_hidden
+    host_bandwidth_low
+    host_bandwidth_below_siblings
+    host_memory_far
+    pageable_slower
+    pinned_slower_than_pageable
+    pinning_dominates
+    host_memory_saturates
+    pinning_refused
+    host_data_wrong
+    host_copy_failed
+    copy_engines_fewer
+    load_collapses
+    shared_hop_low
+    load_below_expected
+    load_unfair
+    load_limited_by_design
+    load_data_wrong
+    load_copy_failed
+    traffic_over_pcie
+    nvlink_share_uneven
+    counters_disagree
+    adapter_link_narrow
 }
 
 /// The rule with this code.

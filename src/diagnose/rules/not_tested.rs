@@ -25,8 +25,11 @@
 //! CUDA Programming Guide, CUDA_VISIBLE_DEVICES (an invalid entry hides all after it); NVML,
 //! compute modes; NVIDIA's MIG user guide (no peer access).
 
+use super::load_data_wrong::fails_alone;
 use super::prelude::*;
 use crate::diagnose::coverage::{self, Coverage, coverage};
+use crate::model::load::LoadPattern;
+use crate::model::measurement::Probe;
 
 /// Reasons that the message spells out; the evidence has them all.
 const SPELT_OUT: usize = 4;
@@ -73,7 +76,11 @@ pub fn untested_pairs(measurements: &Measurements) -> Vec<Pair> {
         || measurements.cut_off
         || measurements.driver.failure.is_some()
         || coverage::unusable(measurements).next().is_some();
-    let untested = coverage::cells(measurements).filter(|cell| !cell.tested() && !cell.disturbed && !whole);
+    let single = coverage::cells(measurements).filter(|cell| cell.probe != Probe::Load);
+    // Of several flows at once, one that fails alone is why the others were not tested either.
+    let load = measurements.load.iter().filter(|load| load.rate().is_none() && !fails_alone(measurements, load));
+    let all = single.chain(load.flat_map(LoadPattern::cells));
+    let untested = all.filter(|cell| !cell.tested() && !cell.disturbed && !whole);
     words::unique(untested.filter_map(|cell| cell.flow.pair()).collect())
 }
 

@@ -70,7 +70,7 @@ fn why_nothing(evidence: &Evidence<'_>) -> Option<String> {
     ];
     Some(reasons.into_iter().find(|reason| !reason.is_empty()).unwrap_or_else(|| match gpus {
         0 => "no GPU was found".into(),
-        1 => "there is only one GPU, and a copy needs two".into(),
+        1 => "there is only one GPU, and its copies with the host were left out".into(),
         _ if measurements.interrupted => "the run was interrupted before the first measurement".into(),
         _ => "no measurement was asked for".into(),
     }))
@@ -94,7 +94,7 @@ fn next_step(evidence: &Evidence<'_>) -> &'static str {
         "On a machine with NVSwitch, start the fabric manager (systemctl status nvidia-fabricmanager; its version must \
          be the driver's), then check again"
     } else if gpus == 1 {
-        "Nothing is wrong with that: copies between GPUs need a machine with two or more"
+        "Check without --only and --skip, or with --only host: copies between GPUs need a machine with two or more"
     } else {
         "See whether nvidia-smi and a CUDA program work at all, and in a container whether it has access to the \
          GPUs; then check again"

@@ -14,7 +14,9 @@
 //! fabric, in a machine with NVSwitches on its PCI bus, or that reaches another over NVLink according
 //! to NVML, is an error whatever the other GPUs show. Links that are down on all GPUs of a model are
 //! wired nowhere: they are reported as information and held against no GPU; if the machine should have
-//! them, only its specification shows it. A link between two GPUs has two ends that both show it:
+//! them, only its specification shows it. But a bridge carries a known number of links (2080 Ti two, 3090 and
+//! A40 four, H100 NVL twelve): fewer of them between two cards is a warning, and so are parts for SXM sockets none of
+//! whose links came up in a virtual machine. A link between two GPUs has two ends that both show it:
 //! links that two GPUs lost together, or one GPU and several others, are one finding, and so are all
 //! GPUs that lost every link, with the other ends of these links; fewer links on one GPU alone are how its
 //! board is wired. A tray of a larger NVLink domain that runs without the switches of its rack has none
@@ -36,47 +38,9 @@
 //! NVIDIA fabric manager user guide; NVIDIA's Xid errors page (74); DCGM issue 198, a check that
 //! passed with all NVLinks down.
 
+use super::nvlink_ends::{self, Links, common_end, inactive_by_gpu, link_numbers, numbers};
 use super::prelude::*;
-use super::{fabric_not_ready, nvlink_missing};
-use crate::model::snapshot::{NvLink, NvLinkRemote};
-
-/// A GPU's links, by number.
-struct Links<'a> {
-    gpu: &'a Gpu,
-    active: Vec<u8>,
-    inactive: Vec<u8>,
-}
-
-impl<'a> Links<'a> {
-    fn of(gpu: &'a Gpu) -> Option<Self> {
-        let of_state = |state: bool| -> Option<Vec<u8>> {
-            let links = gpu.nvlinks.known()?.iter().filter(|link| link.active.get() == Some(state));
-            Some(links.map(|link| link.link).collect())
-        };
-        Some(Self { gpu, active: of_state(true)?, inactive: of_state(false)? })
-    }
-
-    fn in_fabric(&self) -> bool {
-        self.gpu.fabric.known().is_some_and(|fabric| fabric.state != FabricState::NotSupported)
-    }
-
-    fn leads_to_gpu(&self) -> bool {
-        self.up().any(|link| link.remote.get() == Some(NvLinkRemote::Gpu))
-    }
-
-    fn lists_none(&self) -> bool {
-        self.gpu.nvlinks.known().is_some_and(Vec::is_empty) && self.gpu.mig.get() != Some(true)
-    }
-
-    /// Where its active links lead, as far as NVML tells.
-    fn remotes(&self) -> impl Iterator<Item = Option<PciAddress>> {
-        self.up().map(|link| link.remote_pci.get())
-    }
-
-    fn up(&self) -> impl Iterator<Item = &NvLink> {
-        self.gpu.nvlinks.known().into_iter().flatten().filter(|link| link.active.get() == Some(true))
-    }
-}
+use super::{bridges, fabric_not_ready, nvlink_missing};
 
 /// The rule.
 pub const RULE: Rule = Rule::new("nvlink-inactive", Severity::Error, include_str!("nvlink_inactive.rs"), judge);
@@ -138,8 +102,14 @@ fn judge_model(evidence: &Evidence<'_>, model: &str, gpus: &[Links<'_>]) -> Vec<
         Some(subject) => findings.push(faults(evidence, subject, &part, most)),
         None => findings.extend(part.iter().map(|links| fault(evidence, links, most, &never))),
     }
-    if !alike.is_empty() {
-        findings.push(as_wired(model, &alike));
+    let (seated, alike) = bridges::half_seated(evidence, model, &alike);
+    findings.extend(seated);
+    match alike.as_slice() {
+        [] => {}
+        [_, _, ..] if most == 0 && evidence.virtual_machine() && nvlink_missing::is_sxm(model) => {
+            findings.push(not_trained(evidence, model, &alike));
+        }
+        _ => findings.push(as_wired(model, &alike)),
     }
     findings
 }
@@ -237,22 +207,22 @@ fn faults(evidence: &Evidence<'_>, subject: Subject, gpus: &[&Links<'_>], most: 
             what_to_do(evidence, gpus),
         ),
         place => {
-            let place = match place {
-                Subject::Pair(pair) => format!(
-                    "between {} and {}",
-                    words::gpu(evidence.snapshot, pair.source),
-                    words::gpu(evidence.snapshot, pair.destination)
-                ),
-                Subject::Gpu { index } => format!("of {}", words::gpu(evidence.snapshot, *index)),
-                _ => format!("of {names}"),
-            };
             let text = format!(
-                "NVLinks {place} are down, as both ends show ({} active, other GPUs of the model have {most})",
+                "{} are down, as both ends show{} ({} active, other GPUs of the model have {most})",
+                ends(place, gpus),
+                left(place, gpus),
                 gpus.iter().map(|links| links.active.len()).min().unwrap_or(0)
             );
-            let next_step = "Look for Xid 74 (dmesg | grep -i xid) and link errors (nvidia-smi nvlink -e); reseat \
-                 these GPUs and the NVLink bridge between them, if there is one; if the same links stay down, swap one \
-                 GPU to see whether the fault moves";
+            let board =
+                gpus.iter().any(|links| links.gpu.name.known().is_some_and(|name| nvlink_missing::is_sxm(name)));
+            let next_step = if board {
+                "Look for Xid 74 (dmesg | grep -i xid) and link errors (nvidia-smi nvlink -e); power-cycle the machine; if \
+                 the same links stay down, have the modules at both ends and their board looked at"
+            } else {
+                "Look for Xid 74 (dmesg | grep -i xid) and link errors (nvidia-smi nvlink -e); reseat these GPUs and the \
+                 NVLink bridge between them, if there is one; if the same links stay down, swap one GPU to see whether \
+                 the fault moves"
+            };
             (text, next_step.to_owned())
         }
     };
@@ -262,6 +232,31 @@ fn faults(evidence: &Evidence<'_>, subject: Subject, gpus: &[&Links<'_>], most: 
         .gpus(&indices)
 }
 
+/// The links that are down, with both ends.
+fn ends(place: &Subject, gpus: &[&Links<'_>]) -> String {
+    let named = |links: &&Links<'_>| nvlink_ends::named(&links.inactive, links.gpu.index);
+    match place {
+        // The end that all have in common first.
+        Subject::Gpu { index } => {
+            let (own, others): (Vec<&Links<'_>>, Vec<_>) =
+                gpus.iter().copied().partition(|links| links.gpu.index == *index);
+            let [own, others] = [own, others].map(|of| of.iter().map(named).collect::<Vec<_>>().join(", "));
+            format!("{own} to {others}")
+        }
+        _ => gpus.iter().map(named).collect::<Vec<_>>().join(" and "),
+    }
+}
+
+/// What a pair has left where links between its GPUs are down.
+fn left(place: &Subject, gpus: &[&Links<'_>]) -> String {
+    let (Subject::Pair(_), [one, other]) = (place, gpus) else { return String::new() };
+    match nvlink_ends::left_between(one, other) {
+        Some(0) => "; there is no NVLink left between them, so they copy over PCIe".into(),
+        Some(links) => format!("; {} left between them", words::count(links, "NVLink")),
+        None => String::new(),
+    }
+}
+
 /// Why all links of these GPUs should not be down.
 fn because(evidence: &Evidence<'_>, gpus: &[&Links<'_>], most: usize) -> String {
     let tray = fabric_not_ready::is_tray_by_itself(evidence.snapshot);
@@ -269,8 +264,21 @@ fn because(evidence: &Evidence<'_>, gpus: &[&Links<'_>], most: usize) -> String 
     if reasons.is_empty() { format!("other GPUs of the model have {most} active") } else { reasons }
 }
 
+/// What to do on a tray of a larger NVLink domain, which runs no fabric manager.
+const ON_A_TRAY: &str = "Look at the cables of this tray and at the switch trays of the rack, where the fabric manager of \
+    such a machine runs, and for Xid 74 (dmesg | grep -i xid); if the same links stay down, have the tray looked at";
+
 /// The next step where all links of a GPU are down.
 fn what_to_do(evidence: &Evidence<'_>, gpus: &[&Links<'_>]) -> String {
+    if evidence.virtual_machine() {
+        return "Reload the driver or reboot the virtual machine, and look again (nvidia-smi nvlink -s): links train when \
+                the driver starts. If they stay down, look for the fabric manager here (systemctl status \
+                nvidia-fabricmanager), and ask whoever runs the host of this virtual machine"
+            .to_owned();
+    }
+    if fabric_not_ready::of_a_tray(evidence.snapshot) {
+        return ON_A_TRAY.to_owned();
+    }
     let switched = !evidence.snapshot.nvswitches.is_empty() || gpus.iter().any(|links| links.in_fabric());
     if switched {
         "Look at the fabric manager (systemctl status nvidia-fabricmanager, its log) and for Xid 74 (dmesg | grep -i \
@@ -322,6 +330,8 @@ fn fault(evidence: &Evidence<'_>, links: &Links<'_>, most: usize, never: &[u8]) 
     };
     let next_step = if links.active.is_empty() && !links.in_fabric() {
         what_to_do(evidence, &[links])
+    } else if fabric_not_ready::of_a_tray(evidence.snapshot) {
+        ON_A_TRAY.to_owned()
     } else if links.in_fabric() {
         "Look at the fabric manager (systemctl status nvidia-fabricmanager, its log) and for Xid 74 (dmesg | grep \
          -i xid); power-cycle the machine; if the same links stay down, swap the GPU to see whether the fault moves"
@@ -335,6 +345,24 @@ fn fault(evidence: &Evidence<'_>, links: &Links<'_>, most: usize, never: &[u8]) 
         .fact("inactive_links", link_numbers(&lost))
         .fact("active_count", links.active.len())
         .fact("active_count_of_like_gpus", most)
+}
+
+/// GPUs of a board in a virtual machine, none of whose links came up.
+fn not_trained(evidence: &Evidence<'_>, model: &str, gpus: &[&Links<'_>]) -> Finding {
+    let indices: Vec<_> = gpus.iter().map(|links| links.gpu.index).collect();
+    RULE.finding(
+        Subject::of_gpus(&indices),
+        format!(
+            "No NVLink of {} ({model}) is up in this virtual machine, although their board connects them",
+            words::all_or(evidence.snapshot, &indices)
+        ),
+        "Reload the driver (modprobe -r nvidia_uvm nvidia_drm nvidia_modeset nvidia; modprobe nvidia) or reboot the \
+         virtual machine, and look again (nvidia-smi nvlink -s): links train when the driver starts. If they stay down, \
+         ask whoever runs the host whether these GPUs are given NVLink, and for its fabric manager",
+    )
+    .at(Severity::Warning)
+    .fact("inactive_links", inactive_by_gpu(gpus))
+    .gpus(&indices)
 }
 
 /// One line for the GPUs of a model none of which has more active links than the others.
@@ -358,42 +386,8 @@ fn as_wired(model: &str, gpus: &[&Links<'_>]) -> Finding {
     found
 }
 
-/// What GPUs that lost some links have in common where links lead from GPU to GPU: each such link has
-/// two ends, and both show it. Two GPUs that lost as many are the ends of the same links; one that
-/// lost as many as all others together is their common end.
-fn common_end(gpus: &[&Links<'_>]) -> Option<Subject> {
-    if !gpus.iter().all(|links| links.leads_to_gpu()) {
-        return None;
-    }
-    let lost = |links: &Links<'_>| links.inactive.len();
-    match gpus {
-        [one, other] if lost(one) == lost(other) => Some(Subject::Pair(Pair {
-            source: one.gpu.index.min(other.gpu.index),
-            destination: one.gpu.index.max(other.gpu.index),
-        })),
-        [_, _, _, ..] => {
-            let all: usize = gpus.iter().map(|links| lost(links)).sum();
-            let most = gpus.iter().max_by_key(|links| lost(links))?;
-            (lost(most) * 2 == all).then_some(Subject::Gpu { index: most.gpu.index })
-        }
-        _ => None,
-    }
-}
-
 /// Whether NVML says that this GPU reaches another over NVLink.
 fn said_to_reach_others(evidence: &Evidence<'_>, index: u32) -> bool {
     let mut pairs = evidence.snapshot.pairs.iter().filter(|pair| pair.source == index || pair.destination == index);
     pairs.any(|pair| pair.p2p_nvlink.get() == Some(P2pStatus::Ok))
-}
-
-fn inactive_by_gpu(gpus: &[&Links<'_>]) -> Facts {
-    gpus.iter().map(|links| (format!("gpu{}", links.gpu.index), link_numbers(&links.inactive))).collect()
-}
-
-fn link_numbers(links: &[u8]) -> Fact {
-    Fact::Numbers(links.iter().copied().map(u64::from).collect())
-}
-
-fn numbers(links: &[u8]) -> String {
-    words::ranges(links.iter().copied().map(u32::from))
 }

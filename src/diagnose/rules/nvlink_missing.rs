@@ -91,7 +91,11 @@ fn finding(evidence: &Evidence<'_>, model: &str, gpus: &[&Gpu], sxm: bool, switc
             words::count(switches, "NVSwitch") + if switches == 1 { " is" } else { " are" }
         ),
     };
-    let next_step = if evidence.virtual_machine() {
+    // Boards of four GPUs connect them without switches, and run no fabric manager.
+    let next_step = if !evidence.virtual_machine() && switches == 0 && gpus.len() <= 4 {
+        "See whether NVLink is disabled (NVreg_NvLinkDisable in /etc/modprobe.d and on the kernel's command line); look \
+         at dmesg (grep -i nvlink); power-cycle the machine; if it stays, have the board looked at"
+    } else if evidence.virtual_machine() {
         "Ask whoever runs the host of this virtual machine whether its GPUs are given NVLink; then see whether NVLink \
          is disabled here (NVreg_NvLinkDisable in /etc/modprobe.d)"
     } else {

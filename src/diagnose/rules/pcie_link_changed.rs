@@ -28,6 +28,7 @@
 //! `nvmlDeviceGetCurrPcieLinkGeneration`.
 
 use super::prelude::*;
+use super::shared::{self, OfLink};
 use crate::model::measurement::LinkState;
 use crate::topology::pcie::{self, Connection, Shape};
 
@@ -35,11 +36,35 @@ use crate::topology::pcie::{self, Connection, Shape};
 pub const RULE: Rule = Rule::new("pcie-link-changed", Severity::Error, include_str!("pcie_link_changed.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let links = evidence.links();
-    links.iter().filter_map(|link| finding(evidence, link)).collect()
+    let all = evidence.links().iter().filter_map(|link| {
+        let (found, state) = finding(evidence, link)?;
+        Some(OfLink { found, gpu: Some(link.index), state })
+    });
+    shared::combined(evidence, all.collect(), |first, state, gpus| {
+        let names = shared::names(evidence, gpus);
+        let next_step = format!(
+            "Look for what {} share before single GPUs: risers or cables of one kind, or made for a lower generation. Set \
+             these slots one generation lower in BIOS, or replace one riser, and check again; look for AER messages \
+             (dmesg | grep -iE 'aer|pcie')",
+            words::gpus(gpus)
+        );
+        let suspects = vec![
+            suspect(
+                "risers or cables of one kind",
+                "put one of these GPUs into a slot of the board: its link stays up",
+            ),
+            suspect(
+                "the supply or the cooling that these GPUs share",
+                "check again with the other GPUs at rest (--gpus)",
+            ),
+        ];
+        Finding { message: format!("The PCIe links of {names} all changed {state}"), next_step, ..first }
+            .suspecting(suspects)
+    })
 }
 
-fn finding(evidence: &Evidence<'_>, load: &LinkUnderLoad) -> Option<Finding> {
+/// The finding on a link, and what it comes to.
+fn finding(evidence: &Evidence<'_>, load: &LinkUnderLoad) -> Option<(Finding, String)> {
     let link = evidence.topology.pcie_link_of(load.index)?;
     let over = links::over(evidence, link, &[load.index]);
     let lost_lanes = lost_lanes(load).filter(|(_, to)| !all_faster(link, *to, &over));
@@ -48,12 +73,8 @@ fn finding(evidence: &Evidence<'_>, load: &LinkUnderLoad) -> Option<Finding> {
         (Some(from), Some(to)) => format!(": {to:.1} instead of {from:.1} GB/s each way"),
         _ => String::new(),
     };
-    let message = format!(
-        "The PCIe link of {} changed from {} to {} while copies ran{effect}",
-        words::gpu(evidence.snapshot, load.index),
-        shape(from),
-        shape(to),
-    );
+    let state = format!("from {} to {} while copies ran{effect}", shape(from), shape(to));
+    let message = format!("The PCIe link of {} changed {state}", words::gpu(evidence.snapshot, load.index));
     let states: Vec<_> = load.states.iter().map(|state| shape(*state).to_string()).collect();
     let mut found = RULE
         .finding(
@@ -68,12 +89,13 @@ fn finding(evidence: &Evidence<'_>, load: &LinkUnderLoad) -> Option<Finding> {
         .fact("states_in_turn", states)
         .fact("replays_added", load.replays_added);
     found = links::with_slowed(found, &links::slow(evidence, &over));
+    found.scope.own_links = true;
     found.suspects = vec![
         suspect("contacts, riser or cable", "reseat or replace them: the link keeps its width and speed"),
         suspect("the GPU", "swap it with another GPU: the change moves with it"),
         suspect("the slot or the board", "after the swap the change stays with the slot"),
     ];
-    Some(found)
+    Some((found, state))
 }
 
 fn shape(state: LinkState) -> Shape {

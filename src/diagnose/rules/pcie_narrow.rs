@@ -40,6 +40,7 @@
 //! works); NVML documentation of `nvmlDeviceGetMaxPcieLinkWidth` (of GPU and system together).
 
 use super::prelude::*;
+use super::shared::{self, OfLink};
 use crate::diagnose::coverage;
 use crate::diagnose::links::{self, one_place};
 use crate::model::units::Generation;
@@ -54,11 +55,39 @@ const READINGS_TO_BELIEVE: u32 = 3;
 pub const RULE: Rule = Rule::new("pcie-narrow", Severity::Error, include_str!("pcie_narrow.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let fastest = Fastest::of(evidence.topology, evidence.peer());
-    evidence.topology.pcie_links().filter_map(|link| finding(evidence, &fastest, link, &link.gpus)).collect()
+    let nothing = Measurements::default();
+    let fastest = Fastest::of(evidence.snapshot, evidence.topology, evidence.measurements.unwrap_or(&nothing));
+    let all = evidence.topology.pcie_links().filter_map(|link| {
+        let (found, state) = finding(evidence, &fastest, link, &link.gpus)?;
+        Some(OfLink { found, gpu: link.gpu, state })
+    });
+    shared::combined(evidence, all.collect(), |first, state, gpus| of_several(evidence, first, state, gpus))
 }
 
-fn finding(evidence: &Evidence<'_>, fastest: &Fastest<'_>, link: &Connection, gpus: &[u32]) -> Option<Finding> {
+/// One finding on links that are all narrow in the same way.
+fn of_several(evidence: &Evidence<'_>, first: Finding, state: &str, gpus: &[u32]) -> Finding {
+    let lanes = gpus.iter().filter_map(|gpu| evidence.topology.pcie_link_of(*gpu)?.now.width).max();
+    let one_lane = lanes.is_some_and(|lanes| lanes.number() == 1);
+    let rate = first.scope.rate;
+    let mut suspects = vec![
+        suspect("a BIOS setting that splits the slots or caps their generation", "compare it with the board's manual"),
+        suspect("risers, cables or a backplane of one kind", "put one GPU into a slot of the board and check again"),
+    ];
+    if one_lane {
+        let cause = "extenders of one lane (PCIe x1 risers)";
+        suspects.insert(0, suspect(cause, "look at them; a GPU in a slot of the board has all its lanes"));
+    }
+    let next_step = format!(
+        "Look for what these {} share, before single GPUs: {}. Change it for one of them and check again",
+        words::count(gpus.len(), "link"),
+        suspects.iter().map(|suspect| suspect.cause.as_str()).collect::<Vec<_>>().join("; or "),
+    );
+    let message = format!("The PCIe links of {} all run at {state}", shared::names(evidence, gpus));
+    Finding { message, next_step, ..first }.fact("rate", rate).suspecting(suspects)
+}
+
+/// The finding on a link, and what it comes to.
+fn finding(evidence: &Evidence<'_>, fastest: &Fastest, link: &Connection, gpus: &[u32]) -> Option<(Finding, String)> {
     let load = link.gpu.and_then(|gpu| under_load(evidence, gpu));
     // What was seen under load outranks what an idle link showed.
     let width = load.and_then(|load| load.width?[1].try_into().ok()).or(link.now.width);
@@ -100,9 +129,9 @@ fn finding(evidence: &Evidence<'_>, fastest: &Fastest<'_>, link: &Connection, gp
         (_, true) => " while nothing runs",
         _ => "",
     };
-    let message = format!("{name} runs at {}{when}; {ends} can do {}{cost}", text(is), text(link.possible));
+    let state = format!("{}{when}; {ends} can do {}{cost}", text(is), text(link.possible));
     let mut found = RULE
-        .finding(subject, message, next_step(few_lanes, link, gpus))
+        .finding(subject, format!("{name} runs at {state}"), next_step(few_lanes, link, gpus))
         .fact("width", is.width.map(Fact::Lanes))
         .fact("width_possible", link.possible.width.map(Fact::Lanes))
         .fact("generation", is.generation)
@@ -114,7 +143,7 @@ fn finding(evidence: &Evidence<'_>, fastest: &Fastest<'_>, link: &Connection, gp
         .fact("slot", link.slot.clone())
         .fact("gpus_behind", Fact::Gpus(gpus.to_vec()))
         .about_gpus(gpus);
-    found.scope.rate = rate_is.map(one_place);
+    (found.scope.rate, found.scope.own_links) = (rate_is.map(one_place), link.gpu.is_some());
     if at_rest_only && few_lanes {
         found.severity = Severity::Warning;
         found.suspects = suspects(link, gpus);
@@ -123,14 +152,14 @@ fn finding(evidence: &Evidence<'_>, fastest: &Fastest<'_>, link: &Connection, gp
              over this link, or read it while something is copied (lspci -vv, LnkSta). If it is narrow then too: {}",
             found.next_step
         );
-        return Some(found);
+        return Some((found, state));
     }
     if at_rest_only {
         found.severity = Severity::Info;
         found.next_step = "Ports lower their generation at rest to save power: nothing to do if a check that copies \
              over this link reaches its full rate (peerscope check)"
             .into();
-        return Some(found);
+        return Some((found, state));
     }
     found = with_copies(found, evidence, gpus);
     if few_lanes {
@@ -144,7 +173,7 @@ fn finding(evidence: &Evidence<'_>, fastest: &Fastest<'_>, link: &Connection, gp
             found.next_step
         );
     }
-    Some(found)
+    Some((found, state))
 }
 
 /// Whether the link of a GPU was seen at the highest generation that both ends can do: an idle GPU lowers it, so this

@@ -12,6 +12,10 @@
 //! nor is a link that a narrower one above it makes irrelevant (`pcie-upstream-bottleneck`). Not
 //! judged in virtual machines, whose ports are not real.
 //!
+//! It is information, and a warning where other GPUs of the same model sit in slots that carry more, or where the only
+//! GPU of the machine has half its lanes or fewer. The message then says what copies reach over the slot, and over those
+//! of the others.
+//!
 //! # Why it matters
 //!
 //! The rates that such a GPU reaches are correct and only look wrong beside those of other GPUs:
@@ -28,8 +32,10 @@
 //! PCI Express Base Specification (link capabilities: maximum speed and width of each end); NVML
 //! documentation of `nvmlDeviceGetGpuMaxPcieLinkGeneration` (of the GPU whatever the slot).
 
+use super::host;
 use super::prelude::*;
 use crate::diagnose::links::one_place;
+use crate::model::host::HostWay;
 use crate::model::units::{Lanes, PcieLink};
 use crate::topology::capacity;
 use crate::topology::pcie::{self, Connection};
@@ -69,7 +75,10 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             alike.entry(key).or_insert_with(|| (ceiling, Vec::new())).1.push(gpu);
         }
     }
-    alike.values().map(|(ceiling, gpus)| finding(evidence, *ceiling, gpus)).collect()
+    alike
+        .values()
+        .map(|(ceiling, gpus)| with_effect(finding(evidence, *ceiling, gpus), evidence, *ceiling, gpus))
+        .collect()
 }
 
 /// What limits a GPU's link, where something does and the link runs at it.
@@ -122,6 +131,76 @@ fn finding(evidence: &Evidence<'_>, ceiling: Ceiling, gpus: &[u32]) -> Finding {
         .fact("rate_of_the_wider_end", one_place(could))
 }
 
+/// Makes a warning of a slot that keeps its GPU from what others of its model reach, with the effect in numbers. A
+/// narrow board is the same in every slot.
+fn with_effect(found: Finding, evidence: &Evidence<'_>, ceiling: Ceiling, gpus: &[u32]) -> Finding {
+    if ceiling.narrow == Narrow::Gpu {
+        return found;
+    }
+    let wider = wider_siblings(evidence, ceiling, gpus);
+    let is_half = u16::from(ceiling.is.width.number()) * 2 <= u16::from(ceiling.could.width.number());
+    let only_one = evidence.snapshot.gpus.len() == 1 && is_half;
+    if wider.is_empty() && !only_one {
+        return found;
+    }
+    let mut found =
+        found.at(Severity::Warning).fact("gpus_in_wider_slots", (!wider.is_empty()).then(|| Fact::Gpus(wider.clone())));
+    if !wider.is_empty() {
+        let better = if wider.len() == 1 { "sits in a slot that carries more" } else { "sit in slots that carry more" };
+        found.message.push_str(&format!("; {} of the same model {better}", words::gpus(&wider)));
+    }
+    let sentences = [host_effect(evidence, gpus, &wider), peer_effect(evidence, gpus, &wider)];
+    for sentence in sentences.into_iter().flatten() {
+        found.message.push_str(". ");
+        found.message.push_str(&sentence);
+    }
+    found
+}
+
+/// GPUs of the same model whose links carry more.
+fn wider_siblings(evidence: &Evidence<'_>, ceiling: Ceiling, gpus: &[u32]) -> Vec<u32> {
+    let model = |gpu: u32| evidence.snapshot.gpu(gpu).and_then(|gpu| gpu.name.known());
+    let models: BTreeSet<_> = gpus.iter().filter_map(|gpu| model(*gpu)).collect();
+    let is = capacity::pcie(ceiling.is).gbps;
+    let carries_more = |gpu: u32| {
+        let link = evidence.topology.pcie_link_of(gpu);
+        link.and_then(|link| pcie::rate(link.possible)).is_some_and(|rate| rate > is)
+    };
+    let all = evidence.snapshot.gpus.iter().map(|gpu| gpu.index);
+    let like = all.filter(|gpu| !gpus.contains(gpu) && model(*gpu).is_some_and(|model| models.contains(model)));
+    like.filter(|gpu| carries_more(*gpu)).collect()
+}
+
+/// What copies between the host and these GPUs reach, and those of the others.
+fn host_effect(evidence: &Evidence<'_>, gpus: &[u32], wider: &[u32]) -> Option<String> {
+    let rates = |of: &[u32]| {
+        let ways = host::ONE_WAY.into_iter().map(|direction| HostWay::PINNED.with_direction(direction));
+        let rated = ways.flat_map(|way| host::best(evidence, way)).filter(|(gpu, _)| of.contains(gpu));
+        host::span(rated.map(|(_, rated)| rated.rate.0))
+    };
+    let own = rates(gpus)?;
+    Some(match rates(wider) {
+        Some(others) => format!("Pinned copies from and to the host reach {own} GB/s, those of the others {others}"),
+        None => format!(
+            "Pinned copies from and to the host reach {own} GB/s: the slot is what limits loading and saving, not the \
+             memory of the GPU"
+        ),
+    })
+}
+
+/// What copies over PCIe between these GPUs and others reach, and those between the others.
+fn peer_effect(evidence: &Evidence<'_>, gpus: &[u32], wider: &[u32]) -> Option<String> {
+    let all = evidence.reference(Path::Direct);
+    let rates = |wanted: &dyn Fn(Pair) -> bool| {
+        let of = all.iter().filter(|(pair, _)| evidence.over_pcie(**pair) && wanted(**pair));
+        host::span(of.filter_map(|(_, cell)| Some(cell.achieved_gbps?.0)))
+    };
+    let own = rates(&|pair| gpus.iter().any(|gpu| pair.touches(*gpu)))?;
+    let others = rates(&|pair| wider.contains(&pair.source) && wider.contains(&pair.destination));
+    let others = others.map(|others| format!(", those between the others {others}")).unwrap_or_default();
+    Some(format!("Copies to and from other GPUs reach {own} GB/s{others}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -137,7 +216,7 @@ mod tests {
         machine.gpus[3].pcie_width = lanes(4);
         machine.gpus[3].pcie_width_max = lanes(4);
         let measurements = measured(&machine, 0.82);
-        let found = only(&findings(&machine, Some(&measurements)), "pcie-narrow-by-design", Severity::Info);
+        let found = only(&findings(&machine, Some(&measurements)), "pcie-narrow-by-design", Severity::Warning);
         for text in ["GPU 3 (0000:84:00.0, slot 4)", "Gen4 x16", "Gen4 x4", "7.9 instead of 31.5"] {
             assert!(found.message.contains(text), "{text}: {}", found.message);
         }
@@ -151,6 +230,49 @@ mod tests {
         }
         let found = only(&findings(&machine, None), "pcie-narrow-by-design", Severity::Info);
         assert!(found.message.contains("GPU 0 and GPU 1 are made with 8 lanes"), "{}", found.message);
+    }
+
+    /// [`two_sockets`] with GPU 3 in a slot of this many lanes.
+    fn with_slot(width: u8) -> Snapshot {
+        let mut machine = two_sockets();
+        let slot = function_mut(&mut machine, "0000:82:01.0");
+        (slot.width_max, slot.width) = (lanes(width), lanes(width));
+        function_mut(&mut machine, "0000:84:00.0").width = lanes(width);
+        (machine.gpus[3].pcie_width, machine.gpus[3].pcie_width_max) = (lanes(width), lanes(width));
+        machine
+    }
+
+    #[test]
+    fn a_slot_that_is_narrower_than_those_of_siblings_is_a_warning_with_its_effect() {
+        let machine = with_slot(4);
+        let measurements = crate::diagnose::testing::with_host(&machine, &[26.0, 26.1, 26.0, 6.5]);
+        let measurements = Measurements { peer: measured(&machine, 0.82).peer, ..measurements };
+        let found = findings(&machine, Some(&measurements));
+        let own = only(&found, "pcie-narrow-by-design", Severity::Warning);
+        for text in ["GPU 0, GPU 1 and GPU 2 of the same model", "reach 6.5 GB/s, those of the others 26.0 to 26.1"] {
+            assert!(own.message.contains(text), "{text}: {}", own.message);
+        }
+        assert_eq!(exit(&found, Some(&measurements)), 0);
+        let mut other = machine.clone();
+        other.gpus[3].name = Reading::Known("NVIDIA A2".into());
+        let found = findings(&other, Some(&measurements));
+        let own = found.iter().find(|found| found.code == RULE.id).unwrap();
+        assert_eq!(own.severity, Severity::Info, "another model may belong there");
+    }
+
+    #[test]
+    fn the_only_gpu_of_a_machine_says_it_by_its_host_copies() {
+        for (width, severity) in [(8, Severity::Warning), (4, Severity::Warning)] {
+            let mut machine = with_slot(width);
+            machine.gpus.retain(|gpu| gpu.index == 3);
+            let mut measurements = crate::diagnose::testing::with_host(&machine, &[]);
+            let rate = f64::from(width) * 1.6;
+            measurements.host = vec![crate::model::testing::host_copy(3, rate)];
+            let found = findings(&machine, Some(&measurements));
+            let own = only(&found, "pcie-narrow-by-design", severity);
+            assert!(own.message.contains("not the memory of the GPU"), "{}", own.message);
+            assert_eq!(exit(&found, Some(&measurements)), 0);
+        }
     }
 
     #[test]

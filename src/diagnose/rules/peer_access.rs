@@ -129,6 +129,8 @@ pub fn models_differ(evidence: &Evidence<'_>, pair: Pair) -> bool {
         return false;
     }
     let of_one_model = |route: &&PairRoute| [[one; 2], [other; 2]].contains(&models(evidence, route.pair));
+    // Where CUDA refuses GPUs of one model too, the models are not the reason.
+    let is_granted = |said: &PeerAccess| said.cuda.is_none() && is_granted(said);
     let has = |route: &PairRoute| access(evidence, route) == Some(true) || is_granted(&route.peer_access);
     let alike: Vec<_> = evidence.topology.pairs.iter().filter(of_one_model).collect();
     alike.is_empty() || alike.into_iter().any(has)
@@ -222,4 +224,76 @@ pub fn found(
         .fact("staged_lowest", lowest)
         .fact("staged_highest", highest)
         .pairs(&pairs)
+}
+
+/// Whether NVIDIA's driver refuses peer access over PCIe on this board: GeForce and TITAN since
+/// Turing. The architecture decides where it is known, otherwise the name.
+pub fn refused_by_policy(gpu: &Gpu) -> bool {
+    let name = gpu.name.known().map_or("", String::as_str);
+    if !name.contains("GeForce") && !name.contains("TITAN RTX") {
+        return false;
+    }
+    match gpu.architecture.known() {
+        Some(architecture) => !["Kepler", "Maxwell", "Pascal", "Volta"].iter().any(|old| architecture.contains(old)),
+        None => name.contains("RTX") || name.contains("GTX 16"),
+    }
+}
+
+/// Whether the driver grants one of these pairs peer access over PCIe that NVIDIA's own refuses on such boards.
+pub fn patched(evidence: &Evidence<'_>, pairs: &[Pair]) -> bool {
+    let by_policy = |gpu: u32| evidence.snapshot.gpu(gpu).is_some_and(refused_by_policy);
+    pairs.iter().any(|pair| {
+        let route = evidence.topology.route(*pair);
+        evidence.over_pcie(*pair)
+            && by_policy(pair.source)
+            && by_policy(pair.destination)
+            && route.is_some_and(|route| access(evidence, route) == Some(true))
+    })
+}
+
+/// The driver as a suspect, where it grants what NVIDIA's own refuses.
+pub fn suspect_patched(evidence: &Evidence<'_>, pairs: &[Pair]) -> Option<Suspect> {
+    let cause = "a patched driver: NVIDIA's own refuses peer access over PCIe on these boards";
+    patched(evidence, pairs).then(|| suspect(cause, "check again with NVIDIA's own driver"))
+}
+
+/// Whether a pair of GPUs of this one's generation, all of which the policy refuses, has access over PCIe: then the
+/// driver is patched, and the policy is no reason for those that lack it.
+pub fn generation_has_it(evidence: &Evidence<'_>, gpu: &Gpu) -> bool {
+    let alike = |index: u32| {
+        let other = evidence.snapshot.gpu(index).filter(|other| refused_by_policy(other));
+        other.is_some_and(|other| match (gpu.architecture.known(), other.architecture.known()) {
+            (Some(one), Some(other)) => one == other,
+            _ => gpu.name.known() == other.name.known(),
+        })
+    };
+    let pairs = evidence.topology.pairs.iter().filter(|route| access(evidence, route) == Some(true));
+    pairs.map(|route| route.pair).any(|pair| {
+        alike(pair.source)
+            && alike(pair.destination)
+            && evidence.over_pcie(pair)
+            && !connected_by_nvlink(evidence, pair)
+    })
+}
+
+/// The groups of GPUs within which every pair has access, where these pairs are all those between them. `None` where
+/// access does not fall into such groups.
+pub fn islands(evidence: &Evidence<'_>, missing: &[Pair]) -> Option<Vec<Vec<u32>>> {
+    let missing: BTreeSet<Pair> = missing.iter().copied().collect();
+    let mut islands: Vec<Vec<u32>> = Vec::new();
+    let reaches = |one: u32, other: u32| {
+        let there = Pair { source: one, destination: other };
+        !missing.contains(&there) && !missing.contains(&there.reversed())
+    };
+    let gpus: BTreeSet<u32> = suspects::gpus_of(evidence.topology.pairs.iter().map(|route| &route.pair));
+    for gpu in gpus {
+        match islands.iter_mut().find(|island| island.iter().all(|other| reaches(gpu, *other))) {
+            Some(island) => island.push(gpu),
+            None => islands.push(vec![gpu]),
+        }
+    }
+    let island_of = |gpu: u32| islands.iter().position(|island| island.contains(&gpu));
+    let between = |route: &&PairRoute| island_of(route.pair.source) != island_of(route.pair.destination);
+    let all_between: BTreeSet<Pair> = evidence.topology.pairs.iter().filter(between).map(|route| route.pair).collect();
+    (all_between == missing && islands.len() > 1).then_some(islands)
 }

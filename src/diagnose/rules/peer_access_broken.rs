@@ -19,10 +19,11 @@
 //!
 //! # What to do
 //!
-//! Take the machine out of service. Switch IOMMU translation off (`iommu=pt` on the kernel's command
-//! line, or in BIOS) and ACS (BIOS, or `setpci` on the bridges), reboot and check again. In a virtual
-//! machine its host must do that. Until then programs must not use peer access
-//! (`NCCL_P2P_DISABLE=1`).
+//! Until it is repaired, programs must not use peer access (`NCCL_P2P_DISABLE=1`, or `NCCL_P2P_LEVEL`
+//! where only far pairs suffer). Switch off what the finding shows to be on: IOMMU translation
+//! (`iommu=pt` on the kernel's command line, or in BIOS) and ACS (BIOS, or `setpci` on the bridges that
+//! it names), and check again. In a virtual machine its host must do that. Where both are known to be
+//! off, look at the other suspects: a patched driver, the switch, memory without ECC.
 //!
 //! # Sources
 //!
@@ -31,7 +32,9 @@
 //! byte arrived.
 
 use super::prelude::*;
+use super::remedy;
 use super::wrong_bytes::{self, Broken};
+use crate::diagnose::cluster::{Common, Group};
 use crate::diagnose::suspects::{self, gpus_of};
 
 /// The rule.
@@ -42,20 +45,30 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 }
 
 fn finding(evidence: &Evidence<'_>, broken: &Broken) -> Finding {
-    let iommu = evidence.snapshot.host.iommu_translating.get();
-    let ports = suspects::redirecting_ports(evidence, &gpus_of(&broken.pairs));
-    let suspects = suspects::of_pcie_settings(evidence, &broken.pairs);
+    let gpus = gpus_of(&broken.pairs);
+    let iommu = suspects::iommu_translates(evidence, &gpus);
+    let ports = suspects::redirecting_ports(evidence, &gpus);
+    let group = Group { common: Common::Everything, pairs: broken.pairs.clone() };
+    let suspects = wrong_bytes::suspects(evidence, &group);
     let settings = suspects.iter().filter(|suspect| suspect.setting.is_some());
     let settings: Vec<_> = settings.map(|suspect| suspect.cause.clone()).collect();
     let because = match (settings.is_empty(), evidence.virtual_machine()) {
         (false, _) => format!(": {}", settings.join(", and ")),
         (true, true) => "; IOMMU and ACS of the host cannot be seen from this virtual machine".into(),
+        (true, false) if iommu.is_none() || suspects::acs_is_unread(evidence, &gpus) => {
+            "; whether the IOMMU translates, or ACS redirects, could not all be read".into()
+        }
         (true, false) => "; the facts show neither an IOMMU that translates nor ACS that redirects".into(),
     };
     let what = if broken.corrupt { "does not arrive as it was sent" } else { "never arrives" };
     let measurements = evidence.measurements.into_iter().flat_map(|measurements| &measurements.peer);
     let of_pairs = measurements.filter(|cell| cell.verified.is_wrong() && broken.pairs.contains(&cell.pair));
     let seen = words::distinct(of_pairs.filter_map(|cell| cell.verification_detail.as_deref()).take(1));
+    let find = if remedy::settings(evidence, &broken.pairs).is_empty() {
+        vec!["update BIOS and driver, then check pairs of GPUs by themselves (--gpus)".to_owned()]
+    } else {
+        Vec::new()
+    };
     let mut found = RULE
         .finding(
             Subject::Machine,
@@ -65,7 +78,7 @@ fn finding(evidence: &Evidence<'_>, broken: &Broken) -> Finding {
                 broken.pairs.len(),
                 broken.checked,
             ),
-            wrong_bytes::next_step(evidence, "Until then run without peer access (NCCL_P2P_DISABLE=1)"),
+            remedy::steps(evidence, &group, find, "What is computed with peer access until then may be wrong"),
         )
         .fact("pairs_checked", broken.checked)
         .fact("seen_on_destination", seen)
@@ -73,11 +86,5 @@ fn finding(evidence: &Evidence<'_>, broken: &Broken) -> Finding {
         .fact("ports_with_acs_redirect", ports)
         .pairs(&broken.pairs);
     found.suspects = suspects;
-    if settings.is_empty() {
-        found.suspects.push(suspect(
-            "a patched driver that grants what the hardware does not carry",
-            "check again with the stock driver; compare modinfo nvidia with the package",
-        ));
-    }
     found
 }

@@ -12,10 +12,11 @@
 //! error instead of an answer, or said yes and then did not grant it, whatever other pairs do.
 //! `peer-access-one-way` reports a pair that has access in one direction only. Otherwise the
 //! machine is built that way, and one finding for each cause lists all its pairs: MIG mode; CUDA's
-//! limit of eight peers (error 711); NVML granting what CUDA refuses; the driver's policy for
-//! GeForce boards since Turing (information only, by name and architecture); different models, where
-//! GPUs of one model have it among them (information only); a registry key (NVML:
-//! DR); the host of a virtual machine; and, as reported by NVML, the chipset (CNS), the distance
+//! limit of eight peers (error 711); different models, where GPUs of one model have it among them or there
+//! is only one of each (information only, a warning where NVML grants it); NVML granting what CUDA
+//! refuses; a registry key (NVML: DR); a mesh of NVLinks none of which leads from one GPU to the other
+//! (NVML: TNS; information only); the driver's policy for GeForce boards since Turing (information only, by
+//! name and architecture, and only where no pair of that generation has access over PCIe); the host of a virtual machine; and, as reported by NVML, the chipset (CNS), the distance
 //! (TNS) or the GPU (GNS). Distance and chipset are information only where nearer pairs have
 //! access. Where the answers leave the cause open, IOMMU and ACS are among the suspects if the
 //! facts show them.
@@ -44,6 +45,7 @@ use super::peer_access;
 use super::prelude::*;
 use crate::diagnose::cluster::{self, Common};
 use crate::model::restore::CUDA_TOO_MANY_PEERS;
+use crate::model::snapshot::{NvLink, NvLinkRemote};
 
 /// The rule.
 pub const RULE: Rule = Rule::new("peer-access-missing", Severity::Error, include_str!("peer_access_missing.rs"), judge);
@@ -107,14 +109,29 @@ fn driver_trouble(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
     peer_access::found(&RULE, evidence, group.subject(), message, &routes, next_step.into())
 }
 
+/// Pairs up to which they are listed, rather than the islands between which they lie: chosen.
+const FEW_PAIRS: usize = 2;
+
+/// `{0,3,4}`.
+fn set(gpus: &[u32]) -> String {
+    format!("{{{}}}", gpus.iter().map(ToString::to_string).collect::<Vec<_>>().join(","))
+}
+
 /// One finding for all pairs with this cause, where no similar pair has access.
 fn as_built(evidence: &Evidence<'_>, why: Why, routes: &[&PairRoute], all: usize) -> Finding {
     let pairs: Vec<_> = routes.iter().map(|route| route.pair).collect();
-    let which = if pairs.len() == all { "any pair of GPUs".to_owned() } else { words::pairs(&pairs) };
-    let message = format!("No peer access for {which}; {}", why.text());
+    let which = match peer_access::islands(evidence, &pairs) {
+        _ if pairs.len() == all => "for any pair of GPUs".to_owned(),
+        Some(islands) if pairs.len() > FEW_PAIRS => {
+            let islands: Vec<_> = islands.iter().map(|island| set(island)).collect();
+            format!("between the islands {}, only within them", islands.join(" "))
+        }
+        _ => format!("for {}", words::pairs(&pairs)),
+    };
+    let message = format!("No peer access {which}; {}", why.text());
     let mut found = peer_access::found(&RULE, evidence, Subject::Machine, message, routes, why.next_step().to_owned());
     let built_so = match why {
-        Why::Policy | Why::Models => true,
+        Why::Policy | Why::Models | Why::Mesh => true,
         // Nearer pairs have it: the driver allows it here, and not so far.
         Why::Distance | Why::Chipset => peer_access::nearer_pairs_have_it(evidence, routes),
         _ => false,
@@ -150,6 +167,10 @@ enum Why {
     Registry,
     /// The two GPUs are of different models, and GPUs of one model have it.
     Models,
+    /// The same, where NVML grants what CUDA refuses.
+    ModelsByCuda,
+    /// No NVLink of a mesh leads from one to the other.
+    Mesh,
     /// The host of a virtual machine decides.
     Host,
     /// The chipset or processor is not one that the driver allows it on.
@@ -166,21 +187,32 @@ impl Why {
     fn of(evidence: &Evidence<'_>, route: &PairRoute) -> Self {
         let said = &route.peer_access;
         let refusal = peer_access::refusal(said);
+        let words_differ = said.cuda == Some(false) && said.nvml_read == Some(P2pStatus::Ok) && refusal.is_none();
+        let of_models = (refusal.is_some() || words_differ) && peer_access::models_differ(evidence, route.pair);
         if peer_access::in_mig(evidence, route.pair) {
             return Self::Mig;
         }
-        if said.cuda == Some(false) && said.nvml_read == Some(P2pStatus::Ok) && refusal.is_none() {
+        if of_models && words_differ {
+            return Self::ModelsByCuda;
+        }
+        if words_differ {
             return Self::WordsDiffer;
         }
         if refusal == Some(P2pStatus::DisabledByRegkey) {
             return Self::Registry;
         }
-        let ends = [route.pair.source, route.pair.destination];
-        if ends.iter().any(|index| evidence.snapshot.gpu(*index).is_some_and(refused_by_policy)) {
-            return Self::Policy;
-        }
-        if refusal.is_some() && peer_access::models_differ(evidence, route.pair) {
+        // In a virtual machine the word for the chipset is that of the one it emulates, whatever the models.
+        let by_place = matches!(refusal, Some(P2pStatus::ChipsetNotSupported | P2pStatus::TopologyNotSupported));
+        if of_models && !(by_place && evidence.virtual_machine()) {
             return Self::Models;
+        }
+        if refusal == Some(P2pStatus::TopologyNotSupported) && is_apart_in_a_mesh(evidence, route.pair) {
+            return Self::Mesh;
+        }
+        let ends = [route.pair.source, route.pair.destination];
+        let refused = |gpu: &Gpu| peer_access::refused_by_policy(gpu) && !peer_access::generation_has_it(evidence, gpu);
+        if ends.iter().any(|index| evidence.snapshot.gpu(*index).is_some_and(refused)) {
+            return Self::Policy;
         }
         if evidence.virtual_machine() {
             return Self::Host;
@@ -203,6 +235,10 @@ impl Why {
             Self::Policy => "the driver does not allow it on GeForce boards of this generation over PCIe",
             Self::Registry => "a registry key of the driver disables it",
             Self::Models => "the GPUs are of different models, among which the driver does not allow it",
+            Self::ModelsByCuda => {
+                "the GPUs are of different models, among which CUDA refuses it although NVML grants it"
+            }
+            Self::Mesh => "no NVLink leads from one to the other, although others are connected by NVLinks",
             Self::Host => "this is a virtual machine, whose host decides on it (CNS is the chipset that it emulates)",
             Self::Chipset => "the driver does not allow it on this chipset or processor",
             Self::Distance => "the two GPUs are too far apart: the driver does not allow it on this path",
@@ -233,7 +269,10 @@ impl Why {
                 "Look for NVreg_RegistryDwords in /etc/modprobe.d and on the kernel's command line; take out the key \
                  that disables peer access, reload the driver, and check again"
             }
-            Self::Models => "Nothing to repair: let programs that exchange data use GPUs of one model",
+            Self::Models | Self::ModelsByCuda => {
+                "Nothing to repair: let programs that exchange data use GPUs of one model"
+            }
+            Self::Mesh => "Nothing to repair: let programs exchange data between GPUs that NVLinks connect",
             Self::Host => "Ask whoever runs the host whether the GPUs are passed through with peer-to-peer enabled",
             Self::Chipset => {
                 "Nothing to repair; GPUs below one PCIe switch, or on one processor, may have it: try other slots"
@@ -276,15 +315,12 @@ impl Why {
     }
 }
 
-/// Whether NVIDIA's driver refuses peer access over PCIe on this board: GeForce and TITAN since
-/// Turing. The architecture decides where it is known, otherwise the name.
-fn refused_by_policy(gpu: &Gpu) -> bool {
-    let name = gpu.name.known().map_or("", String::as_str);
-    if !name.contains("GeForce") && !name.contains("TITAN RTX") {
-        return false;
-    }
-    match gpu.architecture.known() {
-        Some(architecture) => !["Kepler", "Maxwell", "Pascal", "Volta"].iter().any(|old| architecture.contains(old)),
-        None => name.contains("RTX") || name.contains("GTX 16"),
-    }
+/// Whether two GPUs have NVLinks to other GPUs and none to each other.
+fn is_apart_in_a_mesh(evidence: &Evidence<'_>, pair: Pair) -> bool {
+    let leads_to_gpu = |index: u32| {
+        let links = evidence.snapshot.gpu(index).and_then(|gpu| gpu.nvlinks.known());
+        let is_up = |link: &NvLink| link.active.get() == Some(true) && link.remote.get() == Some(NvLinkRemote::Gpu);
+        links.is_some_and(|links| links.iter().any(is_up))
+    };
+    leads_to_gpu(pair.source) && leads_to_gpu(pair.destination) && !peer_access::connected_by_nvlink(evidence, pair)
 }

@@ -39,7 +39,7 @@
 use super::bandwidth::{self, Slow};
 use super::peer_bandwidth_outlier;
 use super::prelude::*;
-use super::unread_traffic;
+use super::{remedy, unread_traffic};
 use crate::diagnose::cluster::{self, Common};
 
 /// The rule.
@@ -65,6 +65,14 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     groups.iter().filter_map(|group| finding(evidence, group, &slow)).collect()
 }
 
+const CLOCKS: &str = "check whether the clocks are held back (nvidia-smi -q -d PERFORMANCE)";
+const CHIPSET: &str =
+    "see whether one of the slots is the chipset's, whose uplink no link file shows (the board's manual)";
+
+fn joined(steps: Vec<String>, last: &str) -> String {
+    steps.into_iter().chain([last.to_owned()]).collect::<Vec<_>>().join("; ")
+}
+
 fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow<'_>]) -> Option<Finding> {
     let worst = bandwidth::slowest(slow, group)?;
     // For a group, the narrowest hop of one of its pairs would be a false trail. Of two directions
@@ -84,6 +92,7 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow<'_>]) -
         worst.achieved.percent_of(theoretical),
         theoretical,
     );
+    let over_pcie = group.pairs.iter().any(|pair| evidence.over_pcie(*pair));
     let next_step = match &group.common {
         Common::Gpu(index) => format!(
             "Look first at other findings on GPU {index}. If there is none: stop other work on it, measure \
@@ -93,13 +102,16 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow<'_>]) -
         Common::Links(_) => "Check the cable, riser or switch board that these pairs share, and whether other \
              traffic uses it; measure again with the machine idle"
             .into(),
-        Common::Everything => "Stop other work on the machine and measure again. If it stays: check whether an \
-             IOMMU or ACS sends peer traffic through the processor, and whether the clocks are held back \
-             (nvidia-smi -q -d PERFORMANCE)"
-            .into(),
+        Common::Everything => format!(
+            "Stop other work on the machine and measure again. If it stays, {}",
+            joined(remedy::settings(evidence, &group.pairs), CLOCKS)
+        ),
+        Common::OnePair if over_pcie => format!(
+            "Stop other work on the two GPUs and measure again; then {}",
+            joined(remedy::settings(evidence, &group.pairs), CHIPSET)
+        ),
         Common::OnePair => "Stop other work on the two GPUs and measure again; then check the links of both \
-             (nvidia-smi nvlink -e) and, over PCIe, whether an IOMMU or ACS sends their traffic through the \
-             processor, or one of the slots is the chipset's, whose uplink no link file shows"
+             (nvidia-smi nvlink -e)"
             .into(),
     };
     let busy = suspects::busy(evidence, &group.pairs);

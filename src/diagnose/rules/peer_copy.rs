@@ -2,53 +2,68 @@
 
 use super::prelude::*;
 use crate::diagnose::coverage;
-use crate::model::measurement::Cell;
+use crate::model::measurement::{Cell, Probe};
 
 /// One finding for each group of pairs that have cells of this status. `what` completes "Copies
-/// between …"; `next_step` is said of all.
-pub fn findings(rule: &Rule, evidence: &Evidence<'_>, status: Status, what: &str, next_step: &str) -> Vec<Finding> {
+/// between …"; `next_step` says what to do about a group.
+pub fn findings(
+    rule: &Rule,
+    evidence: &Evidence<'_>,
+    status: Status,
+    what: &str,
+    next_step: &dyn Fn(&cluster::Group) -> String,
+) -> Vec<Finding> {
     let Some(measurements) = evidence.measurements else { return Vec::new() };
-    // `peer-data-wrong` reports wrong bytes, whatever became of the timing.
-    let is_bad = |cell: &Cell<'_>| cell.status == status && !cell.verified.is_wrong();
-    let cells: Vec<_> = coverage::cells(measurements).filter(|cell| cell.status != Status::Skipped).collect();
+    // `peer-data-wrong` reports wrong bytes, whatever became of the timing; a hang is a second thing to know.
+    let is_bad = |cell: &Cell<'_>| cell.status == status && (status == Status::Hung || !cell.verified.is_wrong());
+    // Several flows at once have rules of their own: which of them it was is not known.
+    let cells = coverage::cells(measurements).filter(|cell| cell.probe != Probe::Load);
+    let cells: Vec<_> = cells.filter(|cell| cell.status != Status::Skipped).collect();
     let pairs_of = |wanted: &dyn Fn(&Cell<'_>) -> bool| -> Vec<_> {
         let pairs: BTreeSet<_> = cells.iter().filter(|cell| wanted(cell)).filter_map(|cell| cell.flow.pair()).collect();
         pairs.into_iter().collect()
     };
     let groups = cluster::groups(&pairs_of(&is_bad), &pairs_of(&|_| true), evidence.topology);
     let reported = |gpu: u32| groups.iter().any(|group| group.pairs.iter().any(|pair| pair.touches(gpu)));
-    let within = cells.iter().filter(|cell| is_bad(cell)).filter_map(|cell| Some((cell.flow.within()?, cell.reason)));
-    let within = within.filter(|(gpu, _)| !reported(*gpu)).map(|(gpu, reason)| {
-        let reason = reason.unwrap_or("no reason given");
-        let message = format!("Copies within {} {what}: {reason}", words::gpu(evidence.snapshot, gpu));
-        rule.finding(Subject::Gpu { index: gpu }, message, next_step).fact("reasons", reason.to_owned())
-    });
-    let within: Vec<_> = within.collect();
+    let mut within: BTreeMap<u32, Vec<&Cell<'_>>> = BTreeMap::new();
+    for cell in cells.iter().filter(|cell| is_bad(cell)) {
+        if let Some(gpu) = cell.flow.within().filter(|gpu| !reported(*gpu)) {
+            within.entry(gpu).or_default().push(cell);
+        }
+    }
+    let of_gpu = |(gpu, bad): (&u32, &Vec<&Cell<'_>>)| {
+        let place = format!("within {}", words::gpu(evidence.snapshot, *gpu));
+        let alone = cluster::Group { common: cluster::Common::Gpu(*gpu), pairs: Vec::new() };
+        one_finding(rule, Subject::Gpu { index: *gpu }, &place, what, &next_step(&alone), bad)
+    };
     groups
         .iter()
         .map(|group| {
             let pairs = group.pair_set();
             let of_group = |cell: &Cell<'_>| cell.flow.pair().is_some_and(|pair| pairs.contains(&pair));
             let bad: Vec<_> = cells.iter().filter(|cell| is_bad(cell) && of_group(cell)).collect();
-            let reasons = words::distinct(bad.iter().filter_map(|cell| cell.reason));
-            let probes = words::distinct(bad.iter().map(|cell| cell.probe.to_string()));
-            let detail = if reasons.is_empty() { String::new() } else { format!(": {reasons}") };
-            let mut found = rule
-                .finding(
-                    group.subject(),
-                    format!("Copies {} {what}{detail}", group.place(evidence.snapshot)),
-                    next_step,
-                )
-                .fact("measurements", bad.len())
-                .fact("probes", probes)
-                .fact("reasons", reasons)
-                .pairs(&group.pairs);
+            let place = group.place(evidence.snapshot);
+            let mut found =
+                one_finding(rule, group.subject(), &place, what, &next_step(group), &bad).pairs(&group.pairs);
             let direct = bad.iter().any(|cell| cell.setup.path != Path::Staged);
             if direct && group.pairs.iter().any(|pair| evidence.over_pcie(*pair)) {
                 found.suspects = suspects::of_pcie_settings(evidence, &group.pairs);
             }
             found
         })
-        .chain(within)
+        .chain(within.iter().map(of_gpu))
         .collect()
+}
+
+/// One finding for all cells at a place, since cells of one round end together. What hung within a GPU may be a kernel.
+fn one_finding(rule: &Rule, subject: Subject, place: &str, what: &str, next_step: &str, bad: &[&Cell<'_>]) -> Finding {
+    let only_copies = bad.iter().all(|cell| !matches!(cell.probe, Probe::Calls | Probe::LaunchLoop | Probe::Pipeline));
+    let work = if only_copies { "Copies" } else { "Copies and kernels" };
+    let reasons = words::distinct(bad.iter().filter_map(|cell| cell.reason));
+    let probes = words::distinct(bad.iter().map(|cell| cell.probe.to_string()));
+    let detail = if reasons.is_empty() { String::new() } else { format!(": {reasons}") };
+    rule.finding(subject, format!("{work} {place} {what}{detail}"), next_step)
+        .fact("measurements", bad.len())
+        .fact("probes", probes)
+        .fact("reasons", reasons)
 }

@@ -13,24 +13,74 @@
 //!
 //! # What to do
 //!
-//! Look for Xid messages in the kernel's log (`dmesg | grep -i xid`). On machines without NVSwitch
-//! look for ACS and an IOMMU that translates, which are known to make peer copies hang. Reset or
-//! power-cycle the GPUs, then check the pair alone (`--gpus`); if it hangs again, swap one of the
-//! two with another GPU.
+//! First run safely: `NCCL_P2P_DISABLE=1`, or `NCCL_P2P_LEVEL` where only far pairs suffer. Look for
+//! Xid messages in the kernel's log (`dmesg | grep -i xid`). ACS and an IOMMU that translates are known
+//! to make peer copies over PCIe hang: the finding says which of them is on, and how to switch it off.
+//! Power-cycle the machine, then check the pair alone (`--gpus`); if it hangs again, swap one of the two
+//! with another GPU. A pair whose bytes arrive wrong besides is reported by `peer-data-wrong` too.
 //!
 //! # Sources
 //!
 //! NCCL issues 606 and 557.
 
-use super::peer_copy;
 use super::prelude::*;
+use super::{peer_access, peer_copy, remedy};
+use crate::diagnose::cluster::Group;
 
 /// The rule.
 pub const RULE: Rule = Rule::new("peer-copy-hung", Severity::Error, include_str!("peer_copy_hung.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let next_step = "Look for Xid messages (dmesg | grep -i xid). Power-cycle the machine and check these GPUs alone \
-             (--gpus). If it hangs again: switch off ACS and IOMMU translation, then swap one of the GPUs with another \
-             to see whether the fault moves with it";
-    peer_copy::findings(&RULE, evidence, Status::Hung, "do not end", next_step)
+    let next_step = |group: &Group| {
+        let mut find = vec![
+            "look for Xid messages (dmesg | grep -i xid)".to_owned(),
+            "power-cycle the machine and check these GPUs alone (--gpus)".to_owned(),
+        ];
+        if !group.pairs.iter().any(|pair| evidence.over_pcie(*pair)) {
+            find.push("look for errors of the NVLinks (nvidia-smi nvlink -e)".to_owned());
+        }
+        remedy::steps(evidence, group, find, "If it stays, swap one of the GPUs to see whether the fault moves with it")
+    };
+    let mut findings = peer_copy::findings(&RULE, evidence, Status::Hung, "do not end", &next_step);
+    for found in &mut findings {
+        found.suspects.extend(peer_access::suspect_patched(evidence, &found.scope.pairs));
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::testing::prelude::*;
+    use crate::model::asynchrony::{Call, HostCall};
+    use crate::model::one_gpu::Ending;
+    use crate::model::placement::HostMode;
+
+    #[test]
+    fn a_round_of_calls_that_hangs_is_one_finding() {
+        let machine = h200_vm(2);
+        let mut measurements = measured(&machine, 0.88);
+        let hung = |call, busy| HostCall {
+            gpu: 1,
+            call,
+            memory: None,
+            numa_node: None,
+            direction: None,
+            bytes: None,
+            host: HostMode::Blocking,
+            busy,
+            host_blocked_us: None,
+            work_us: None,
+            samples: 0,
+            spread_percent: None,
+            ending: Ending::without(Status::Hung, Some("calls did not end within 5.7 s".into())),
+        };
+        measurements.calls = vec![hung(Call::Launch, true), hung(Call::SynchronizeDevice, true)];
+        measurements.calls.push(hung(Call::SynchronizeDevice, false));
+        let found = findings(&machine, Some(&measurements));
+        let own = only(&found, "peer-copy-hung", Severity::Error);
+        assert_eq!(own.subject, Subject::Gpu { index: 1 });
+        let told = "Copies and kernels within GPU 1 (0000:";
+        assert!(own.message.starts_with(told) && own.message.ends_with("do not end: calls did not end within 5.7 s"));
+    }
 }

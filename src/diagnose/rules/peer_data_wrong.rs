@@ -17,11 +17,14 @@
 //!
 //! # What to do
 //!
-//! Take the machine out of service. The usual suspects are an IOMMU that translates addresses and
-//! access control (ACS) that redirects peer requests: look at `iommu=` on the kernel's command
-//! line and at `ACSCtl` in `lspci -vvv`, switch them off in BIOS (or use `iommu=pt`) and check
-//! again. A virtual machine needs its host to do that. If both are off, test each GPU in another
-//! slot.
+//! First run safely: `NCCL_P2P_DISABLE=1`, or `NCCL_P2P_LEVEL` where only far pairs suffer, or without
+//! the GPU that all bad pairs have; the finding says which, and whether copies through host memory
+//! arrive. Over PCIe the usual suspects are an IOMMU that translates addresses and access control
+//! (ACS) that redirects peer requests. The finding names those that are on and the command that
+//! switches them off; a virtual machine needs its host to do that. Where both are off, what is left
+//! is a patched driver, a switch that all bad pairs pass, memory without ECC, and the GPU itself. Not
+//! the slot nor a riser: what they spoil is noticed by the link, counted and sent again
+//! (`pcie-errors-rose`).
 //!
 //! # Sources
 //!
@@ -29,7 +32,7 @@
 //! issue 84803; FIDESlib issue 28.
 
 use super::prelude::*;
-use super::wrong_bytes;
+use super::{remedy, wrong_bytes};
 
 /// The rule.
 pub const RULE: Rule = Rule::new("peer-data-wrong", Severity::Error, include_str!("peer_data_wrong.rs"), judge);
@@ -67,33 +70,14 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, cells: &[&PeerBandwi
         _ => "never arrived or arrived wrong",
     };
     let seen = words::distinct(cells.iter().filter_map(|cell| cell.verification_detail.as_deref()));
-    let iommu = evidence.snapshot.host.iommu_translating.get();
-    let redirecting = suspects::redirecting_ports(evidence, &suspects::gpus_of(&group.pairs));
+    let gpus = suspects::gpus_of(&group.pairs);
+    let iommu = suspects::iommu_translates(evidence, &gpus);
+    let redirecting = suspects::redirecting_ports(evidence, &gpus);
     let one_engine = one_engine(evidence, cells);
-    let over_pcie = group.pairs.iter().any(|pair| evidence.over_pcie(*pair));
-    let mut suspects = if over_pcie { suspects::of_pcie_settings(evidence, &group.pairs) } else { Vec::new() };
-    suspects.push(match one_engine {
-        Some(Engine::Kernel) => suspect(
-            "the path of kernel stores: the window (BAR1) that maps the peer's memory",
-            "check again after a reboot and with the stock driver; copy engines take another path, and their data \
-             arrives",
-        ),
-        Some(Engine::Copy) => suspect(
-            "a copy engine of the source GPU",
-            "swap the GPU with another and see whether it moves; kernel stores arrive",
-        ),
-        None if over_pcie => suspect(
-            "GPU, slot or riser",
-            "swap the GPUs' slots: a fault that moves with a GPU is the GPU's, one that stays is the slot's",
-        ),
-        None => suspect(
-            "a GPU or its NVLinks",
-            "look for Xid 74 and link errors (nvidia-smi nvlink -e); swap the GPU and see whether it moves",
-        ),
-    });
+    let suspects = suspected(evidence, group, one_engine);
     let detail = if seen.is_empty() { String::new() } else { format!(": {seen}") };
     let message = format!(
-        "Data copied {} {what} ({}{}){detail}; suspects: {}",
+        "Data copied {} {what} ({}{}){detail}",
         group.place(evidence.snapshot),
         how.join("; "),
         match one_engine {
@@ -101,15 +85,16 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, cells: &[&PeerBandwi
             Some(Engine::Copy) => " alone: what kernels move arrives",
             None => "",
         },
-        suspects.iter().map(|suspect| suspect.cause.as_str()).collect::<Vec<_>>().join("; "),
     );
     let mut found = RULE
         .finding(
             group.subject(),
             message,
-            wrong_bytes::next_step(
+            remedy::steps(
                 evidence,
-                "If the fault stays, swap the GPUs' slots to see whether it moves with a GPU",
+                group,
+                find(evidence, group, one_engine),
+                "What programs have computed over these pairs may be wrong",
             ),
         )
         .fact("copies_dropped", dropped)
@@ -120,6 +105,46 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, cells: &[&PeerBandwi
         .pairs(&group.pairs);
     found.suspects = suspects;
     found
+}
+
+/// What could be the cause, the settings of the machine first.
+fn suspected(evidence: &Evidence<'_>, group: &cluster::Group, one_engine: Option<Engine>) -> Vec<Suspect> {
+    let over_pcie = group.pairs.iter().any(|pair| evidence.over_pcie(*pair));
+    let settings = || if over_pcie { suspects::of_pcie_settings(evidence, &group.pairs) } else { Vec::new() };
+    let own = match one_engine {
+        Some(Engine::Kernel) => suspect(
+            "the path of kernel stores: the window (BAR1) that maps the peer's memory",
+            "check again after a reboot and with the stock driver; copy engines take another path, and their data \
+             arrives",
+        ),
+        Some(Engine::Copy) => suspect(
+            "a copy engine of the source GPU",
+            "swap the GPU with another and see whether it moves; kernel stores arrive",
+        ),
+        None if over_pcie => return wrong_bytes::suspects(evidence, group),
+        None => suspect(
+            "a GPU or its NVLinks",
+            "look for Xid 74 and link errors (nvidia-smi nvlink -e); swap the GPU and see whether it moves",
+        ),
+    };
+    settings().into_iter().chain([own]).collect()
+}
+
+/// How to find the cause once the settings are ruled out.
+fn find(evidence: &Evidence<'_>, group: &cluster::Group, one_engine: Option<Engine>) -> Vec<String> {
+    let swap = match group.common {
+        cluster::Common::Gpu(gpu) => format!("swap GPU {gpu} with another and see whether the fault moves with it"),
+        _ => "swap one of these GPUs with another and see whether the fault moves with it".into(),
+    };
+    let over_pcie = group.pairs.iter().any(|pair| evidence.over_pcie(*pair));
+    match one_engine {
+        Some(Engine::Kernel) => vec!["reboot and check again".into(), swap],
+        None if !over_pcie => {
+            vec!["look for Xid 74 (dmesg) and errors of the NVLinks (nvidia-smi nvlink -e)".into(), swap]
+        }
+        _ if wrong_bytes::memory_is_watched(evidence, &group.pairs) => vec![swap],
+        _ => vec!["test the memory of each GPU by itself (memtest_vulkan, cuda_memtest)".into(), swap],
+    }
 }
 
 /// The engine that alone fails: on all these pairs the other was checked as well, and its bytes

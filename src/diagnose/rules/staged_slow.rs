@@ -17,6 +17,9 @@
 //! `below_median_percent`, and by more than their spread and theirs. Several slow pairs that share one GPU
 //! are one finding.
 //!
+//! Where copies between the host and these GPUs were measured (`measurements.host`), the message says which leg of the
+//! way is slow, or that both are sound and what is between them is slow.
+//!
 //! # Why it matters
 //!
 //! Pairs without peer access have no other path, and whatever slows it also slows loading and
@@ -25,8 +28,8 @@
 //! # What to do
 //!
 //! Look at the PCIe findings of the same GPUs first. If one GPU is slow and its siblings are not: its
-//! slot, riser or cable. If all are: the host's memory, every channel fitted with memory, the program on
-//! the NUMA node of the GPUs (`numactl`), no other work that takes its bandwidth. In a virtual machine,
+//! slot, riser or cable. If all are: the host's memory, every channel fitted with memory, no other work that takes its
+//! bandwidth and, where there are several NUMA nodes, the program on that of the GPUs (`numactl`). In a virtual machine,
 //! ask whether its memory and processors are pinned to the NUMA nodes of the GPUs.
 //!
 //! # Sources
@@ -36,9 +39,11 @@
 
 use super::alike::{self, Margins};
 use super::bandwidth::{self, Compared, Slow};
+use super::host;
+use super::legs;
 use super::prelude::*;
 use crate::model::node::NodeId;
-use crate::model::topology::Topology;
+use crate::model::topology::{Hop, Topology};
 
 const BELOW: Parameter = Parameter {
     name: "below_median_percent",
@@ -56,10 +61,23 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let below = below_siblings(evidence, &slow);
     let bad: Vec<_> = slow.iter().map(|slow| slow.cell.pair).chain(below.iter().map(|below| below.pair)).collect();
     let seen: Vec<_> = bandwidth::sound(evidence, Path::Staged).into_keys().collect();
-    // The routes of the topology are the direct ones: only a GPU can be common here.
-    let groups = cluster::groups(&words::unique(bad), &seen, &Topology::default());
+    let groups = cluster::groups(&words::unique(bad), &seen, &staged_routes(evidence));
     let finding = |group| too_slow(evidence, group, &slow).or_else(|| slower(evidence, group, &below));
     groups.iter().filter_map(finding).collect()
+}
+
+/// The topology with the routes of staged copies, up to the memory of the source's NUMA node and down from that of the
+/// destination's, in place of the direct ones: what pairs have in common is on these.
+fn staged_routes(evidence: &Evidence<'_>) -> Topology {
+    let way = |gpu| evidence.topology.way_up(NodeId::Gpu(gpu));
+    let hop = |(from, to): (&NodeId, &NodeId)| Hop { from: *from, to: *to, label: String::new(), capacity_gbps: None };
+    let routes = evidence.topology.pairs.iter().map(|route| {
+        let (up, down) = (way(route.pair.source), way(route.pair.destination));
+        let down: Vec<NodeId> = down.into_iter().rev().collect();
+        let hops = [&up, &down].into_iter().flat_map(|way| way.iter().zip(way.iter().skip(1)).map(hop));
+        PairRoute { hops: hops.collect(), ..route.clone() }
+    });
+    Topology { pairs: routes.collect(), ..Topology::default() }
 }
 
 /// Whether the way of both GPUs to the host passes the same switch or port: the bytes take it up and down.
@@ -93,25 +111,51 @@ fn slower(evidence: &Evidence<'_>, group: &cluster::Group, below: &[Compared]) -
             group.subject(),
             format!(
                 "Copies {} through the host's memory reach {} GB/s, {:.0}% less than the {} GB/s of other pairs with \
-                 the same way to the host",
+                 the same way to the host{}",
                 group.place(evidence.snapshot),
                 worst.achieved,
                 worst.below_percent(),
                 worst.normal,
+                legs::told(evidence, &group.pairs),
             ),
-            "Stop other work on these GPUs and check again. If it stays: look at slot, riser and cable of the GPU \
-             (nvidia-smi -q shows its PCIe replays), and swap it with another to see whether it moves",
+            if matches!(group.common, cluster::Common::Links(_)) {
+                too_slow_next_step(evidence, group)
+            } else {
+                "Stop other work on these GPUs and check again. If it stays: look at slot, riser and cable of the GPU \
+                 (nvidia-smi -q shows its PCIe replays), and swap it with another to see whether it moves"
+                    .into()
+            },
         )
         .fact("lowest_achieved", worst.achieved)
         .fact("median", worst.normal)
         .fact("below_median", Fact::percent(worst.below_percent()))
         .pairs(&group.pairs);
-    found.suspects = suspects::of_staged_copies(evidence, &group.pairs);
-    found.suspects.push(suspect(
-        "slot, riser or cable of the GPU that these pairs share",
-        "swap the GPU with another: a fault that stays with the slot is the slot's or the riser's",
-    ));
+    found.suspects = suspected(evidence, group);
+    if !matches!(group.common, cluster::Common::Links(_)) {
+        found.suspects.push(suspect(
+            "slot, riser or cable of the GPU that these pairs share",
+            "swap the GPU with another: a fault that stays with the slot is the slot's or the riser's",
+        ));
+    }
     Some(found)
+}
+
+/// What to do depends on whether one GPU has a part in all of it, and on whether the host has several nodes.
+fn too_slow_next_step(evidence: &Evidence<'_>, group: &cluster::Group) -> String {
+    let first = match group.subject() {
+        _ if matches!(group.common, cluster::Common::Links(_)) => {
+            "All of these pairs pass one uplink: look at its cable and at what else uses it (disks, network), and compare \
+             one pair alone (--gpus) with all at once"
+                .into()
+        }
+        Subject::Gpu { index } => format!(
+            "All of these pairs have GPU {index}: look at its PCIe findings, reseat it with its riser or cable, and swap \
+             it with another to see whether it moves"
+        ),
+        _ => "See that every memory channel of the host is fitted (dmidecode -t memory)".into(),
+    };
+    let node = if host::has_several_nodes(evidence) { ", run on the NUMA node of the GPUs (numactl)" } else { "" };
+    format!("{first}{node}, stop other work, and check again")
 }
 
 fn too_slow(evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow<'_>]) -> Option<Finding> {
@@ -121,15 +165,15 @@ fn too_slow(evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow<'_>]) 
             group.subject(),
             format!(
                 "Copies {} through the host's memory reach only {} GB/s, {:.0}% of the {} GB/s that healthy machines \
-             reach there ({} GB/s and more is normal)",
+             reach there ({} GB/s and more is normal){}",
                 group.place(evidence.snapshot),
                 worst.achieved,
                 worst.percent(),
                 worst.expected.gbps,
                 worst.expected.floor_gbps(),
+                legs::told(evidence, &group.pairs),
             ),
-            "See that every memory channel of the host is fitted (dmidecode -t memory), run on the NUMA node of the \
-             GPUs (numactl), stop other work, and check again",
+            too_slow_next_step(evidence, group),
         )
         .fact("lowest_achieved", worst.achieved)
         .fact("expected", worst.expected.gbps)
@@ -137,6 +181,12 @@ fn too_slow(evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow<'_>]) 
         .fact("floor", worst.expected.floor_gbps())
         .fact("expected_from", worst.expected.class.source)
         .pairs(&group.pairs);
-    found.suspects = suspects::of_staged_copies(evidence, &group.pairs);
+    found.suspects = suspected(evidence, group);
     Some(found)
+}
+
+fn suspected(evidence: &Evidence<'_>, group: &cluster::Group) -> Vec<Suspect> {
+    let uplink = matches!(group.common, cluster::Common::Links(_))
+        .then(|| suspect("the uplink that all of them pass", "check one of its GPUs alone (--gpus), then all at once"));
+    uplink.into_iter().chain(suspects::of_staged_copies(evidence, &group.pairs)).collect()
 }

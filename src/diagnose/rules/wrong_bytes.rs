@@ -1,7 +1,9 @@
 //! What the rules on wrong bytes share: whether it is the machine's setting that loses them, or
 //! single pairs.
 
+use super::peer_access;
 use super::prelude::*;
+use crate::diagnose::cluster::{Common, Group};
 use crate::diagnose::suspects::{self, gpus_of};
 
 /// Share of the PCIe pairs, per cent, from which their loss is one of the whole machine. Chosen:
@@ -32,19 +34,70 @@ pub fn broken(evidence: &Evidence<'_>) -> Option<Broken> {
         pairs.iter().filter(|(_, verified)| !verified.contains(&Verified::Ok)).map(|(pair, _)| *pair).collect();
     let corrupt = all_wrong.iter().any(|pair| pairs[pair].contains(&Verified::Corrupt));
     let most = all_wrong.len() >= 2 && all_wrong.len() * 100 >= pairs.len() * MOST_PERCENT;
-    let has_cause = evidence.snapshot.host.iommu_translating.get() == Some(true)
+    let has_cause = suspects::iommu_translates(evidence, &gpus_of(&all_wrong)) == Some(true)
         || !suspects::redirecting_ports(evidence, &gpus_of(&all_wrong)).is_empty();
     (most && (has_cause || !corrupt)).then_some(Broken { checked: pairs.len(), pairs: all_wrong, corrupt })
 }
 
-/// What to do about wrong bytes; `last` is the last of it.
-pub fn next_step(evidence: &Evidence<'_>, last: &str) -> String {
-    let whose = if evidence.virtual_machine() { "On the host of this virtual machine, switch" } else { "Switch" };
-    format!(
-        "Take the machine out of service: results computed on it may be wrong. {whose} off IOMMU translation \
-         (iommu=pt on the kernel's command line, or in BIOS) and ACS (BIOS, or setpci on the bridges; lspci -vvv \
-         shows ACSCtl), reboot, and check again. {last}"
+/// What could spoil bytes between these GPUs over PCIe without an error of the link: not the slot nor a riser, whose
+/// transfers are checked and repeated.
+pub fn suspects(evidence: &Evidence<'_>, group: &Group) -> Vec<Suspect> {
+    let mut suspects = suspects::of_pcie_settings(evidence, &group.pairs);
+    suspects.extend(peer_access::suspect_patched(evidence, &group.pairs));
+    let switches = shared_switches(evidence, &group.pairs);
+    if !switches.is_empty() {
+        suspects.push(suspect(
+            format!("the PCIe switch at {}", words::addresses(&switches)),
+            "check a pair below another switch (--gpus); update the firmware of the switch",
+        ));
+    }
+    suspects.push(of_gpus(evidence, group));
+    suspects
+}
+
+/// The GPUs themselves: their memory where nothing would notice a flipped bit, otherwise what moves the bytes.
+pub fn of_gpus(evidence: &Evidence<'_>, group: &Group) -> Suspect {
+    let gpus: Vec<u32> = match group.common {
+        Common::Gpu(gpu) => vec![gpu],
+        _ => gpus_of(&group.pairs).into_iter().collect(),
+    };
+    let own = match gpus.len() {
+        0..4 => gpus.iter().map(|gpu| format!("GPU {gpu}")).collect::<Vec<_>>().join(" or "),
+        _ => "one of these GPUs".to_owned(),
+    };
+    if memory_is_watched(evidence, &group.pairs) {
+        return suspect(
+            format!("{own} beside its memory, which ECC watches: copy engines, or what connects them to the bus"),
+            "swap one of these GPUs with another: a fault that moves with a GPU is the GPU's",
+        );
+    }
+    suspect(
+        format!("the memory of {own}, which no ECC watches"),
+        "run a memory test on each GPU by itself (memtest_vulkan, cuda_memtest); swap the GPU and see whether it moves",
     )
+}
+
+/// Whether ECC is known to be on in the memory of all these GPUs.
+pub fn memory_is_watched(evidence: &Evidence<'_>, pairs: &[Pair]) -> bool {
+    let has_ecc = |gpu: &u32| evidence.snapshot.gpu(*gpu).is_some_and(|gpu| gpu.ecc.get() == Some(true));
+    gpus_of(pairs).iter().all(has_ecc)
+}
+
+/// Switches that all of these pairs pass, by their upstream ports.
+fn shared_switches(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<PciAddress> {
+    let is_switch = |address: &PciAddress| {
+        evidence.snapshot.function(*address).is_some_and(|function| function.kind == PciKind::SwitchUpstream)
+    };
+    let passed = |pair: &Pair| -> BTreeSet<PciAddress> {
+        let above = [pair.source, pair.destination].map(|gpu| {
+            let functions = links::functions_above(evidence, gpu).into_iter();
+            functions.map(|function| function.address).filter(is_switch).collect::<BTreeSet<_>>()
+        });
+        above.into_iter().flatten().collect()
+    };
+    let mut all = pairs.iter().map(passed);
+    let first = all.next().unwrap_or_default();
+    all.fold(first, |shared, next| &shared & &next).into_iter().collect()
 }
 
 /// `peer-access-broken` reports the direct copies of these pairs.

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::nvml::Nvml;
 use super::sysfs::Sysfs;
-use crate::hardware::{GpuGroup, HardwareError, LinkSample, Moved, NvidiaFunctions, PciTree, Telemetry};
+use crate::hardware::{Counts, GpuGroup, HardwareError, LinkSample, Moved, NvidiaFunctions, PciTree, Telemetry};
 use crate::model::reading::{Reading, Unknown};
 use crate::model::snapshot::{Gpu, GpuPair, Host};
 
@@ -111,5 +111,12 @@ impl Telemetry for LiveTelemetry {
         let asked = self.opened.elapsed();
         let moved = self.nvml().map(|nvml| nvml.moved(index)).unwrap_or_default();
         Moved { asked, answered: self.opened.elapsed(), ..moved }
+    }
+
+    fn counts(&self, index: u32, links: &[u8]) -> Counts {
+        self.nvml().map_or_else(
+            |why| Counts { failure: Some(why.to_string()), ..Counts::default() },
+            |nvml| nvml.counts(index, links),
+        )
     }
 }

@@ -257,6 +257,10 @@ const EVERY_TABLE: &[(&str, &str)] = &[
     ("[[faults.contexts]]", "[[faults.collapses]]\nx = 1\n[[faults.contexts]]"),
     ("[[faults.contexts]]", "[[faults.collapses]]\nat = { x = 1 }\n[[faults.contexts]]"),
     ("trained = \"Gen4 x8\"", "wakes = { x = 1 }"),
+    ("[speeds.pcie]", "[speeds.host]\nx = 1\n[speeds.pcie]"),
+    ("[[faults.contexts]]", "[[faults.host]]\nx = 1\n[[faults.contexts]]"),
+    ("[[faults.contexts]]", "[[faults.host]]\nfault = \"hangs\"\nmemory = \"x\"\n[[faults.contexts]]"),
+    ("[[faults.contexts]]", "[[faults.host]]\nfault = \"hangs\"\ndirection = \"x\"\n[[faults.contexts]]"),
 ];
 
 const DOCS: &str = include_str!("../../../docs/machines.md");

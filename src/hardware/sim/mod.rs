@@ -2,6 +2,7 @@
 //! honest stream and event semantics on a virtual clock.
 
 pub mod builtin;
+mod counts;
 mod driver;
 mod engine;
 mod hops;
@@ -9,7 +10,7 @@ pub mod load;
 mod memory;
 mod moved;
 mod routes;
-mod sharing;
+pub mod sharing;
 pub mod spec;
 mod telemetry;
 mod work;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 use super::{Driver, HardwareError, Telemetry};
 use spec::MachineSpec;
 
+pub use driver::{SimDriver, Written};
 pub use load::LoadError;
 
 /// A simulated machine with the name under which reports know it.

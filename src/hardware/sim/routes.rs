@@ -214,15 +214,25 @@ impl MachineSpec {
 
     /// The route of direct copies.
     pub fn direct_route(&self, source: u32, destination: u32) -> Route {
+        let astray = self.faults.over_pcie.iter().any(|pairs| pairs.contains(source, destination));
+        let over_nvlink = if astray { None } else { self.nvlink_route(source, destination) };
+        over_nvlink.unwrap_or_else(|| self.pcie_route(source, destination))
+    }
+
+    /// The route over NVLinks, where there are such.
+    fn nvlink_route(&self, source: u32, destination: u32) -> Option<Route> {
         if self.nvlinks_gbps(source, NvLinkTarget::Gpu(destination)) > 0.0 {
             let hops = vec![Hop::NvLink { from: source, to: destination }];
-            return Route { class: PathClass::NvLink, hops };
+            return Some(Route { class: PathClass::NvLink, hops });
         }
         let switched = |gpu| self.nvlinks_gbps(gpu, NvLinkTarget::Switch) > 0.0;
-        if switched(source) && switched(destination) {
+        (switched(source) && switched(destination)).then(|| {
             let hops = vec![Hop::NvSwitch { gpu: source, up: true }, Hop::NvSwitch { gpu: destination, up: false }];
-            return Route { class: PathClass::NvLink, hops };
-        }
+            Route { class: PathClass::NvLink, hops }
+        })
+    }
+
+    fn pcie_route(&self, source: u32, destination: u32) -> Route {
         let (up, down) = (self.gpu_path(source), self.gpu_path(destination));
         // With access control on, the port nearest to the source sends requests up to the root.
         let redirected = up.iter().any(|function| function.acs_redirect);
@@ -253,6 +263,21 @@ impl MachineSpec {
         Route { class: PathClass::Staged, hops }
     }
 
+    /// The way between a GPU and the memory of a NUMA node, towards the GPU or from it.
+    pub fn host_route(&self, gpu: u32, node: u32, to_device: bool) -> Route {
+        let path = self.gpu_path(gpu);
+        let own = path.first().and_then(|function| function.numa_node).unwrap_or(node);
+        let mut hops = links(&path, None, true);
+        hops.extend(self.uplink_above(&path).map(|uplink| Hop::Uplink { uplink, up: true }));
+        hops.extend((own != node).then_some(Hop::Interconnect { from: own, to: node }));
+        hops.push(Hop::HostMemory { node, written: true });
+        if to_device {
+            let back = |hop: Hop| hop.reversed().unwrap_or(Hop::HostMemory { node, written: false });
+            hops = hops.into_iter().rev().map(back).collect();
+        }
+        Route { class: PathClass::Staged, hops }
+    }
+
     /// The lowest PCI level that two GPUs share, as NVML counts levels.
     pub fn common_ancestor(&self, a: u32, b: u32) -> CommonAncestor {
         let (a, b) = (self.gpu_path(a), self.gpu_path(b));
@@ -273,7 +298,7 @@ impl MachineSpec {
 
     /// Whether two GPUs reach each other over NVLink.
     pub fn joined_by_nvlink(&self, source: u32, destination: u32) -> bool {
-        self.direct_route(source, destination).class == PathClass::NvLink
+        self.nvlink_route(source, destination).is_some()
     }
 
     fn gpu_path(&self, gpu: u32) -> Vec<&FunctionSpec> {

@@ -6,16 +6,20 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::hardware::{ErrorKind, GpuGroup, HardwareError, LinkSample, Moved, NvidiaFunctions, PciTree, Telemetry};
+use crate::hardware::{
+    Counts, ErrorKind, GpuGroup, HardwareError, LinkSample, Moved, NvidiaFunctions, PciTree, Telemetry,
+};
+use crate::model::flow::Flow;
 use crate::model::reading::{Reading, Unknown};
 use crate::model::snapshot::{
     Adapter, Fabric, FabricState, Gpu, GpuPair, Host, NumaNode, NvLink, NvLinkRemote, P2pStatus, PciFunction,
     PcieErrors, RemappedRows, SlowFact,
 };
 
+use super::counts::{Counters, each_link};
 use super::moved::Looks;
 use super::routes::nvlink_mbps;
-use super::spec::{FunctionSpec, GpuSpec, MachineSpec, NvLinkErrors, NvLinkSpec, NvLinkTarget, uuid};
+use super::spec::{FunctionSpec, GpuSpec, MachineSpec, NvLinkErrors, NvLinkTarget, uuid};
 
 /// Facts of a simulated machine.
 #[derive(Debug)]
@@ -24,6 +28,7 @@ pub struct SimTelemetry {
     /// How often each GPU was sampled.
     samples: Vec<AtomicU32>,
     looks: Looks,
+    counters: Counters,
 }
 
 impl SimTelemetry {
@@ -31,7 +36,7 @@ impl SimTelemetry {
     pub fn new(spec: MachineSpec) -> Self {
         let samples = spec.gpus.iter().map(|_| AtomicU32::new(0)).collect();
         let looks = Looks::new(spec.gpus.len());
-        Self { spec, samples, looks }
+        Self { spec, samples, looks, counters: Counters::default() }
     }
 
     /// Samples of a GPU up to now.
@@ -348,10 +353,12 @@ impl Telemetry for SimTelemetry {
         let Ok(gpu) = self.answering(index) else { return LinkSample::default() };
         let throttle_reasons = gpu.state.throttle_under_load.clone();
         let before = self.samples.get(index as usize).map_or(0, |samples| samples.fetch_add(1, Ordering::Relaxed));
-        let Some(function) = self.spec.function(gpu.pci) else {
-            return LinkSample { throttle_reasons, ..LinkSample::default() };
-        };
         let loaded = before > 0;
+        let under_load = if loaded { gpu.state.ecc_uncorrected_under_load } else { 0 };
+        let ecc_uncorrected = gpu.state.ecc.map(|_| gpu.state.ecc_uncorrected.saturating_add(under_load));
+        let Some(function) = self.spec.function(gpu.pci) else {
+            return LinkSample { throttle_reasons, ecc_uncorrected, ..LinkSample::default() };
+        };
         let link = match (function.stale, loaded) {
             (true, _) => self.spec.idle(function),
             (false, true) => self.spec.loaded(function),
@@ -363,6 +370,7 @@ impl Telemetry for SimTelemetry {
             width: link.map(|link| link.width),
             replays: Some(added.map(|fault| fault.replays).fold(0, u64::saturating_add)),
             pcie_errors: Some(self.errors(function, loaded)),
+            ecc_uncorrected,
             throttle_reasons,
         }
     }
@@ -372,17 +380,18 @@ impl Telemetry for SimTelemetry {
     }
 
     fn moved(&self, index: u32) -> Moved {
-        match self.answering(index) {
-            Ok(_) => self.looks.moved(&self.spec, index),
-            Err(why) => Moved { failure: Some(why.to_string()), ..Moved::default() },
-        }
+        let failed = |why: Unknown| Moved { failure: Some(why.to_string()), ..Moved::default() };
+        self.answering(index).map_or_else(failed, |_| self.looks.moved(&self.spec, index))
     }
-}
 
-/// Every NVLink of a GPU with its number.
-fn each_link(spec: &GpuSpec) -> impl Iterator<Item = (&NvLinkSpec, u8)> {
-    // A link's number is eight bits: of more links than that, there are 256.
-    spec.nvlinks.iter().flat_map(|links| std::iter::repeat_n(links, usize::from(links.count))).zip(0..=u8::MAX)
+    fn counts(&self, index: u32, links: &[u8]) -> Counts {
+        let failed = |why: Unknown| Counts { failure: Some(why.to_string()), ..Counts::default() };
+        self.answering(index).map_or_else(failed, |_| self.counters.counts(&self.spec, index, links))
+    }
+
+    fn carried(&self, flow: Flow, bytes: u64) {
+        self.counters.carried(&self.spec, flow, bytes);
+    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 use super::*;
 use crate::hardware::sim::builtin;
 use crate::hardware::sim::spec::{
-    CudaPeerRule, FabricSpec, GpuState, LinkFault, NvLinkFault, Pairs, PeerException, PeerRule,
+    CudaPeerRule, FabricSpec, GpuState, LinkFault, NvLinkFault, NvLinkSpec, Pairs, PeerException, PeerRule,
 };
 use crate::model::snapshot::{ComputeMode, GpuProcess, P2pStatus};
 use crate::model::testing::{generation, lanes, pcie_link};
@@ -73,6 +73,7 @@ fn changed() -> SimTelemetry {
         persistence: false,
         ecc: None,
         ecc_uncorrected: 3,
+        ecc_uncorrected_under_load: 2,
         remapping_pending: true,
         remapping_failed: true,
         throttle_reasons: vec!["sw-power-cap".into()],

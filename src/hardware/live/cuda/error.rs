@@ -39,8 +39,11 @@ pub mod code {
 }
 
 /// The remedy, for codes that have one.
-fn advice(code: u32) -> Option<&'static str> {
+fn advice(call: &str, code: u32) -> Option<&'static str> {
     Some(match code {
+        code::OUT_OF_MEMORY if call.starts_with("cuMemHost") => {
+            "the host has no more memory to page-lock: end programs that hold much of it, or give the container more"
+        }
         code::OUT_OF_MEMORY => "end the processes that hold the GPU's memory (nvidia-smi lists them)",
         code::STUB_LIBRARY => {
             "a CUDA toolkit's stub library was loaded instead of the driver's: remove the toolkit's 'stubs' folder \
@@ -157,7 +160,7 @@ impl Table {
         if let Some(limit) = limit(call, code) {
             return HardwareError::new(ErrorKind::Hindered, format!("{message}; {limit}")).with_code(code);
         }
-        if let Some(advice) = advice(code) {
+        if let Some(advice) = advice(call, code) {
             message.push_str("; ");
             message.push_str(advice);
         }

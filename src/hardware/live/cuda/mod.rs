@@ -3,7 +3,9 @@
 mod affinity;
 mod error;
 mod gate;
+mod host;
 mod kernels;
+mod place;
 mod session;
 mod startup;
 mod table;
@@ -121,6 +123,24 @@ impl Driver for CudaDriver {
         }
         // SAFETY: the pointer came from cuMemAlloc and was just forgotten, so it is freed once.
         self.table.check("cuMemFree", unsafe { (self.table.memory_free)(pointer) })
+    }
+
+    fn part(&self, buffer: Buffer, offset: u64, bytes: u64) -> Result<Buffer, HardwareError> {
+        let whole = self.pointer(buffer)?;
+        let fits = offset.checked_add(bytes).is_some_and(|end| end <= buffer.bytes);
+        let pointer = whole.checked_add(offset).filter(|_| fits).ok_or_else(|| {
+            HardwareError::new(ErrorKind::Other, format!("{bytes} bytes from {offset} on do not fit the buffer"))
+        })?;
+        let known = self.parts.borrow().get(&(buffer.id, offset, bytes)).copied();
+        if let Some(part) = known {
+            return Ok(part);
+        }
+        let mut buffers = self.buffers.borrow_mut();
+        buffers.push(Some(pointer));
+        let id = u32::try_from(buffers.len() - 1).unwrap_or(u32::MAX);
+        let part = Buffer { device: buffer.device, id, bytes };
+        self.parts.borrow_mut().insert((buffer.id, offset, bytes), part);
+        Ok(part)
     }
 
     fn can_access_peer(&self, device: Device, peer: Device) -> Result<bool, HardwareError> {

@@ -8,6 +8,7 @@ use cudarc::driver::sys::{CUdevice, CUdeviceptr, CUevent, CUstream};
 
 use super::affinity::Affinity;
 use super::gate::Gate;
+use super::host::Held;
 use super::kernels::Kernels;
 use super::startup::{self, Context, Loaded};
 use super::table::Table;
@@ -32,6 +33,10 @@ pub struct CudaDriver {
     pub(super) streams: RefCell<Vec<CUstream>>,
     pub(super) events: RefCell<Vec<CUevent>>,
     pub(super) buffers: RefCell<Vec<Option<CUdeviceptr>>>,
+    /// Parts of buffers, by whole, offset and length.
+    pub(super) parts: RefCell<HashMap<(u32, u64, u64), Buffer>>,
+    /// Buffers of the host.
+    pub(super) hosts: RefCell<Vec<Option<Held>>>,
     pub(super) current: Cell<Option<Device>>,
     pub(super) gate: OnceCell<Gate>,
     pub(super) affinity: Affinity,
@@ -73,6 +78,8 @@ impl CudaDriver {
             streams: RefCell::new(Vec::new()),
             events: RefCell::new(Vec::new()),
             buffers: RefCell::new(Vec::new()),
+            parts: RefCell::default(),
+            hosts: RefCell::new(Vec::new()),
             current: Cell::new(None),
             gate: OnceCell::new(),
             affinity: Affinity::default(),

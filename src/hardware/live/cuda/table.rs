@@ -87,6 +87,12 @@ table! {
         device_get_uuid_v2 = b"cuDeviceGetUuid_v2": (*mut CUuuid, CUdevice);
         device_get_uuid = b"cuDeviceGetUuid": (*mut CUuuid, CUdevice);
         stream_wait_value = b"cuStreamWaitValue32_v2": (CUstream, CUdeviceptr, u32, c_uint);
+        host_free = b"cuMemFreeHost": (*mut c_void);
+        host_register = b"cuMemHostRegister_v2": (*mut c_void, usize, c_uint);
+        host_unregister = b"cuMemHostUnregister": (*mut c_void);
+        host_address = b"cuMemHostGetDevicePointer_v2": (*mut CUdeviceptr, *mut c_void, c_uint);
+        copy_up = b"cuMemcpyHtoDAsync_v2": (CUdeviceptr, *const c_void, usize, CUstream);
+        copy_down = b"cuMemcpyDtoHAsync_v2": (*mut c_void, CUdeviceptr, usize, CUstream);
         get_error_name = b"cuGetErrorName": (u32, *mut *const c_char);
         get_error_string = b"cuGetErrorString": (u32, *mut *const c_char);
     }

@@ -15,7 +15,7 @@ use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 
 use self::raw::{Field, Raw};
-use crate::hardware::{ErrorKind, GpuGroup, HardwareError, LinkSample, Moved};
+use crate::hardware::{Counts, ErrorKind, GpuGroup, HardwareError, LinkSample, Moved};
 use crate::model::reading::{Reading, Unknown};
 use crate::model::snapshot::{Gpu, GpuPair, GpuProcess, Host, PcieErrors, SlowFact};
 use crate::model::units::Bytes;
@@ -150,6 +150,11 @@ impl Nvml {
         moved::read(&self.device(index))
     }
 
+    /// What the counters of a GPU stand at, and those of these NVLinks.
+    pub fn counts(self, index: u32, links: &[u8]) -> Counts {
+        moved::counts(&self.device(index), links)
+    }
+
     /// What is watched while copies run.
     pub fn sample(self, index: u32) -> LinkSample {
         let device = self.device(index);
@@ -158,6 +163,7 @@ impl Nvml {
             width: link_figure(&device, Device::current_pcie_link_width).get(),
             replays: device.read(Device::pcie_replay_counter).get().map(u64::from),
             pcie_errors: pcie_errors(&device).get(),
+            ecc_uncorrected: ecc_uncorrected(&device).get(),
             throttle_reasons: throttle_reasons(&device).known().cloned().unwrap_or_default(),
         }
     }
@@ -212,7 +218,7 @@ fn read_state(device: &Opened, gpu: &mut Gpu) {
     gpu.compute_mode = device.raw(|raw| decode::compute_mode(raw.compute_mode()?));
     gpu.persistence = device.read(Device::is_in_persistent_mode);
     gpu.ecc = device.read(Device::is_ecc_enabled).map(|ecc| ecc.currently_enabled);
-    gpu.ecc_uncorrected = device.read(|device| device.total_ecc_errors(MemoryError::Uncorrected, EccCounter::Volatile));
+    gpu.ecc_uncorrected = ecc_uncorrected(device);
     gpu.remapped_rows = device.raw(Raw::remapped_rows);
     gpu.throttle_reasons = throttle_reasons(device);
     gpu.sm_clock_mhz = device.read(|device| device.clock_info(Clock::SM));
@@ -236,6 +242,10 @@ fn link_figure<T: TryFrom<u32, Error: std::fmt::Display>>(
     call: fn(&Device<'static>) -> Result<u32, NvmlError>,
 ) -> Reading<T> {
     device.ask(|device| decode::link_figure(call(device).map_err(error::unknown)?))
+}
+
+fn ecc_uncorrected(device: &Opened) -> Reading<u64> {
+    device.read(|device| device.total_ecc_errors(MemoryError::Uncorrected, EccCounter::Volatile))
 }
 
 fn throttle_reasons(device: &Opened) -> Reading<Vec<String>> {

@@ -5,12 +5,17 @@ use nvml_wrapper::enum_wrappers::device::PcieUtilCounter;
 
 use super::raw::{Field, Raw};
 use super::{Opened, error};
-use crate::hardware::Moved;
+use crate::hardware::{Counts, Moved};
 use crate::model::reading::Unknown;
 use crate::model::units::GbPerSecond;
 
-/// `NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX` and `…_RX`, KiB, for all links with this scope.
-const NVLINK_DATA: [Field; 2] = [Field { id: 138, scope: u32::MAX }, Field { id: 139, scope: u32::MAX }];
+/// `NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX` and `…_RX`, KiB, of the link that is the scope,
+const fn nvlink_data(scope: u32) -> [Field; 2] {
+    [Field { id: 138, scope }, Field { id: 139, scope }]
+}
+/// or of all links with this one.
+const ALL_LINKS: u32 = u32::MAX;
+const NVLINK_DATA: [Field; 2] = nvlink_data(ALL_LINKS);
 /// `NVML_FI_DEV_PCIE_COUNT_TX_BYTES` and `…_RX_BYTES`. Bytes modulo 2^32, on H200.
 const PCIE_BYTES: [Field; 2] = [Field { id: 197, scope: 0 }, Field { id: 198, scope: 0 }];
 
@@ -18,12 +23,7 @@ const PCIE_BYTES: [Field; 2] = [Field { id: 197, scope: 0 }, Field { id: 198, sc
 /// PCIe bytes are not counted.
 pub(super) fn read(device: &Opened) -> Moved {
     let counts = ask(device, |device| Raw::new(device).fields(&[NVLINK_DATA, PCIE_BYTES].concat()));
-    let both = |at: usize| match counts.as_ref().map_err(Clone::clone)?.get(at..at + 2) {
-        Some([Ok(sent), Ok(received)]) => Ok([*sent, *received]),
-        Some([Err(why), _] | [_, Err(why)]) => Err(why.clone()),
-        _ => Err(Unknown::Unsupported),
-    };
-    let (nvlink, pcie) = (both(0), both(2));
+    let (nvlink, pcie) = (both(&counts, 0), both(&counts, 2));
     let pcie_rates = match pcie {
         Err(Unknown::Unsupported) => pcie_rates(device),
         _ => Err(Unknown::Unsupported),
@@ -31,13 +31,42 @@ pub(super) fn read(device: &Opened) -> Moved {
     let share = ask(device, |device| device.utilization_rates().map_err(error::unknown));
     let mut failure = None;
     Moved {
-        nvlink: kept(nvlink, &mut failure).map(|kib| kib.map(|kib| kib.saturating_mul(1024))),
+        nvlink: kept(nvlink, &mut failure).map(bytes),
         pcie: kept(pcie, &mut failure).map(|bytes| bytes.map(wrapped)),
         pcie_rates: kept(pcie_rates, &mut failure),
         utilization_percent: kept(share, &mut failure).and_then(|share| u8::try_from(share.gpu).ok()),
         failure,
         ..Moved::default()
     }
+}
+
+/// What the counters stand at, in one call. Per link and field that takes NVML 0.2 ms on H200.
+pub(super) fn counts(device: &Opened, links: &[u8]) -> Counts {
+    let of_links = links.iter().flat_map(|link| nvlink_data(u32::from(*link)));
+    let fields: Vec<Field> = NVLINK_DATA.into_iter().chain(PCIE_BYTES).chain(of_links).collect();
+    let counts = ask(device, |device| Raw::new(device).fields(&fields));
+    let mut failure = None;
+    let nvlink = kept(both(&counts, 0), &mut failure).map(bytes);
+    let pcie = kept(both(&counts, 2), &mut failure).map(|counted| counted.map(wrapped));
+    let link = |(place, &link): (usize, &u8)| {
+        let counted = kept(both(&counts, 4 + 2 * place), &mut failure)?;
+        Some((link, bytes(counted)))
+    };
+    let links = links.iter().enumerate().filter_map(link).collect();
+    Counts { nvlink, links, pcie, failure }
+}
+
+/// The two fields from this place on.
+fn both(counts: &Result<Vec<Result<u64, Unknown>>, Unknown>, at: usize) -> Result<[u64; 2], Unknown> {
+    match counts.as_ref().map_err(Clone::clone)?.get(at..at + 2) {
+        Some([Ok(sent), Ok(received)]) => Ok([*sent, *received]),
+        Some([Err(why), _] | [_, Err(why)]) => Err(why.clone()),
+        _ => Err(Unknown::Unsupported),
+    }
+}
+
+const fn bytes([sent, received]: [u64; 2]) -> [u64; 2] {
+    [sent.saturating_mul(1024), received.saturating_mul(1024)]
 }
 
 fn ask<T>(device: &Opened, call: impl FnOnce(&Device<'static>) -> Result<T, Unknown>) -> Result<T, Unknown> {

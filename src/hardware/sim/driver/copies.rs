@@ -129,14 +129,14 @@ impl State {
 
     /// The host spends the time that enqueuing a copy takes: without peer access it stages the
     /// bytes itself, so even the asynchronous call holds it.
-    fn spend(&mut self, direct: bool, bytes: u64) {
+    pub(super) fn spend(&mut self, direct: bool, bytes: u64) {
         let speeds = &self.spec.speeds;
         let staging = if direct { 0.0 } else { speeds.staged_call_us_per_mib * bytes as f64 / MIB as f64 };
         self.clock_ns += (speeds.copy_call_us + staging) * 1e3;
     }
 
     /// Makes a copy take as much longer as noise and fault have it.
-    fn delay(&mut self, flow: &mut Flow, (source, destination): (u32, u32), fault: Option<PairFault>) {
+    pub(super) fn delay(&mut self, flow: &mut Flow, (source, destination): (u32, u32), fault: Option<PairFault>) {
         self.copies += 1;
         let noise = self.spec.noise;
         let mut draws = draws(noise.seed, self.copies, source, destination);

@@ -2,6 +2,8 @@
 //! engine, with the ordering that was measured on hardware (docs/measurement.md).
 
 mod copies;
+mod host;
+mod outside;
 mod state;
 
 use std::cell::{RefCell, RefMut};
@@ -17,6 +19,8 @@ use super::engine::Work;
 use super::memory::Content;
 use super::spec::{CudaPeerRule, GpuSpec, MachineSpec, uuid};
 use copies::Mover;
+use host::Held;
+pub use host::Written;
 use state::{Recorded, State};
 
 /// A held stream opens by itself after this many nanoseconds.
@@ -29,6 +33,8 @@ pub struct SimDriver {
     state: RefCell<State>,
     /// What the last check of each device counted.
     checked: RefCell<HashMap<Device, PatternCheck>>,
+    /// Buffers of the host, by number.
+    hosts: RefCell<HashMap<u32, Held>>,
 }
 
 /// An error as the driver gives it: the call, what it means, its number.
@@ -54,7 +60,8 @@ impl SimDriver {
         if devices.is_empty() {
             return Err(failed(ErrorKind::NoDriver, "cuInit", "no CUDA-capable device is detected", 100));
         }
-        Ok(Self { devices, state: RefCell::new(State::new(Arc::new(spec), gpus)), checked: RefCell::default() })
+        let state = RefCell::new(State::new(Arc::new(spec), gpus));
+        Ok(Self { devices, state, checked: RefCell::default(), hosts: RefCell::default() })
     }
 
     /// What a call for this device changes, if the device can be used.
@@ -122,6 +129,12 @@ impl Driver for SimDriver {
         state.usable_buffer("cuMemFree", buffer, 0)?;
         state.forget_buffer(buffer);
         Ok(())
+    }
+
+    fn part(&self, buffer: Buffer, offset: u64, bytes: u64) -> Result<Buffer, HardwareError> {
+        let mut state = self.usable(buffer.device)?;
+        let invalid = |_| failed(ErrorKind::Other, "part", "invalid argument: no such memory", 1);
+        state.memory.part(buffer, offset, bytes).map_err(invalid)
     }
 
     fn can_access_peer(&self, device: Device, peer: Device) -> Result<bool, HardwareError> {

@@ -118,17 +118,17 @@ impl State {
 
     /// Creates the context of a device.
     pub fn open(&mut self, device: Device) -> Result<(), HardwareError> {
-        let &GpuSpec { copy_engines, host_engines, .. } = self.gpu(device)?;
-        let index = self.index(device)?;
-        if let Some(fault) = self.spec.faults.contexts.iter().find(|fault| fault.gpu == index) {
+        let &GpuSpec { copy_engines, host_engines, one_host_engine, .. } = self.gpu(device)?;
+        if let Some(fault) = self.spec.faults.contexts.iter().find(|fault| self.index(device) == Ok(fault.gpu)) {
             return Err(failed(ErrorKind::Other, "cuDevicePrimaryCtxRetain", &fault.meaning, fault.code));
         }
         if !self.contexts.contains_key(&device) {
+            let to_host = self.engine.add_server(host_engines);
             let servers = Servers {
                 copies_out: self.engine.add_server(copy_engines),
                 copies_in: self.engine.add_server(copy_engines),
-                to_host: self.engine.add_server(host_engines),
-                from_host: self.engine.add_server(host_engines),
+                to_host,
+                from_host: if one_host_engine { to_host } else { self.engine.add_server(host_engines) },
                 multiprocessors: self.engine.add_server(1),
             };
             self.contexts.insert(device, servers);
@@ -232,7 +232,7 @@ impl State {
     }
 
     /// The engine's hop for one of the machine's.
-    fn shared_hop(&mut self, hop: Hop) -> SharedHop {
+    pub fn shared_hop(&mut self, hop: Hop) -> SharedHop {
         if let Some(known) = self.hops.get(&hop) {
             return *known;
         }

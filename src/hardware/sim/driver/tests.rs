@@ -1,5 +1,6 @@
 mod conditions;
 mod faults;
+mod host;
 mod rows;
 mod streams;
 

@@ -29,6 +29,18 @@ impl Content {
         }
     }
 
+    /// The bytes from this place of the content on, 0 beyond its end.
+    fn fill(&self, place: u64, into: &mut [u8]) {
+        let (words, rest) = into.as_chunks_mut::<8>();
+        let mut at = place;
+        // A plain loop: adapters of iterators take most of the time where nothing is optimised.
+        for word in words {
+            *word = self.word(at).to_le_bytes();
+            at += 8;
+        }
+        rest.copy_from_slice(&self.word(at).to_le_bytes()[..rest.len()]);
+    }
+
     /// The 8 bytes from this place of the content on.
     fn word(&self, place: u64) -> u64 {
         match self {
@@ -122,6 +134,25 @@ impl Contents {
         let at = bit / 8;
         let flipped = self.byte(at) ^ (1 << (bit % 8));
         self.write(at, 1, &[Stretch::whole(Content::Bytes([flipped].into()))]);
+    }
+
+    /// The first bytes, as many as there is room for.
+    #[allow(clippy::cast_possible_truncation, reason = "places within a buffer that is in memory")]
+    pub fn first(&self, into: &mut [u8]) {
+        let bytes = self.bytes.min(into.len() as u64);
+        let ends = self.stretches.iter().skip(1).map(|next| next.start).chain([self.bytes]);
+        for (stretch, end) in self.stretches.iter().zip(ends).take_while(|(stretch, _)| stretch.start < bytes) {
+            stretch.content.fill(stretch.origin, &mut into[stretch.start as usize..end.min(bytes) as usize]);
+        }
+    }
+
+    /// The seed, where its first `bytes` bytes are a pattern from its beginning on.
+    pub fn pattern(&self, bytes: u64) -> Option<u64> {
+        let until = self.stretches.get(1).map_or(self.bytes, |next| next.start);
+        match self.stretches.first()? {
+            Stretch { content: Content::Pattern(seed), origin: 0, .. } if bytes <= until => Some(*seed),
+            _ => None,
+        }
     }
 
     /// One byte.

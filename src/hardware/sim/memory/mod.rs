@@ -17,6 +17,18 @@ use damage::Piece;
 /// caller's seed has a reason to be near.
 const GARBAGE: u64 = 0x6b8f_3d1a_94c7_25e0;
 
+/// From this number on devices are NUMA nodes of the host, whose memory stands beside that of the devices.
+const HOST: u32 = 1 << 31;
+
+/// The memory of a NUMA node, as that of a device.
+pub const fn host_device(node: u32) -> Device {
+    Device(HOST | node)
+}
+
+const fn is_host(device: Device) -> bool {
+    device.0 >= HOST
+}
+
 #[derive(Debug)]
 struct State {
     buffer: Buffer,
@@ -87,6 +99,8 @@ pub enum MemoryError {
 pub struct Memory {
     taken: HashMap<Device, u64>,
     buffers: BTreeMap<u32, State>,
+    /// Parts of buffers, by whole, offset and length. What stands in them stands nowhere else.
+    parts: HashMap<(u32, u64, u64), Buffer>,
     last_id: u32,
     last_version: u64,
     /// What the last copy from another device brought to each, and how many bytes.
@@ -99,21 +113,65 @@ impl Memory {
         self.taken.get(&device).copied().unwrap_or(0)
     }
 
+    /// Bytes taken of the host.
+    pub fn taken_on_host(&self) -> u64 {
+        self.taken.iter().filter(|(device, _)| is_host(**device)).map(|(_, taken)| taken).sum()
+    }
+
+    fn settled(&mut self, buffer: Buffer) -> Option<&State> {
+        let state = self.buffers.get_mut(&buffer.id)?;
+        state.settle();
+        Some(state)
+    }
+
+    /// What stands at the beginning of a buffer.
+    pub fn read(&mut self, buffer: Buffer, into: &mut [u8]) {
+        if let Some(state) = self.settled(buffer) {
+            state.contents.first(into);
+        }
+    }
+
+    /// The seed, where a buffer begins with so many bytes of a pattern.
+    pub fn pattern(&mut self, buffer: Buffer, bytes: u64) -> Option<u64> {
+        self.settled(buffer)?.contents.pattern(bytes)
+    }
+
     /// Takes memory on a device that has `free` bytes when nothing is taken.
     pub fn allocate(&mut self, device: Device, bytes: u64, free: u64) -> Result<Buffer, MemoryError> {
         let taken = self.taken(device).checked_add(bytes).filter(|taken| *taken <= free).ok_or(MemoryError::Full)?;
         self.taken.insert(device, taken);
+        Ok(self.add(device, bytes))
+    }
+
+    fn add(&mut self, device: Device, bytes: u64) -> Buffer {
         self.last_id += 1;
         let buffer = Buffer { device, id: self.last_id, bytes };
         let contents = Contents::new(bytes, vec![Stretch::whole(Content::Pattern(GARBAGE ^ u64::from(buffer.id)))]);
         self.buffers.insert(buffer.id, State { buffer, contents, version: 0, origin: None, due: Vec::new() });
-        Ok(buffer)
+        buffer
+    }
+
+    /// A part of a buffer. At first nobody has written to it.
+    pub fn part(&mut self, whole: Buffer, offset: u64, bytes: u64) -> Result<Buffer, MemoryError> {
+        let end = offset.checked_add(bytes).ok_or(MemoryError::Invalid)?;
+        self.usable(whole, end)?;
+        let key = (whole.id, offset, bytes);
+        if let Some(part) = self.parts.get(&key) {
+            return Ok(*part);
+        }
+        let part = self.add(whole.device, bytes);
+        self.parts.insert(key, part);
+        Ok(part)
     }
 
     /// Gives memory back.
     pub fn free(&mut self, buffer: Buffer) -> Result<(), MemoryError> {
         self.usable(buffer, 0)?;
         self.buffers.remove(&buffer.id);
+        let (gone, kept) =
+            std::mem::take(&mut self.parts).into_iter().partition(|((whole, ..), _)| *whole == buffer.id);
+        self.parts = kept;
+        HashMap::into_values(gone).for_each(|part: Buffer| drop(self.buffers.remove(&part.id)));
         if let Some(taken) = self.taken.get_mut(&buffer.device) {
             *taken = taken.saturating_sub(buffer.bytes);
         }
@@ -152,7 +210,8 @@ impl Memory {
             state.overwrite(covered);
             state.due.push(Arrival { data: data.clone(), bytes, fault });
         }
-        if source.device != destination.device && damage::moves(fault, bytes) {
+        let between_devices = source.device != destination.device && !is_host(source.device);
+        if between_devices && damage::moves(fault, bytes) {
             self.brought.insert(destination.device, (data, bytes));
         }
     }
@@ -191,7 +250,7 @@ impl Memory {
         let place = of(source.device).position(|state| state.buffer == source)?;
         let fits = |state: &&State| state.buffer.bytes >= bytes && state.buffer != destination;
         let mut devices: Vec<_> = self.buffers.values().map(|state| state.buffer.device).collect();
-        devices.retain(|device| *device != source.device);
+        devices.retain(|device| *device != source.device && !is_host(*device));
         devices.sort_unstable_by_key(|device| (*device == destination.device, *device));
         devices.dedup();
         let best = |device| of(device).nth(place).filter(fits).or_else(|| of(device).find(fits));

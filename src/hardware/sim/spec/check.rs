@@ -88,6 +88,7 @@ impl MachineSpec {
             ("faults.others", self.faults.others.len(), MOST_OTHERS),
             ("faults.drifts", self.faults.drifts.len(), MOST_OTHERS),
             ("faults.collapses", self.faults.collapses.len(), MOST_OTHERS),
+            ("faults.host", self.faults.host.len(), MOST_OTHERS),
         ] {
             ensure!(length <= most, key, "{length} are more than can be simulated, which is {most}");
         }

@@ -4,11 +4,14 @@ use std::collections::HashMap;
 
 use super::check::{Checked, Problem, ensure, problem};
 use super::numbers::{HIGHEST_RATE, copy_fault, error_code, milliseconds, number, rate};
-use super::{Collapse, CopyFault, Faults, MachineSpec, NvLinkTarget, PairFault, Shared};
+use super::{Collapse, CopyFault, Faults, LinkPart, MachineSpec, NvLinkTarget, PairFault, Shared};
 use crate::hardware::sim::routes::Hop;
 use crate::model::placement::{Engine, Path};
 use crate::model::snapshot::PciKind;
 use crate::model::units::PciAddress;
+
+/// The most that is counted of what moved, and that a link carries beside others: chosen.
+const MOST_COUNTED: f64 = 1000.0;
 
 impl MachineSpec {
     pub(super) fn faults(&self, faults: &Faults, places: &HashMap<PciAddress, usize>) -> Checked {
@@ -43,6 +46,7 @@ impl MachineSpec {
             }
             number(&key("utilization"), others.utilization.into(), 0.0, 100.0, "per cent")?;
         }
+        self.counters(faults)?;
         for (place, drift) in faults.drifts.iter().enumerate() {
             let key = |name: &str| format!("faults.drifts[{place}].{name}");
             self.gpu_index(drift.gpu, || key("gpu"))?;
@@ -53,7 +57,39 @@ impl MachineSpec {
         for (place, collapse) in faults.collapses.iter().enumerate() {
             self.collapse(|name| format!("faults.collapses[{place}].{name}"), collapse, places)?;
         }
+        for (place, fault) in faults.host.iter().enumerate() {
+            let key = |name: &str| format!("faults.host[{place}].{name}");
+            fault.gpu.map_or(Ok(()), |gpu| self.gpu_index(gpu, || key("gpu")))?;
+            copy_fault(&key("fault"), fault.fault)?;
+        }
+        let refused = faults.pinning.as_ref();
+        refused.map_or(Ok(()), |fault| error_code("faults.pinning.code", fault.code))?;
         faults.cuda_init.as_ref().map_or(Ok(()), |fault| error_code("faults.cuda_init.code", fault.code))
+    }
+
+    /// What counters show.
+    fn counters(&self, faults: &Faults) -> Checked {
+        for (place, fault) in faults.counters.iter().enumerate() {
+            let key = |name: &str| format!("faults.counters[{place}].{name}");
+            self.gpu_index(fault.gpu, || key("gpu"))?;
+            number(&key("counted"), fault.counted, 0.0, MOST_COUNTED, "")?;
+            let links = self.gpus.get(fault.gpu as usize).map_or(&[][..], |gpu| gpu.nvlinks.as_slice());
+            let links: u32 = links.iter().map(|links| u32::from(links.count)).sum();
+            for (at, LinkPart { link, part }) in fault.links.iter().enumerate() {
+                let key = |name: &str| key(&format!("links[{at}].{name}"));
+                let gpu = fault.gpu;
+                ensure!(
+                    u32::from(*link) < links,
+                    key("link"),
+                    "GPU {gpu} has no link {link}: it has {links}, counted from 0"
+                );
+                number(&key("part"), *part, 0.0, MOST_COUNTED, "")?;
+            }
+        }
+        for (place, pairs) in faults.over_pcie.iter().enumerate() {
+            self.pairs(*pairs, &format!("faults.over_pcie[{place}]"))?;
+        }
+        Ok(())
     }
 
     /// Something that carries less for several flows than for one.

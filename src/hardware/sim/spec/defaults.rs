@@ -6,7 +6,8 @@ use std::collections::HashMap;
 use serde::{Deserialize, Deserializer};
 
 use super::{
-    CudaPeerRule, FunctionSpec, HostSpec, MachineSpec, NumaNodeSpec, NvLinkTarget, PathSpeed, PeerRule, Speeds,
+    CudaPeerRule, FunctionSpec, HostSpec, HostSpeeds, MachineSpec, NumaNodeSpec, NvLinkTarget, PathSpeed, PeerRule,
+    Speeds,
 };
 use crate::model::snapshot::{AdapterKind, P2pStatus, PciKind};
 use crate::model::units::{Bytes, GIB, MIB, PciAddress};
@@ -82,6 +83,7 @@ impl Default for Speeds {
             call_us: 1.5,
             // 1.8 ms of a 512 MiB call.
             staged_call_us_per_mib: 1800.0 / 512.0,
+            host: HostSpeeds::default(),
         }
     }
 }
@@ -96,6 +98,9 @@ impl Default for HostSpec {
             virtual_machine: false,
             container: false,
             iommu_translating: false,
+            memory_available: all(),
+            group_leaves: all(),
+            lock_limit: all(),
         }
     }
 }
@@ -167,6 +172,11 @@ pub(super) const fn memory() -> Bytes {
 /// More than any GPU has: cut to what it has.
 pub(super) const fn all() -> Bytes {
     Bytes(u64::MAX)
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's form")]
+pub(super) const fn is_all(bytes: &Bytes) -> bool {
+    bytes.0 == u64::MAX
 }
 
 pub(super) const fn bar1() -> Bytes {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{NvLinkErrors, Pairs, text};
+use super::{HostFault, NvLinkErrors, Pairs, text};
 use crate::model::background::Moment;
 use crate::model::placement::{Engine, Path, Side};
 use crate::model::snapshot::{ComputeMode, PcieErrors};
@@ -37,6 +37,18 @@ pub struct Faults {
     /// What carries less in all as soon as several flows pass.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub collapses: Vec<Collapse>,
+    /// Copies between host and GPU that go wrong; the first that fits a copy holds.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub host: Vec<HostFault>,
+    /// What counters of traffic show other than it is.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub counters: Vec<CounterFault>,
+    /// Pairs whose direct copies go over PCIe although NVLinks join them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub over_pcie: Vec<Pairs>,
+    /// How page-locking memory of the host fails.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pinning: Option<InitFault>,
 }
 
 /// A GPU whose direct copies, to it and from it, grow slower evenly over a time and stay so.
@@ -96,6 +108,43 @@ pub struct OthersWork {
     /// Whether NVML gives an error instead of the counters that would show it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unread: bool,
+    /// Whether it is there only while counters are read around load patterns.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub only_under_load: bool,
+}
+
+/// A GPU whose counters of traffic are odd.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CounterFault {
+    /// NVML's index.
+    pub gpu: u32,
+    /// Links that carry more or less than the others.
+    #[serde(default)]
+    pub links: Vec<LinkPart>,
+    /// What is counted of what moved over NVLinks: 1 is all.
+    #[serde(default = "all")]
+    pub counted: f64,
+    /// Whether NVML gives an error instead.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unread: bool,
+    /// Whether this GPU or driver has no such counters.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unsupported: bool,
+}
+
+const fn all() -> f64 {
+    1.0
+}
+
+/// What a link carries.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkPart {
+    /// Its number.
+    pub link: u8,
+    /// Beside 1, which others carry.
+    pub part: f64,
 }
 
 /// A GPU whose context cannot be created.
@@ -219,7 +268,7 @@ pub enum CopyFault {
     Crashes,
 }
 
-/// How `cuInit` fails.
+/// How `cuInit` or another call of the driver fails.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InitFault {

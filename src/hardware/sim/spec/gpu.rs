@@ -36,6 +36,12 @@ pub struct GpuSpec {
     /// Copies to and from the host that may run at once in each direction, beside those.
     #[serde(default = "defaults::host_engines", skip_serializing_if = "defaults::is_host_engines")]
     pub host_engines: u32,
+    /// Whether copies to the host and from it use the same engines, and so take turns.
+    #[serde(default, skip_serializing_if = "super::is_default")]
+    pub one_host_engine: bool,
+    /// Copy engines that the driver reports; one for peers and those for each direction where it is not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub engines_reported: Option<u32>,
     /// How much later than on others what the host releases begins on this GPU, microseconds.
     #[serde(default, skip_serializing_if = "super::is_default")]
     pub gate_delay_us: f64,
@@ -130,6 +136,8 @@ pub struct GpuState {
     pub ecc: Option<bool>,
     /// Uncorrected ECC errors since the last reboot.
     pub ecc_uncorrected: u64,
+    /// Uncorrected ECC errors that are counted while copies run.
+    pub ecc_uncorrected_under_load: u64,
     /// A remapping of memory rows waits for a reset.
     pub remapping_pending: bool,
     /// A remapping of memory rows failed.
@@ -158,6 +166,7 @@ impl Default for GpuState {
             persistence: true,
             ecc: Some(true),
             ecc_uncorrected: 0,
+            ecc_uncorrected_under_load: 0,
             remapping_pending: false,
             remapping_failed: false,
             power_state: 0,

@@ -7,6 +7,7 @@ mod check_faults;
 mod defaults;
 mod faults;
 mod gpu;
+mod host;
 mod numbers;
 mod nvidia;
 mod peers;
@@ -20,9 +21,11 @@ use crate::model::units::{Bytes, PciAddress, PcieLink};
 
 pub use check::Problem;
 pub use faults::{
-    Collapse, ContextFault, CopyFault, Drift, Faults, InitFault, LinkFault, NvLinkFault, OthersWork, PairFault, Shared,
+    Collapse, ContextFault, CopyFault, CounterFault, Drift, Faults, InitFault, LinkFault, LinkPart, NvLinkFault,
+    OthersWork, PairFault, Shared,
 };
 pub use gpu::{FabricSpec, GpuSpec, GpuState, NvLinkErrors, NvLinkSpec, NvLinkTarget};
+pub use host::{HostFault, HostSpeeds, HostWay};
 pub use nvidia::Hidden;
 pub use peers::{CudaPeerRule, Pairs, PeerException, PeerRule, PeerSpec};
 
@@ -85,6 +88,15 @@ pub struct HostSpec {
     pub container: bool,
     /// Whether the IOMMU translates device addresses.
     pub iommu_translating: bool,
+    /// Memory that programs could get; nearly all of it where it is not given.
+    #[serde(with = "text::size", skip_serializing_if = "defaults::is_all")]
+    pub memory_available: Bytes,
+    /// What the control group of this process leaves; there is no limit where it is not given.
+    #[serde(with = "text::size", skip_serializing_if = "defaults::is_all")]
+    pub group_leaves: Bytes,
+    /// Bytes that this process may lock (`ulimit -l`); there is no limit where it is not given.
+    #[serde(with = "text::size", skip_serializing_if = "defaults::is_all")]
+    pub lock_limit: Bytes,
 }
 
 /// A NUMA node.
@@ -235,6 +247,9 @@ pub struct Speeds {
     pub call_us: f64,
     /// Host time that a staged copy takes besides, microseconds per MiB.
     pub staged_call_us_per_mib: f64,
+    /// Copies between host and GPU, and page-locking.
+    #[serde(skip_serializing_if = "is_default")]
+    pub host: HostSpeeds,
 }
 
 /// How far one measurement is from the next: every copy takes longer by a share that is drawn

@@ -1,7 +1,7 @@
 //! Bounds of the numbers in a description.
 
 use super::check::{Checked, ensure, problem};
-use super::{CopyFault, PathSpeed, Speeds};
+use super::{CopyFault, HostSpeeds, PathSpeed, Speeds};
 use crate::model::units::{Bytes, GIB};
 
 /// Memory of a GPU or NUMA node.
@@ -60,6 +60,35 @@ pub fn speeds(speeds: &Speeds) -> Checked {
         ("staged_call_us_per_mib", speeds.staged_call_us_per_mib),
     ] {
         number(&format!("speeds.{key}"), value, 0.0, LONGEST_US, "us")?;
+    }
+    host_speeds(&speeds.host)
+}
+
+fn host_speeds(host: &HostSpeeds) -> Checked {
+    let HostSpeeds { up, down, both_ways, kernel_up, kernel_down, .. } = *host;
+    for (name, value) in
+        [("up", up), ("down", down), ("both_ways", both_ways), ("kernel_up", kernel_up), ("kernel_down", kernel_down)]
+    {
+        share(&format!("speeds.host.{name}"), value)?;
+    }
+    for (name, value) in [
+        ("pageable_up_gbps", host.pageable_up_gbps),
+        ("pageable_down_gbps", host.pageable_down_gbps),
+        ("processor_gbps", host.processor_gbps),
+    ] {
+        rate(&format!("speeds.host.{name}"), value)?;
+    }
+    for (name, value) in [("each_us", host.each_us), ("first_us", host.first_us)] {
+        microseconds(&format!("speeds.host.{name}"), value)?;
+    }
+    for (name, value) in [
+        ("pin_ms_per_gib", host.pin_ms_per_gib),
+        ("unpin_ms_per_gib", host.unpin_ms_per_gib),
+        ("register_ms_per_gib", host.register_ms_per_gib),
+        ("unregister_ms_per_gib", host.unregister_ms_per_gib),
+        ("touch_ms_per_gib", host.touch_ms_per_gib),
+    ] {
+        milliseconds(&format!("speeds.host.{name}"), value)?;
     }
     Ok(())
 }

@@ -3,13 +3,14 @@
 
 #![allow(non_snake_case, missing_docs, reason = "the names are the driver's own")]
 
-use std::alloc::{Layout, alloc_zeroed};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use cudarc::driver::sys::CUuuid;
 use fake_machine::{Calls, exports};
+use peerscope::hardware::{Driver, HostDriver};
 
 use crate::kernel::Kernel;
 use crate::state::{self, code, code_of, current, with};
@@ -89,9 +90,13 @@ exports! {
     }
 
     fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, device: c_int) {
-        // Multiprocessors; nothing else is asked for, and how many there are changes nothing here.
         with(|fake| match attribute {
+            // Multiprocessors: how many there are changes nothing here.
             16 => fake.device(device).and_then(|_| put(value, 132)),
+            40 => {
+                let engines = fake.driver().copy_engines(fake.device(device)?).map_err(code_of)?;
+                put(value, c_int::try_from(engines).unwrap_or(0))
+            }
             _ => Err(code::INVALID_VALUE),
         })
     }
@@ -129,7 +134,7 @@ exports! {
     fn cuCtxSetCurrent(context: *mut c_void) { with(|fake| fake.set_current(context)) }
 
     fn cuCtxSynchronize() {
-        with(|fake| fake.driver().drain(current()?).map_err(code_of))
+        with(|fake| fake.drain(current()?))
     }
 
     fn cuCtxEnablePeerAccess(peer: *mut c_void, _flags: c_uint) { with(|fake| fake.peer(peer, true)) }
@@ -151,11 +156,54 @@ exports! {
     fn cuMemHostAlloc(address: *mut *mut c_void, bytes: usize, _flags: c_uint) {
         current()?;
         let layout = Layout::from_size_align(bytes.max(1), 4096).map_err(|_| code::INVALID_VALUE)?;
-        // SAFETY: the size is not zero. Nobody frees it: the gate's words live as long as the process.
+        // SAFETY: the size is not zero. Small memory nobody frees: the gate's words live as long as the process.
         let memory = unsafe { alloc_zeroed(layout) };
         // The address comes back as a number, in the arguments of the gate kernel.
         memory.expose_provenance();
-        if memory.is_null() { Err(code::OUT_OF_MEMORY) } else { put(address, memory.cast()) }
+        if memory.is_null() {
+            return Err(code::OUT_OF_MEMORY);
+        }
+        if bytes as u64 > state::SMALL {
+            with(|fake| fake.host_allocate(memory.addr() as u64, bytes as u64))?;
+        }
+        put(address, memory.cast())
+    }
+
+    fn cuMemFreeHost(address: *mut c_void) {
+        let bytes = with(|fake| fake.host_free(address.addr() as u64))?;
+        let layout = Layout::from_size_align(usize::try_from(bytes).unwrap_or(1), 4096);
+        // SAFETY: the memory of cuMemHostAlloc, of the size that it was taken with, which is forgotten by now.
+        layout.into_iter().for_each(|layout| unsafe { dealloc(address.cast(), layout) });
+        Ok(())
+    }
+
+    fn cuMemHostRegister_v2(address: *mut c_void, bytes: usize, _flags: c_uint) {
+        address.expose_provenance();
+        with(|fake| fake.host_register(address.addr() as u64, bytes as u64))
+    }
+
+    fn cuMemHostUnregister(address: *mut c_void) {
+        with(|fake| fake.host_unregister(address.addr() as u64))
+    }
+
+    fn cuMemHostGetDevicePointer_v2(to: *mut u64, address: *mut c_void, _flags: c_uint) {
+        put(to, with(|fake| fake.host_mapped(address.addr() as u64))?)
+    }
+
+    fn cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, bytes: usize, stream: *mut c_void) {
+        from.expose_provenance();
+        with(|fake| {
+            fake.copy_up(to, from.addr() as u64, bytes as u64, stream)?;
+            fake.wait_if_blocking(stream)
+        })
+    }
+
+    fn cuMemcpyDtoHAsync_v2(to: *mut c_void, from: u64, bytes: usize, stream: *mut c_void) {
+        to.expose_provenance();
+        with(|fake| {
+            fake.copy_down(to.addr() as u64, from, bytes as u64, stream)?;
+            fake.wait_if_blocking(stream)
+        })
     }
 
     fn cuMemcpyHtoD_v2(to: u64, from: *const c_void, bytes: usize) {
@@ -200,7 +248,7 @@ exports! {
     }
 
     fn cuStreamSynchronize(stream: *mut c_void) {
-        with(|fake| fake.driver().synchronize(fake.stream(stream)?).map_err(code_of))
+        with(|fake| fake.synchronize(stream))
     }
 
     fn cuStreamWaitEvent(stream: *mut c_void, event: *mut c_void, _flags: c_uint) {
@@ -220,7 +268,10 @@ exports! {
     }
 
     fn cuEventSynchronize(event: *mut c_void) {
-        with(|fake| fake.driver().synchronize_event(fake.event(event)?).map_err(code_of))
+        with(|fake| {
+            fake.driver().synchronize_event(fake.event(event)?).map_err(code_of)?;
+            fake.show(|_| true)
+        })
     }
 
     fn cuEventElapsedTime(milliseconds: *mut f32, start: *mut c_void, end: *mut c_void) {

@@ -8,6 +8,7 @@
 #![allow(clippy::missing_safety_doc, reason = "cuda.h documents the functions")]
 
 mod exports;
+mod host;
 mod kernel;
 mod state;
 mod words;

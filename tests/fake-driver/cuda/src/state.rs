@@ -8,9 +8,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use fake_machine::code_in;
-use peerscope::hardware::{Buffer, Device, DeviceInfo, Driver, ErrorKind, Event, HardwareError, Stream, sim};
+use fake_machine::{code_in, traffic};
+use peerscope::hardware::sim::SimDriver;
+use peerscope::hardware::{Buffer, Device, DeviceInfo, Driver, ErrorKind, Event, HardwareError, Stream};
+use peerscope::model::units::PciAddress;
 
+use crate::host::Host;
 use crate::kernel::Kernel;
 
 /// Codes of cuda.h that the fake gives by itself.
@@ -43,7 +46,7 @@ const MOST: usize = 0x1_0000 / STEP * 4;
 const FILES: usize = 8;
 
 /// Allocations up to this size hold real bytes and take nothing of the simulated memory.
-const SMALL: u64 = 4096;
+pub const SMALL: u64 = 4096;
 
 /// The fake driver, once `cuInit` has succeeded.
 static FAKE: Mutex<Option<Fake>> = Mutex::new(None);
@@ -73,7 +76,8 @@ struct Shut {
 
 /// See the module's documentation.
 pub struct Fake {
-    driver: Box<dyn Driver>,
+    driver: SimDriver,
+    pub host: Host,
     /// The simulated devices that are shown, in CUDA's order.
     shown: Vec<Device>,
     memory: BTreeMap<u64, Allocation>,
@@ -144,7 +148,7 @@ pub fn init() -> Result<(), u32> {
         return Ok(());
     }
     let spec = fake_machine::machine().map_err(|_| 999_u32)?;
-    let driver = sim::driver(spec).map_err(code_of)?;
+    let driver = SimDriver::new(spec).map_err(code_of)?;
     let mut shown: Vec<Device> = driver.devices().iter().map(|info| info.device).collect();
     if let Ok(mask) = std::env::var("CUDA_VISIBLE_DEVICES") {
         shown = visible(&mask, driver.devices());
@@ -154,6 +158,7 @@ pub fn init() -> Result<(), u32> {
     }
     *fake = Some(Fake {
         driver,
+        host: Host::default(),
         shown,
         memory: BTreeMap::new(),
         next_address: 0x7f00_0000_0000,
@@ -190,8 +195,8 @@ impl Fake {
         shown.copied().ok_or(code::INVALID_DEVICE)
     }
 
-    pub fn driver(&self) -> &dyn Driver {
-        &*self.driver
+    pub fn driver(&self) -> &SimDriver {
+        &self.driver
     }
 
     /// Creates the context of a device.
@@ -257,10 +262,17 @@ impl Fake {
         }
     }
 
-    /// The simulated buffer that begins at an address and has at least this many bytes.
-    fn buffer(&self, address: u64, bytes: u64) -> Result<Buffer, u32> {
-        match self.memory.get(&address) {
-            Some(Allocation { holds: Holds::Simulated(buffer), .. }) if bytes <= buffer.bytes => Ok(*buffer),
+    /// The simulated buffer that begins at an address, or the part of one, and has at least this many bytes.
+    pub fn buffer(&self, address: u64, bytes: u64) -> Result<Buffer, u32> {
+        match self.memory.range(..=address).next_back() {
+            Some((begin, Allocation { holds: Holds::Simulated(buffer), .. })) => match address - begin {
+                0 if bytes <= buffer.bytes => Ok(*buffer),
+                offset if offset > 0 => {
+                    let rest = buffer.bytes.checked_sub(offset).filter(|rest| bytes <= *rest);
+                    self.driver.part(*buffer, offset, rest.ok_or(code::INVALID_VALUE)?).map_err(code_of)
+                }
+                _ => Err(code::INVALID_VALUE),
+            },
             _ => Err(code::INVALID_VALUE),
         }
     }
@@ -299,13 +311,40 @@ impl Fake {
         if !self.launches_block {
             return Ok(());
         }
-        self.driver.synchronize(self.stream(stream)?).map_err(code_of)
+        self.synchronize(stream)
+    }
+
+    /// Waits for a stream, and lets the host see what its copies brought.
+    pub fn synchronize(&self, stream: *const c_void) -> Result<(), u32> {
+        let stream = self.stream(stream)?;
+        self.driver.synchronize(stream).map_err(code_of)?;
+        self.show(|of| of == stream)
+    }
+
+    /// The same for a device.
+    pub fn drain(&self, device: Device) -> Result<(), u32> {
+        self.driver.drain(device).map_err(code_of)?;
+        self.show(|of| of.device == device)
     }
 
     /// Copies by a copy engine.
     pub fn copy(&self, to: u64, from: u64, bytes: u64, stream: *const c_void) -> Result<(), u32> {
         let (to, from) = (self.buffer(to, bytes)?, self.buffer(from, bytes)?);
-        self.driver.copy(self.stream(stream)?, to, from, bytes).map_err(code_of)
+        self.driver.copy(self.stream(stream)?, to, from, bytes).map_err(code_of)?;
+        self.note(from.device, to.device, bytes);
+        Ok(())
+    }
+
+    /// Notes a copy between GPUs for the counters. Without peer access it passes no link that they would show.
+    fn note(&self, from: Device, to: Device, bytes: u64) {
+        let direct = self.peers.contains(&(from, to)) || self.peers.contains(&(to, from));
+        if direct && from != to {
+            traffic::note(traffic::Copy { from: self.address(from), to: self.address(to), bytes });
+        }
+    }
+
+    pub fn address(&self, device: Device) -> Option<PciAddress> {
+        self.driver.devices().iter().find(|info| info.device == device)?.pci
     }
 
     /// Loads an image: PTX, of which only the names of its entries matter here.
@@ -364,8 +403,13 @@ impl Fake {
         if bytes == 0 {
             return Ok(());
         }
+        if self.is_host(to) || self.is_host(from) {
+            return self.host_kernel_copy(stream, to, from, bytes);
+        }
         let (to, from) = (self.buffer(to, bytes)?, self.buffer(from, bytes)?);
-        self.driver.kernel_copy(stream, to, from, bytes).map_err(code_of)
+        self.driver.kernel_copy(stream, to, from, bytes).map_err(code_of)?;
+        self.note(from.device, to.device, bytes);
+        Ok(())
     }
 
     /// Runs a kernel over a buffer. Over no bytes, as at the first launch, it does nothing.
@@ -378,7 +422,7 @@ impl Fake {
         if bytes == 0 {
             return Ok(());
         }
-        run(&*self.driver, self.buffer(address, bytes)?).map_err(code_of)
+        run(&self.driver, self.buffer(address, bytes)?).map_err(code_of)
     }
 
     /// Adds what is wrong to the words at `result`, as the kernel does.
@@ -410,7 +454,10 @@ impl Fake {
 
     /// Whether memory at an address belongs to a device.
     pub fn belongs(&self, address: u64, device: Device) -> bool {
-        self.memory.get(&address).is_some_and(|allocation| allocation.device == device && allocation.bytes > 0)
+        self.memory
+            .range(..=address)
+            .next_back()
+            .is_some_and(|(begin, allocation)| allocation.device == device && address - begin < allocation.bytes)
     }
 }
 

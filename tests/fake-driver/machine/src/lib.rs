@@ -4,6 +4,7 @@
 pub mod calls;
 pub mod plan;
 pub mod sysfs;
+pub mod traffic;
 
 use peerscope::hardware::sim::Simulated;
 use peerscope::hardware::sim::spec::MachineSpec;

@@ -88,6 +88,13 @@ impl Tree<'_> {
         self.file("sys/module/nvidia/version", format!("{}\n", host.driver_version))?;
         let flags = if host.virtual_machine { "fpu sse2 hypervisor" } else { "fpu sse2" };
         self.file("proc/cpuinfo", format!("processor\t: 0\nmodel name\t: {}\nflags\t\t: {flags}\n", host.cpu))?;
+        let room = self.machine.host_room(0);
+        self.file("proc/meminfo", format!("MemAvailable:   {} kB\n", room.available.0 / KIB))?;
+        if let Some(left) = room.group_leaves {
+            self.file("proc/self/cgroup", "0::/\n")?;
+            self.file("sys/fs/cgroup/memory.max", format!("{}\n", left.0))?;
+            self.file("sys/fs/cgroup/memory.current", "0\n")?;
+        }
         let namespaces = self.root.join("proc/self/ns");
         fs::create_dir_all(&namespaces)?;
         // That of the host: containers are known by other signs as well.

@@ -5,11 +5,13 @@ use std::ffi::c_void;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use fake_machine::code_in;
-use peerscope::hardware::{GpuGroup, LinkSample, Moved, Telemetry, sim};
+use fake_machine::{code_in, traffic};
+use peerscope::hardware::sim::spec::MachineSpec;
+use peerscope::hardware::{Counts, GpuGroup, LinkSample, Moved, Telemetry, sim};
+use peerscope::model::flow::{Endpoint, Flow, HostMemory};
 use peerscope::model::reading::{Reading, Unknown};
 use peerscope::model::snapshot::{Gpu, GpuPair, Host, NvLink, PciFunction};
-use peerscope::model::units::{Generation, Lanes};
+use peerscope::model::units::{Generation, Lanes, PciAddress};
 
 use crate::numbers;
 
@@ -27,6 +29,9 @@ pub mod code {
 
 /// Handles of devices are this and sixteen times the index.
 const HANDLES: usize = 0xd0_0000;
+
+/// The scope that stands for all NVLinks.
+const ALL_LINKS: u32 = u32::MAX;
 
 /// Files that the library opens for a GPU: chosen. Where it gets none, it says "unknown error".
 const FILES: usize = 4;
@@ -187,6 +192,68 @@ pub fn pair(device: *mut c_void, other: *mut c_void) -> Result<GpuPair, u32> {
     Ok(pair)
 }
 
+/// The counters of what the fake CUDA has copied: a telemetry without the traffic of others, which [`MOVED`] has.
+struct Copied {
+    spec: MachineSpec,
+    counters: Arc<dyn Telemetry>,
+    /// How far the copies were read.
+    place: u64,
+}
+
+static COPIED: Mutex<Option<Copied>> = Mutex::new(None);
+
+/// What the copies have added to the counters of a GPU by now.
+fn copied(index: u32) -> Result<Counts, u32> {
+    let mut copied = COPIED.lock().unwrap_or_else(PoisonError::into_inner);
+    if copied.is_none() {
+        let mut spec = fake_machine::machine().map_err(|_| code::UNKNOWN)?;
+        spec.faults.others.clear();
+        *copied = Some(Copied { counters: sim::telemetry(spec.clone()), spec, place: 0 });
+    }
+    let Some(copied) = copied.as_mut() else { return Err(code::UNKNOWN) };
+    let (copies, place) = traffic::since(copied.place);
+    copied.place = place;
+    let host = Endpoint::Host { node: None, memory: HostMemory::Pinned };
+    let end = |address: Option<PciAddress>| match address {
+        None => Some(host),
+        Some(address) => {
+            let index = copied.spec.gpus.iter().position(|gpu| gpu.pci == address)?;
+            u32::try_from(index).ok().map(Endpoint::Gpu)
+        }
+    };
+    for copy in copies {
+        if let (Some(from), Some(to)) = (end(copy.from), end(copy.to)) {
+            copied.counters.carried(Flow { from, to }, copy.bytes);
+        }
+    }
+    let counts = copied.counters.counts(index, &(0..=63).collect::<Vec<u8>>());
+    match counts.failure {
+        Some(why) => Err(code_in(&why)),
+        None => Ok(counts),
+    }
+}
+
+/// Data over an NVLink, KiB: what copies have added to it.
+fn of_link(index: u32, scope: u32, way: usize) -> Result<u64, u32> {
+    links(index)?.iter().find(|link| u32::from(link.link) == scope).ok_or(code::INVALID_ARGUMENT)?;
+    let counts = copied(index)?;
+    let link = counts.links.iter().find(|(link, _)| u32::from(*link) == scope);
+    link.map(|(_, counted)| counted[way] / 1024).ok_or(code::NOT_SUPPORTED)
+}
+
+/// Data over all NVLinks, KiB: what others have moved, and copies.
+fn of_all_links(index: u32, moved: &Moved, way: usize) -> Result<u64, u32> {
+    let others = moved.nvlink.ok_or(code::NOT_SUPPORTED)?[way];
+    let own = copied(index)?.nvlink.ok_or(code::NOT_SUPPORTED)?[way];
+    Ok((others + own) / 1024)
+}
+
+fn over_pcie(index: u32, way: usize) -> Result<u64, u32> {
+    let others = moved(index).pcie.ok_or(code::NOT_SUPPORTED)?[way];
+    let own = copied(index)?.pcie.ok_or(code::NOT_SUPPORTED)?[way];
+    Ok(others.wrapping_add(own).into())
+}
+
 /// What each GPU had moved when it was asked last: one call for several fields is one look.
 static MOVED: Mutex<Option<HashMap<u32, Moved>>> = Mutex::new(None);
 
@@ -207,10 +274,12 @@ pub fn moved(index: u32) -> Moved {
 pub fn field(index: u32, id: u32, scope: u32) -> Result<u64, u32> {
     let link = || links(index)?.into_iter().find(|link| u32::from(link.link) == scope).ok_or(code::INVALID_ARGUMENT);
     match id {
-        138 => look_at_moves(index)?.nvlink.map(|bytes| bytes[0] / 1024).ok_or(code::NOT_SUPPORTED),
-        139 => moved(index).nvlink.map(|bytes| bytes[1] / 1024).ok_or(code::NOT_SUPPORTED),
-        197 => moved(index).pcie.map(|bytes| bytes[0].into()).ok_or(code::NOT_SUPPORTED),
-        198 => moved(index).pcie.map(|bytes| bytes[1].into()).ok_or(code::NOT_SUPPORTED),
+        138 if scope == ALL_LINKS => of_all_links(index, &look_at_moves(index)?, 0),
+        139 if scope == ALL_LINKS => of_all_links(index, &moved(index), 1),
+        138 => of_link(index, scope, 0),
+        139 => of_link(index, scope, 1),
+        197 => over_pcie(index, 0),
+        198 => over_pcie(index, 1),
         91 => Ok(links(index)?.len() as u64),
         161 => known(&link()?.replay_errors),
         162 => known(&link()?.recovery_errors),

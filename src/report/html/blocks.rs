@@ -1,80 +1,18 @@
-//! The report as one HTML file for a browser or a printer: the same page as the text format, with
-//! sections, tables that scroll in their own boxes, and shades behind rates. It loads nothing from
-//! anywhere and runs nothing.
+//! Blocks of a page as HTML: the same blocks that the text format lays out.
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{Markup, PreEscaped, html};
 
-use super::body;
-use super::digest::{Caveat, Digest};
-use super::escape::clean;
-use super::format::{Format, Style};
-use super::matrix::{Align, Cell, Table};
-use super::page::{Block, Paint};
-
-/// HTML.
-pub(super) const FORMAT: Format = Format::new("html", &["html", "htm"], "For a browser", render);
-
-/// The style sheet, within the file.
-const STYLE_SHEET: &str = include_str!("html.css");
+use super::super::matrix::{Align, Cell, Table};
+use super::super::page::{Block, Paint};
 
 /// Tables of more columns are set smaller on paper.
 const WIDE: usize = 10;
 
 /// Between elements below each other, so that the file can be read and compared.
-const NEW_LINE: PreEscaped<&str> = PreEscaped("\n");
-
-fn render(digest: &Digest<'_>, style: &Style) -> String {
-    let page = body::page(digest, style.verbose);
-    let report = digest.report;
-    let tool = &report.tool;
-    let title = title(digest);
-    let blocks = page.blocks();
-    let first = blocks.iter().position(|block| matches!(block, Block::Heading(_))).unwrap_or(blocks.len());
-    let (top, rest) = blocks.split_at(first);
-    let starts = |block: &Block| matches!(block, Block::Heading(_));
-    let markup = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
-                // Nothing is fetched and nothing runs, even if a hostile name gets through.
-                meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'";
-                title { (title) }
-                style { (PreEscaped(STYLE_SHEET)) }
-            }
-            body {
-                header { h1 { (title) } }
-                main {
-                    section .top { (flow(top)) }
-                    @for blocks in rest.chunk_by(|_, next| !starts(next)) {
-                        (NEW_LINE) section { (flow(blocks)) }
-                    }
-                }
-                (NEW_LINE) footer {
-                    p { "In matrices, the deeper the shade, the larger the share: of the theoretical rate, or of the \
-                         fastest route. ✖ and ▲ mark what an error or a warning above is about." }
-                    (NEW_LINE)
-                    p { (clean(&tool.name)) " " (clean(&tool.version)) ", started " (clean(&report.started_at)) }
-                }
-            }
-        }
-    };
-    markup.into_string() + "\n"
-}
-
-fn title(digest: &Digest<'_>) -> String {
-    let report = digest.report;
-    if digest.is(Caveat::Simulated) {
-        return format!("{}: simulated machine {}", clean(&report.tool.name), clean(&report.machine));
-    }
-    let host = report.snapshot.host.hostname.known().map_or("a machine without a known name", String::as_str);
-    format!("{}: {}", clean(&report.tool.name), clean(host))
-}
+pub(super) const NEW_LINE: PreEscaped<&str> = PreEscaped("\n");
 
 /// Blocks one below the other; items that follow each other are one list.
-fn flow(blocks: &[Block]) -> Markup {
+pub(super) fn flow(blocks: &[Block]) -> Markup {
     let is_item = |block: &Block| matches!(block, Block::Item { .. });
     html! {
         @for run in blocks.chunk_by(|one, next| is_item(one) && is_item(next)) {
@@ -172,7 +110,7 @@ fn cell_class(cell: &Cell, align: Align) -> String {
     format!("{side} {}{shade}", class(cell.paint))
 }
 
-const fn class(paint: Paint) -> &'static str {
+pub(super) const fn class(paint: Paint) -> &'static str {
     match paint {
         Paint::Plain => "plain",
         Paint::Faint => "faint",

@@ -1,0 +1,66 @@
+//! `fleet`: many reports at once.
+
+use std::io::Read;
+use std::path::PathBuf;
+
+use super::output::{self, Files};
+use super::{Failure, timestamp};
+use crate::cli::{Cli, FleetArgs};
+use crate::fleet::{self, Earlier, Question, formats, names};
+use crate::report::Of;
+
+/// Runs it.
+///
+/// # Errors
+///
+/// What to say on stderr.
+pub fn run(cli: &Cli, args: &FleetArgs) -> Result<u8, Failure> {
+    let files = Files::prepare(&args.output, Of::Fleet)?;
+    let question = Question {
+        list: args.nodes.as_deref().map(list).transpose()?,
+        earlier: args.since.as_deref().map(Earlier::load).transpose()?,
+        history: args.history,
+        terms: cli.terms(args.fail_on),
+        now: timestamp(),
+    };
+    let gathered = fleet::gather(&paths(&args.reports)?);
+    let found = fleet::assess(&gathered, &question);
+    let exported = args.export.as_ref().map_or(Ok(()), |folder| fleet::export::write(folder, &gathered, &found));
+    let style = output::style(cli.color, args.verbose);
+    files.write_all(&style, &|format, style| formats::render(&found, format.name, style))?;
+    output::print(&formats::render(&found, args.format.name, &style))?;
+    exported?;
+    Ok(found.verdict.exit_code)
+}
+
+/// The reports that are named; `-` is a list of them on standard input, a line each.
+fn paths(named: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
+    let mut paths = Vec::new();
+    for path in named {
+        if path.as_os_str() != "-" {
+            paths.push(path.clone());
+            continue;
+        }
+        let mut text = String::new();
+        std::io::stdin()
+            .lock()
+            .read_to_string(&mut text)
+            .map_err(|why| format!("cannot read standard input: {why}"))?;
+        // `find -print0` ends names with a zero, for those with a line feed in them.
+        let end = if text.contains('\0') { '\0' } else { '\n' };
+        paths.extend(
+            text.split(end).map(|line| line.trim_end_matches('\r')).filter(|line| !line.is_empty()).map(PathBuf::from),
+        );
+    }
+    Ok(paths)
+}
+
+/// The names of a list; `@FILE` is a file with them.
+fn list(text: &str) -> Result<Vec<String>, String> {
+    let text = match text.strip_prefix('@') {
+        Some(file) => std::fs::read_to_string(file).map_err(|why| format!("--nodes: cannot read {file}: {why}"))?,
+        None => text.to_owned(),
+    };
+    let names = names::expand(&text).map_err(|why| format!("--nodes: {why}"))?;
+    if names.is_empty() { Err("--nodes: the list has no names".into()) } else { Ok(names) }
+}

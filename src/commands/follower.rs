@@ -1,0 +1,73 @@
+//! What hears of a run while it goes on.
+
+use std::time::Duration;
+
+use super::progress::Progress;
+use super::remark;
+use crate::hardware::LinkSample;
+use crate::measure::Outcome;
+use crate::measure::counters::Counters;
+use crate::measure::watch::Watch;
+use crate::model::timeline::Timeline;
+use crate::plan;
+use crate::recording::{Event, Recorder};
+use crate::worker::supervisor::Listener;
+
+/// Shows how far the run is, and records it.
+pub(super) struct Follower {
+    pub progress: Progress,
+    pub recorder: Recorder,
+    pub watch: Option<Watch>,
+    pub counters: Option<Counters>,
+}
+
+impl Follower {
+    pub fn take(&mut self, event: Event) {
+        self.recorder.take(event);
+        if let Some(why) = self.recorder.failure() {
+            self.progress.aside(|| {
+                remark(&format!(
+                    "cannot write the journal ({why}): if this run is killed, its measurements are lost; choose another \
+                     place with --journal, or none with --no-journal"
+                ));
+            });
+        }
+    }
+
+    pub fn take_readings(&mut self, readings: Vec<(u32, LinkSample)>) {
+        readings.into_iter().for_each(|(gpu, sample)| self.take(Event::Link { gpu, sample }));
+    }
+}
+
+impl Listener for Follower {
+    fn begins(&mut self, round: &plan::Round, ended: usize) {
+        self.progress.round(round, ended);
+    }
+
+    fn counts(&mut self, round: &plan::Round) {
+        self.counters.iter_mut().for_each(|counters| counters.begin(round));
+    }
+
+    fn ends(&mut self, id: u32, outcome: &Outcome) {
+        let readings = self.watch.as_ref().map(Watch::drain).unwrap_or_default();
+        self.take_readings(readings);
+        // At once, before anything else is copied.
+        let counted = self.counters.as_mut().map(|counters| counters.end(id, outcome)).unwrap_or_default();
+        if !counted.is_empty() {
+            self.take(Event::Traffic { counted });
+        }
+        self.take(Event::Outcome { id, outcome: outcome.clone() });
+    }
+
+    fn clock(&mut self, now: Duration) {
+        self.watch.iter_mut().for_each(|watch| watch.follow(now));
+    }
+
+    fn seen(&mut self, timeline: Timeline) {
+        self.take(Event::Timeline { timeline });
+    }
+
+    fn problem(&mut self, problem: &str) {
+        self.take(Event::Problem { problem: problem.into() });
+    }
+}

@@ -1,0 +1,62 @@
+//! `completions` and `manual`: what packages install beside the program, from the command line's own definition.
+
+use clap::{Command, CommandFactory};
+
+use super::output;
+use crate::cli::{Cli, CompletionsArgs, ManualArgs};
+
+/// The program's name, also as a file.
+const NAME: &str = env!("CARGO_PKG_NAME");
+
+/// Prints what the shell reads to complete command lines.
+///
+/// # Errors
+///
+/// Stdout cannot be written to.
+pub fn completions(args: &CompletionsArgs) -> Result<u8, String> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut shown(), NAME, &mut script);
+    output::print(&String::from_utf8_lossy(&script))?;
+    Ok(0)
+}
+
+/// Writes a manual page for each command.
+///
+/// # Errors
+///
+/// The folder cannot be written to.
+pub fn manual(args: &ManualArgs) -> Result<u8, String> {
+    let folder = &args.folder;
+    clap_mangen::generate_to(shown(), folder)
+        .map_err(|error| format!("cannot write manual pages to {}: {}", folder.display(), error.kind()))?;
+    Ok(0)
+}
+
+/// The command line without what is not for people.
+fn shown() -> Command {
+    let all = Cli::command();
+    let kept = all.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
+    let shown = Command::new(NAME)
+        .version(env!("CARGO_PKG_VERSION"))
+        .propagate_version(true)
+        .args(all.get_arguments().cloned())
+        .subcommands(kept);
+    let shown = all.get_about().into_iter().fold(shown, |shown, text| shown.about(text.clone()));
+    all.get_after_help().into_iter().fold(shown, |shown, text| shown.after_help(text.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_that_is_shown_is_in_it_and_no_other() {
+        let shown = shown();
+        shown.clone().debug_assert();
+        let names: Vec<&str> = shown.get_subcommands().map(Command::get_name).collect();
+        assert!(["topo", "check", "fleet", "completions"].iter().all(|name| names.contains(name)), "{names:?}");
+        assert!(!names.contains(&crate::worker::protocol::SUBCOMMAND), "{names:?}");
+        assert!(shown.get_arguments().any(|argument| argument.get_id() == "machine"));
+        assert!(shown.get_about().is_some() && shown.get_after_help().is_some());
+    }
+}

@@ -1,0 +1,53 @@
+//! The file of `check --trace`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::output::{Files, Whole};
+use super::remark;
+use crate::cli::CheckArgs;
+use crate::model::report::Report;
+use crate::model::timeline::Timeline;
+use crate::plan::{Group, Profile};
+use crate::trace::{self, About};
+
+/// Checks that the file can be written, and that this run has something to draw in it.
+///
+/// # Errors
+///
+/// A sentence that names the option or the file.
+pub fn prepare(
+    args: &CheckArgs,
+    profile: &Profile,
+    groups: &BTreeSet<Group>,
+    files: &Files,
+) -> Result<Option<Whole>, String> {
+    let Some(path) = &args.trace else { return Ok(None) };
+    if !groups.iter().any(|group| profile.has(*group) && group.has_timeline()) {
+        let name = args.profile.as_str();
+        return Err(format!("--trace: profile {name} with these probe groups measures nothing that a timeline shows"));
+    }
+    files.beside(path).map(Some)
+}
+
+/// Writes the timeline of a run. Where nothing was followed, that is said, and there is no file.
+///
+/// # Errors
+///
+/// A sentence that names the file.
+pub fn write(file: Option<&Whole>, timelines: &[Timeline], report: &Report) -> Result<(), String> {
+    let Some(file) = file else { return Ok(()) };
+    if trace::is_empty(timelines) {
+        remark("--trace: nothing that a timeline shows was measured, so there is no file");
+        return Ok(());
+    }
+    let known = report.snapshot.gpus.iter().filter_map(|gpu| Some((gpu.index, gpu.name.known()?.clone())));
+    let names: BTreeMap<u32, String> = known.collect();
+    let about = About {
+        tool: &report.tool,
+        machine: &report.machine,
+        is_simulated: report.is_simulated(),
+        started_at: &report.started_at,
+        names: &names,
+    };
+    file.write(&trace::draw(timelines, &about))
+}

@@ -1,0 +1,94 @@
+//! What healthy machines reach between the memory of the host and a GPU. Only copies of page-locked memory by copy
+//! engine have a figure that holds for more than one machine: those of pageable memory depend on the processor, and
+//! those of several GPUs at once on the memory of the host.
+
+use std::collections::BTreeMap;
+
+use super::expected::{BOTH_WAYS_PCIE, BOTH_WAYS_REACHED_PCIE, Expectation, HOST, Share, as_written};
+use crate::model::flow::HostMemory;
+use crate::model::host::{Allocation, HostCopy, HostDirection};
+use crate::model::placement::Engine;
+use crate::model::units::GbPerSecond;
+
+/// What this copy is expected to reach; `None` where its theoretical rate is not known, or nothing is expected of its
+/// kind.
+pub fn of(copy: &HostCopy, shares: &BTreeMap<String, Share>) -> Option<Expectation> {
+    let page_locked = matches!(copy.memory, HostMemory::Pinned | HostMemory::Registered);
+    let by_link = page_locked && copy.engine == Engine::Copy && copy.allocation == Allocation::Reused;
+    if !by_link || copy.at_once > 1 {
+        return None;
+    }
+    let theoretical = as_written(copy.theoretical_gbps.filter(|rate| rate.0 > 0.0)?);
+    let set = shares.get(HOST.key).copied();
+    let mut share = set.unwrap_or(HOST.share);
+    let mut reached = set.map(|set| [set.percent; 2]).or(HOST.reached);
+    if copy.direction == HostDirection::BothWays {
+        share.percent *= BOTH_WAYS_PCIE.percent / 100.0;
+        share.margin_percent = share.margin_percent.max(BOTH_WAYS_PCIE.margin_percent);
+        let [low, high] = BOTH_WAYS_REACHED_PCIE;
+        reached = reached.map(|[lowest, highest]| [lowest * low / 100.0, highest * high / 100.0]);
+    }
+    let rate = |percent: f64| as_written(GbPerSecond(theoretical.0 * percent / 100.0));
+    Some(Expectation { class: HOST, share, gbps: rate(share.percent), reached: reached.map(|range| range.map(rate)) })
+}
+
+/// Writes beside every figure what was expected of it.
+pub fn fill(copies: &mut [HostCopy], shares: &BTreeMap<String, Share>) {
+    for copy in copies {
+        let expected = of(copy, shares);
+        copy.expected_gbps = expected.map(|expected| expected.gbps);
+        let reached = expected.and_then(|expected| expected.reached);
+        (copy.expected_low_gbps, copy.expected_high_gbps) = reached.map(|[low, high]| (low, high)).unzip();
+        let rates = copy.achieved_gbps.zip(copy.expected_gbps);
+        copy.expected_percent = rates.map(|(achieved, expected)| as_written(achieved).percent_of(expected));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::testing::host_copy;
+
+    /// A copy at this rate over a link of this one.
+    fn over(theoretical: f64, gbps: f64) -> HostCopy {
+        HostCopy { theoretical_gbps: Some(GbPerSecond(theoretical)), ..host_copy(0, gbps) }
+    }
+
+    /// Every figure of facts.md section 5 between host and GPU that a healthy machine reached.
+    #[test]
+    fn every_published_healthy_figure_lies_above_its_floor() {
+        for (theoretical, lowest) in
+            [(63.0, 55.1), (63.0, 55.5), (31.5, 25.0), (31.5, 27.0), (15.75, 12.0), (7.88, 6.5), (3.94, 3.2)]
+        {
+            let expected = of(&over(theoretical, lowest), &BTreeMap::new()).unwrap();
+            assert!(lowest > expected.floor_gbps().0, "{lowest} of {theoretical}: {expected:?}");
+            assert!(lowest < expected.gbps.0 * 1.1, "{lowest} of {theoretical}: {expected:?}");
+        }
+        let both = HostCopy { direction: HostDirection::BothWays, ..over(63.0, 51.0) };
+        let expected = of(&both, &BTreeMap::new()).unwrap();
+        assert!(51.0 > expected.floor_gbps().0 && expected.gbps.0 < 51.5, "{expected:?}");
+    }
+
+    #[test]
+    fn nothing_is_expected_of_what_depends_on_the_host() {
+        let nothing = BTreeMap::new();
+        let copy = over(63.0, 8.0);
+        assert!(of(&copy, &nothing).is_some());
+        for other in [
+            HostCopy { memory: HostMemory::Pageable, ..copy.clone() },
+            HostCopy { engine: Engine::Kernel, ..copy.clone() },
+            HostCopy { allocation: Allocation::Anew, ..copy.clone() },
+            HostCopy { at_once: 8, ..copy.clone() },
+            HostCopy { theoretical_gbps: None, ..copy },
+        ] {
+            assert_eq!(of(&other, &nothing), None, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn a_share_that_was_set_is_taken() {
+        let set = BTreeMap::from([("host".to_owned(), Share { percent: 50.0, margin_percent: 10.0 })]);
+        let expected = of(&over(60.0, 29.0), &set).unwrap();
+        assert_eq!((expected.gbps, expected.floor_gbps()), (GbPerSecond(30.0), GbPerSecond(27.0)));
+    }
+}

@@ -1,0 +1,112 @@
+//! # What it means
+//!
+//! A PCIe link between a network adapter and the processor has fewer lanes, or a lower generation, than both its ends
+//! can do.
+//!
+//! # How it is detected
+//!
+//! Lanes and generation of every link on the way from an adapter to its root (`topology.links`, from sysfs) are compared
+//! with the most that the port above and the device below can do together. Links that GPUs share are left to
+//! `pcie-narrow`. Fewer lanes are a warning. A lower generation is information, since ports lower it at rest and
+//! peerscope moves nothing over adapters. Not judged in virtual machines, whose ports are made up.
+//!
+//! # Why it matters
+//!
+//! Everything that GPUs exchange with other machines passes this link: with RDMA their memory is read and written over
+//! it directly.
+//!
+//! # What to do
+//!
+//! Fewer lanes: reseat the adapter and its riser or cable, and look whether BIOS splits the slot (bifurcation). Lower
+//! generation: read it again while the adapter is busy (lspci -vvv, LnkSta); if it stays, check the BIOS setting for the
+//! speed of the slot.
+//!
+//! # Sources
+//!
+//! PCI Express Base Specification, link training: both ends settle on the widest and fastest that works.
+
+use super::prelude::*;
+use crate::model::node::NodeId;
+use crate::model::topology::Link;
+use crate::topology::pcie::Connection;
+
+/// The rule.
+pub const RULE: Rule =
+    Rule::new("adapter-link-narrow", Severity::Warning, include_str!("adapter_link_narrow.rs"), judge);
+
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    if evidence.virtual_machine() {
+        return Vec::new();
+    }
+    let mut behind: BTreeMap<NodeId, BTreeSet<&str>> = BTreeMap::new();
+    for adapter in &evidence.snapshot.adapters {
+        for node in evidence.topology.way_up(NodeId::Pci(adapter.pci)) {
+            behind.entry(node).or_default().insert(&adapter.name);
+        }
+    }
+    let narrow = |link: &Link| {
+        let connection = link.pcie.as_ref().filter(|pcie| pcie.gpus.is_empty() && !pcie.narrow.is_empty())?;
+        finding(connection, behind.get(&link.lower)?)
+    };
+    evidence.topology.links.iter().filter_map(narrow).collect()
+}
+
+fn finding(link: &Connection, adapters: &BTreeSet<&str>) -> Option<Finding> {
+    let names = adapters.iter().copied().collect::<Vec<_>>().join(", ");
+    let (severity, next_step) = if link.fewer_lanes() {
+        (
+            RULE.severity,
+            "Reseat the adapter and its riser or cable, and look whether BIOS splits its slot (bifurcation)",
+        )
+    } else {
+        let again = "Read it again while the adapter is busy (lspci -vvv, LnkSta); if it stays, check the BIOS setting for \
+                     the speed of the slot";
+        (Severity::Info, again)
+    };
+    let message = format!("The PCIe link of {names} is {}, and both its ends could do {}", link.now, link.possible);
+    let found = RULE
+        .finding(Subject::PcieLink { address: link.below? }, message, next_step)
+        .at(severity)
+        .fact("adapters", adapters.iter().map(ToString::to_string).collect::<Vec<_>>())
+        .fact("is", link.now.to_string())
+        .fact("could_be", link.possible.to_string());
+    Some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::testing::prelude::*;
+    use crate::model::snapshot::{Adapter, AdapterKind};
+
+    /// [`two_sockets`] with an adapter below a root port of its own, as it is and as it could be.
+    fn with_adapter(now: (u8, u8)) -> Snapshot {
+        let mut machine = two_sockets();
+        machine.pci.push(function("0000:60:01.0", None, PciKind::RootPort, now, (5, 16)));
+        machine.pci.push(function("0000:61:00.0", Some("0000:60:01.0"), PciKind::Endpoint, now, (5, 16)));
+        machine.adapters.push(Adapter { name: "mlx5_0".into(), kind: AdapterKind::Rdma, pci: pci("0000:61:00.0") });
+        machine
+    }
+
+    #[test]
+    fn fewer_lanes_are_a_warning_and_a_lower_generation_is_information() {
+        let of = |now| {
+            let machine = with_adapter(now);
+            findings(&machine, Some(&measured(&machine, 0.84)))
+        };
+        assert_eq!(of((5, 16)), []);
+        let lanes = of((5, 8));
+        let lanes = only(&lanes, "adapter-link-narrow", Severity::Warning);
+        assert_eq!(lanes.subject, Subject::PcieLink { address: pci("0000:61:00.0") });
+        assert!(lanes.message.contains("mlx5_0 is Gen5 x8, and both its ends could do Gen5 x16"), "{}", lanes.message);
+        only(&of((1, 16)), "adapter-link-narrow", Severity::Info);
+    }
+
+    #[test]
+    fn nothing_is_said_of_made_up_ports() {
+        let mut machine = with_adapter((5, 8));
+        machine.host.virtual_machine = Reading::Known(true);
+        let found = findings(&machine, Some(&measured(&machine, 0.84)));
+        assert!(found.iter().all(|found| found.code != RULE.id), "{found:#?}");
+    }
+}

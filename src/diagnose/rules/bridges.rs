@@ -1,0 +1,76 @@
+//! NVLink bridges between cards: how many links they carry, and those that carry fewer.
+
+use super::nvlink_ends::{self, Links, inactive_by_gpu};
+use super::nvlink_inactive::RULE;
+use super::prelude::*;
+
+/// Pairs of cards whose bridge has fewer links up than bridges of such cards carry, and the other cards.
+pub fn half_seated<'a>(
+    evidence: &Evidence<'_>,
+    model: &str,
+    alike: &[&'a Links<'a>],
+) -> (Vec<Finding>, Vec<&'a Links<'a>>) {
+    let Some(carries) = links_of_bridges(model) else { return (Vec::new(), alike.to_vec()) };
+    let mut found = Vec::new();
+    let mut of_pairs = BTreeSet::new();
+    for (at, one) in alike.iter().enumerate() {
+        let joined = |other: &&&Links<'_>| {
+            let active = one.active.len();
+            (1..carries).contains(&active)
+                && [(*one, **other), (**other, *one)]
+                    .iter()
+                    .all(|(from, to)| nvlink_ends::left_between(from, to) == Some(active))
+        };
+        if let Some(other) = alike.iter().skip(at + 1).find(joined) {
+            of_pairs.extend([one.gpu.index, other.gpu.index]);
+            found.push(half_a_bridge(evidence, one, other, carries));
+        }
+    }
+    let others = alike.iter().copied().filter(|links| !of_pairs.contains(&links.gpu.index));
+    (found, others.collect())
+}
+
+fn half_a_bridge(evidence: &Evidence<'_>, one: &Links<'_>, other: &Links<'_>, carries: usize) -> Finding {
+    let (active, pair) = (one.active.len(), Pair { source: one.gpu.index, destination: other.gpu.index });
+    let [here, there] = [pair.source, pair.destination].map(|gpu| words::gpu(evidence.snapshot, gpu));
+    let lost = |links: &Links<'_>| {
+        nvlink_ends::named(&links.inactive[..links.inactive.len().min(carries - active)], links.gpu.index)
+    };
+    RULE.finding(
+        Subject::Pair(pair),
+        format!(
+            "{active} of {carries} NVLinks of the bridge between {here} and {there} are active: {} and {} are down",
+            lost(one),
+            lost(other)
+        ),
+        "Power off and reseat the bridge: it sits badly, or its contacts are dirty. If it stays, try another bridge, then \
+         other cards, to see what the fault moves with",
+    )
+    .at(Severity::Warning)
+    .fact("active_count", active)
+    .fact("links_of_bridge_count", carries)
+    .fact("inactive_links", inactive_by_gpu(&[one, other]))
+    .gpus(&[pair.source, pair.destination])
+}
+
+/// How many links the bridges of a card carry, all that it takes together; by product name. `None` for parts that
+/// take no bridge, or that take one, two or three.
+///
+/// Sources: NVIDIA's product pages of NVLink bridges and boards (GeForce RTX 2080 Ti, TITAN RTX and Quadro RTX 6000:
+/// two links; GA102 boards: four; H100 NVL: three bridges, twelve links).
+fn links_of_bridges(model: &str) -> Option<usize> {
+    const KNOWN: [(&str, usize); 11] = [
+        ("RTX 2080 Ti", 2),
+        ("TITAN RTX", 2),
+        ("Quadro RTX 6000", 2),
+        ("Quadro RTX 8000", 2),
+        ("RTX 3090", 4),
+        ("RTX A6000", 4),
+        ("RTX A5500", 4),
+        ("RTX A5000", 4),
+        ("RTX A4500", 4),
+        ("NVIDIA A40", 4),
+        ("H100 NVL", 12),
+    ];
+    KNOWN.iter().find(|(name, _)| model.contains(name)).map(|(_, links)| *links)
+}

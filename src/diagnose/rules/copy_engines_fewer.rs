@@ -1,0 +1,112 @@
+//! # What it means
+//!
+//! A GPU has fewer copy engines at work at the same time than its driver reports: copies to it and from it take turns,
+//! or a copy and a kernel do.
+//!
+//! # How it is detected
+//!
+//! A copy from pinned memory to the GPU, one to pinned memory and a kernel are let go two by two, each in a stream of
+//! its own, and compared with each by itself (`measurements.engines`). Two overlap where they do so for more than half
+//! of the shorter one. Reported is a GPU whose driver names two engines or more and whose copies in opposite directions
+//! do not overlap, or whose driver names one or more and whose copies do not overlap with a kernel. More than two
+//! engines are not looked for: copies between host and GPU use one for each direction.
+//!
+//! # Why it matters
+//!
+//! A pipeline of copies in, kernels and copies out then takes as long as its stages one after the other, however many
+//! streams it has.
+//!
+//! # What to do
+//!
+//! Look for variables that force work into order (CUDA_LAUNCH_BLOCKING=1, CUDA_DEVICE_MAX_CONNECTIONS=1), for a
+//! profiler or debugger that is attached, and for a vGPU or MIG instance, which may have a part of the engines only. If
+//! one GPU differs from its siblings in the same machine, compare its firmware and its slot with theirs.
+//!
+//! # Sources
+//!
+//! CUDA Driver API, `CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT`: 1 means copies beside kernels, 2 means copies in both
+//! directions at the same time beside kernels. H200 reports 3 (measured).
+
+use super::prelude::*;
+use crate::model::one_gpu::OneGpu;
+use crate::model::pipeline::Engines;
+
+/// Engines that copies between host and GPU can show: one for each direction.
+const SHOWN: u32 = 2;
+
+/// The rule.
+pub const RULE: Rule = Rule::new("copy-engines-fewer", Severity::Warning, include_str!("copy_engines_fewer.rs"), judge);
+
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let cells = evidence.measurements.into_iter().flat_map(|measurements| &measurements.engines);
+    let mut groups: BTreeMap<(u32, u32), Vec<&Engines>> = BTreeMap::new();
+    for cell in cells.filter(|cell| cell.cell().tested()) {
+        if let Some((reported, observed)) = cell.reported.zip(cell.observed)
+            && observed < reported.min(SHOWN)
+        {
+            groups.entry((reported, observed)).or_default().push(cell);
+        }
+    }
+    groups.into_iter().map(|(numbers, cells)| finding(evidence, numbers, &cells)).collect()
+}
+
+fn finding(evidence: &Evidence<'_>, (reported, observed): (u32, u32), cells: &[&Engines]) -> Finding {
+    let gpus: Vec<u32> = cells.iter().map(|cell| cell.gpu).collect();
+    let (what, share): (_, fn(&Engines) -> Option<f64>) = match observed {
+        0 => ("A copy and a kernel take turns", |cell| cell.kernel_to_device_percent),
+        _ => ("Copies to the GPU and to the host take turns", |cell| cell.opposite_percent),
+    };
+    let highest = cells.iter().filter_map(|cell| share(cell)).reduce(f64::max);
+    let speed_up = evidence.measurements.into_iter().flat_map(|measurements| &measurements.pipeline);
+    let speed_up = speed_up.filter(|cell| gpus.contains(&cell.gpu) && cell.cell().tested());
+    let message = format!(
+        "{what} on {}: the driver reports {}, and no more than {observed} was at work at the same time",
+        words::named(evidence.snapshot, &gpus),
+        words::count(reported as usize, "copy engine"),
+    );
+    let next_step = "Look for CUDA_LAUNCH_BLOCKING and CUDA_DEVICE_MAX_CONNECTIONS in the environment, for an attached \
+        profiler, and for a vGPU or MIG instance; compare the GPU with its siblings; then check again";
+    RULE.finding(Subject::of_gpus(&gpus), message, next_step)
+        .fact("reported", reported as usize)
+        .fact("observed", observed as usize)
+        .fact("highest_overlap", highest.map(Fact::percent))
+        .fact("pipeline_speed_up", speed_up.filter_map(|cell| cell.speed_up).reduce(f64::max).map(Fact::figure))
+        .gpus(&gpus)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::testing::prelude::*;
+    use crate::model::testing::engines;
+
+    fn with(cells: Vec<Engines>) -> Measurements {
+        Measurements { engines: cells, ..measured(&h200_vm(4), 0.88) }
+    }
+
+    #[test]
+    fn copies_that_take_turns_are_found_where_two_engines_are_reported() {
+        let machine = h200_vm(4);
+        assert_eq!(findings(&machine, Some(&with((0..4).map(|gpu| engines(gpu, 3, 2)).collect()))), []);
+        // A GPU with one engine has one at work.
+        assert_eq!(findings(&machine, Some(&with((0..4).map(|gpu| engines(gpu, 1, 1)).collect()))), []);
+        let mut cells: Vec<_> = (0..4).map(|gpu| engines(gpu, 3, 2)).collect();
+        cells[2] = engines(2, 3, 1);
+        let own = only(&findings(&machine, Some(&with(cells))), "copy-engines-fewer", Severity::Warning);
+        assert_eq!((own.subject.clone(), fact(&own, "observed")), (Subject::Gpu { index: 2 }, 1.into()));
+        let all = with((0..4).map(|gpu| engines(gpu, 2, 0)).collect());
+        let own = only(&findings(&machine, Some(&all)), "copy-engines-fewer", Severity::Warning);
+        assert!(own.subject == Subject::Machine && own.message.starts_with("A copy and a kernel"), "{own:?}");
+    }
+
+    #[test]
+    fn what_was_disturbed_or_not_reported_shows_nothing() {
+        let machine = h200_vm(4);
+        let unknown = Engines { reported: None, ..engines(0, 3, 1) };
+        let mut disturbed = engines(1, 3, 1);
+        disturbed.ending.disturbed = true;
+        assert_eq!(findings(&machine, Some(&with(vec![unknown]))), []);
+        let found = findings(&machine, Some(&with(vec![disturbed])));
+        assert!(found.iter().all(|finding| *finding.code != *"copy-engines-fewer"), "{found:?}");
+    }
+}

@@ -1,0 +1,66 @@
+//! What the rules on counters share: the counts that something is known of.
+
+use super::prelude::*;
+use crate::model::load::Counted;
+use crate::model::units::Bytes;
+
+/// The least traffic that counters are judged by. Chosen: a thousand times what small copies and calls add.
+const LEAST: u64 = 64 << 20;
+
+/// What was counted of known traffic that no other program disturbed.
+pub fn sound<'a>(evidence: &Evidence<'a>) -> impl Iterator<Item = &'a Counted> + use<'a> {
+    let all = evidence.measurements.map_or(&[][..], |measurements| &measurements.counted);
+    all.iter().filter(|counted| !counted.disturbed)
+}
+
+/// One direction of what was counted of a GPU.
+#[derive(Debug, Clone, Copy)]
+pub struct Direction {
+    /// `sent`, `received`.
+    pub word: &'static str,
+    /// Bytes that this program copied between GPUs.
+    pub known: u64,
+    /// Bytes that it copied between this GPU and the host.
+    pub with_host: u64,
+    /// Data over NVLink.
+    pub nvlink: Option<u64>,
+    /// Bytes over PCIe.
+    pub pcie: Option<u64>,
+}
+
+/// Both directions, where enough was copied between GPUs to judge by.
+pub fn directions(counted: &Counted) -> impl Iterator<Item = Direction> + use<> {
+    let of = |bytes: Option<Bytes>| bytes.map(|bytes| bytes.0);
+    let both = [
+        Direction {
+            word: "sent",
+            known: counted.sent_bytes.0,
+            with_host: counted.sent_to_host_bytes.0,
+            nvlink: of(counted.nvlink_sent_bytes),
+            pcie: of(counted.pcie_sent_bytes),
+        },
+        Direction {
+            word: "received",
+            known: counted.received_bytes.0,
+            with_host: counted.received_from_host_bytes.0,
+            nvlink: of(counted.nvlink_received_bytes),
+            pcie: of(counted.pcie_received_bytes),
+        },
+    ];
+    both.into_iter().filter(|direction| direction.known >= LEAST)
+}
+
+/// Whether all copies of this traffic with this GPU go over NVLink, as the graph has it.
+pub fn is_over_nvlink(evidence: &Evidence<'_>, counted: &Counted) -> bool {
+    let Some(measurements) = evidence.measurements else { return false };
+    let same = measurements.load.iter().filter(|load| (load.pattern, &load.of) == (counted.pattern, &counted.of));
+    let pairs: Vec<Pair> = same.flat_map(|load| &load.flows).filter_map(|flow| flow.flow().pair()).collect();
+    let mut own = pairs.iter().filter(|pair| pair.touches(counted.gpu)).peekable();
+    own.peek().is_some() && own.all(|pair| evidence.over_nvlink(*pair))
+}
+
+/// This part of a whole, per cent.
+#[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
+pub fn percent(part: u64, whole: u64) -> f64 {
+    100.0 * part as f64 / whole.max(1) as f64
+}

@@ -1,0 +1,92 @@
+//! # What it means
+//!
+//! What the NVLinks of a GPU counted is not what was copied over them: the counters, or what is believed of the way, are
+//! wrong.
+//!
+//! # How it is detected
+//!
+//! Counters are read around known traffic (`measurements.counted`). All copies of a GPU go over NVLink as the graph has
+//! it, and its links counted less than was copied by more than `below_percent`, and PCIe did not carry the rest
+//! (`traffic-over-pcie` reports that). Where they counted more by as much, something else moved data over them, and it is
+//! information.
+//!
+//! # Why it matters
+//!
+//! Every tool that shows the use of these links shows wrong figures, and which way the bytes went is not proven.
+//!
+//! # What to do
+//!
+//! More than was copied: stop other programs that use these GPUs. Less: update the driver, and check again.
+//!
+//! # Sources
+//!
+//! NVML, fields 138 and 139, in KiB. 8 x H200: counted bytes are within 1% of bytes sent (measured).
+
+use super::counted::{self, Direction};
+use super::prelude::*;
+use super::traffic_over_pcie;
+use crate::model::load::Counted;
+use crate::model::units::Bytes;
+
+const BELOW: Parameter = Parameter {
+    name: "below_percent",
+    default: 5.0,
+    about: "how far what was counted may be from what was copied; chosen: five times what healthy machines show",
+};
+
+/// The rule.
+pub const RULE: Rule =
+    Rule::new("counters-disagree", Severity::Warning, include_str!("counters_disagree.rs"), judge).with(&[BELOW]);
+
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let most = RULE.parameter(evidence, &BELOW);
+    let over_pcie: BTreeSet<u32> = traffic_over_pcie::taken(evidence).iter().map(|(seen, _)| seen.gpu).collect();
+    let all = counted::sound(evidence).filter(|seen| counted::is_over_nvlink(evidence, seen));
+    let all = all.filter(|seen| !over_pcie.contains(&seen.gpu));
+    let all: Vec<(&Counted, Direction, f64)> = all
+        .flat_map(|seen| counted::directions(seen).map(move |direction| (seen, direction)))
+        .filter_map(|(seen, direction)| Some((seen, direction, counted::percent(direction.nvlink?, direction.known))))
+        .collect();
+    let less: Vec<_> = all.iter().filter(|(.., percent)| *percent < 100.0 - most).collect();
+    let more: Vec<_> = all.iter().filter(|(.., percent)| *percent > 100.0 + most).collect();
+    let deepest = less.iter().min_by(|one, other| one.2.total_cmp(&other.2));
+    let highest = more.iter().max_by(|one, other| one.2.total_cmp(&other.2));
+    let of = |found: &[&(&Counted, Direction, f64)]| found.iter().map(|(seen, ..)| seen.gpu).collect::<BTreeSet<u32>>();
+    let less = deepest.map(|worst| finding(worst, &of(&less), RULE.severity));
+    let more = highest.map(|worst| finding(worst, &of(&more), Severity::Info));
+    less.into_iter().chain(more).collect()
+}
+
+fn finding(
+    (seen, direction, percent): &(&Counted, Direction, f64),
+    gpus: &BTreeSet<u32>,
+    severity: Severity,
+) -> Finding {
+    let gpus: Vec<u32> = gpus.iter().copied().collect();
+    let (copied, counted) = (Bytes(direction.known), Bytes(direction.nvlink.unwrap_or_default()));
+    let (what, next_step) = match severity {
+        Severity::Info => (
+            "more than was copied: something else moved data over them",
+            "Stop other programs that use these GPUs, and check again",
+        ),
+        _ => (
+            "less than was copied, and PCIe did not carry the rest",
+            "Update the driver and check again; until then which way the bytes went is not proven",
+        ),
+    };
+    let message = format!(
+        "The NVLinks of GPU {} counted {counted} of {copied} that it {} ({percent:.0}%), {what}",
+        seen.gpu, direction.word,
+    );
+    RULE.finding(Subject::of_gpus(&gpus), message, next_step)
+        .at(severity)
+        .gpus(&gpus)
+        .fact("copied", Fact::Bytes(copied))
+        .fact("counted", Fact::Bytes(counted))
+        .fact("of_copied", Fact::percent(*percent))
+        .fact("pattern", seen.pattern.to_string())
+}
+
+#[cfg(test)]
+#[path = "counted_tests.rs"]
+mod tests;

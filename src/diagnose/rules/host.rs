@@ -1,0 +1,133 @@
+//! What the rules on copies between host and GPU share: the figure that each GPU is judged by, and words for them.
+
+use super::prelude::*;
+use crate::model::flow::HostMemory;
+use crate::model::host::{HostCopy, HostDirection, HostWay};
+use crate::model::node::NodeId;
+use crate::model::one_gpu::OneGpu;
+
+/// Directions that are judged one by one.
+pub const ONE_WAY: [HostDirection; 2] = [HostDirection::ToDevice, HostDirection::ToHost];
+
+/// Every direction.
+pub const EVERY_WAY: [HostDirection; 3] = [HostDirection::ToDevice, HostDirection::ToHost, HostDirection::BothWays];
+
+/// Pageable memory, to the device.
+pub const PAGEABLE: HostWay = HostWay::PINNED.with_memory(HostMemory::Pageable);
+
+/// A figure with its rate.
+#[derive(Debug, Clone, Copy)]
+pub struct Rated<'a> {
+    /// The figure.
+    pub copy: &'a HostCopy,
+    /// Its rate.
+    pub rate: GbPerSecond,
+}
+
+impl Rated<'_> {
+    /// How far it lies below another rate, per cent of that.
+    pub fn below_percent(&self, of: GbPerSecond) -> f64 {
+        100.0 - self.rate.percent_of(of)
+    }
+
+    /// What its samples scatter by, per cent.
+    pub fn spread(&self) -> f64 {
+        self.copy.spread_percent.unwrap_or_default()
+    }
+}
+
+/// The sound figures of copies in this way, one GPU at a time, of every NUMA node.
+pub fn rated<'a>(evidence: &Evidence<'a>, way: HostWay) -> Vec<Rated<'a>> {
+    let copies = evidence.measurements.map(|measurements| measurements.host_alone(way)).unwrap_or_default();
+    // Both ways at once, copies that take turns have half each: `copy-engines-fewer` judges that.
+    let halved = |copy: &&HostCopy| copy.direction == HostDirection::BothWays && take_turns(evidence, copy.gpu);
+    let copies = copies.into_iter().filter(|copy| !halved(copy));
+    copies.filter_map(|copy| Some(Rated { copy, rate: copy.rate()? })).collect()
+}
+
+/// Whether copies to a GPU and from it were seen to take turns.
+fn take_turns(evidence: &Evidence<'_>, gpu: u32) -> bool {
+    let engines = evidence.measurements.into_iter().flat_map(|measurements| &measurements.engines);
+    let mut of_gpu = engines.filter(|cell| cell.gpu == gpu && cell.cell().tested());
+    of_gpu.any(|cell| cell.observed.is_some_and(|observed| observed < 2))
+}
+
+/// The best of them for each GPU, whatever the NUMA node: what its way to the host can do.
+pub fn best<'a>(evidence: &Evidence<'a>, way: HostWay) -> BTreeMap<u32, Rated<'a>> {
+    let mut best: BTreeMap<u32, Rated<'a>> = BTreeMap::new();
+    for rated in rated(evidence, way) {
+        let known = best.entry(rated.copy.gpu).or_insert(rated);
+        if known.rate < rated.rate {
+            *known = rated;
+        }
+    }
+    best
+}
+
+/// The NUMA node that a GPU is attached to.
+pub fn own_node(evidence: &Evidence<'_>, gpu: u32) -> Option<u32> {
+    match evidence.topology.way_up(NodeId::Gpu(gpu)).last() {
+        Some(NodeId::Numa(node)) => *node,
+        _ => None,
+    }
+}
+
+/// Whether the machine is known to have several NUMA nodes.
+pub fn has_several_nodes(evidence: &Evidence<'_>) -> bool {
+    evidence.snapshot.numa_nodes.len() > 1
+}
+
+/// `from the host to GPU 3 (0000:3b:00.0)`.
+pub fn way_of(evidence: &Evidence<'_>, gpus: &[u32], direction: HostDirection) -> String {
+    let names = words::named(evidence.snapshot, gpus);
+    match direction {
+        HostDirection::ToDevice => format!("from the host to {names}"),
+        HostDirection::ToHost => format!("from {names} to the host"),
+        HostDirection::BothWays => format!("both ways at once between the host and {names}"),
+    }
+}
+
+/// What slows copies between host and GPU beside the link itself, as far as the facts show.
+pub fn suspects(evidence: &Evidence<'_>, gpus: &[u32]) -> Vec<Suspect> {
+    let busy: Vec<u32> =
+        evidence.snapshot.gpus.iter().filter(|gpu| gpus.contains(&gpu.index)).filter_map(used).collect();
+    let mut found = Vec::new();
+    if !busy.is_empty() {
+        let cause = format!("other work: processes hold memory on {}", words::gpus(&busy));
+        found.push(suspect(cause, "stop them (nvidia-smi lists them) and check again"));
+    }
+    if evidence.virtual_machine() {
+        found.push(suspect(
+            "the host spreads the virtual machine's memory over NUMA nodes, or shares it",
+            "ask whoever runs the host whether processors and memory are pinned to the nodes of the GPUs",
+        ));
+    } else if has_several_nodes(evidence) {
+        found.push(suspect(
+            "memory of another NUMA node than that of the GPU",
+            "check with --profile full, which measures every node, or run under numactl --cpunodebind=N --membind=N",
+        ));
+    }
+    if evidence.snapshot.host.iommu_translating.get() == Some(true) {
+        found.push(suspect(
+            "the IOMMU translates device addresses",
+            "boot once with iommu=pt on the kernel's command line (or the IOMMU off in BIOS) and check again",
+        ));
+    }
+    found.push(suspect(
+        "too few memory channels of the host, or other work that takes its bandwidth",
+        "see that every channel is fitted (dmidecode -t memory), and check again with the host idle",
+    ));
+    found
+}
+
+fn used(gpu: &Gpu) -> Option<u32> {
+    gpu.processes.known().is_some_and(|processes| !processes.is_empty()).then_some(gpu.index)
+}
+
+/// The lowest and the highest of these, written `6.1 to 7.4`.
+pub fn span(values: impl IntoIterator<Item = f64>) -> Option<String> {
+    let values: Vec<f64> = values.into_iter().collect();
+    let low = values.iter().copied().reduce(f64::min)?;
+    let high = values.iter().copied().reduce(f64::max)?;
+    Some(crate::model::rounding::range(low, high, crate::model::rounding::rate, " to "))
+}

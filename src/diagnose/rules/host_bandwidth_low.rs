@@ -1,0 +1,177 @@
+//! # What it means
+//!
+//! Copies between the memory of the host and a GPU are clearly slower than the slot of that GPU allows.
+//!
+//! # How it is detected
+//!
+//! Copies of page-locked memory that is re-used, by copy engine, one GPU at a time (`measurements.host`), lie below
+//! what healthy machines reach by more than the margin of the class `host`: a share of the payload rate of the
+//! narrowest link between the GPU and the host. Share and margin may be set with `--config` (`[expected.host]`). Of
+//! several NUMA nodes the best one counts; what the others lose is `host-memory-far`. A slot that is narrow as built is
+//! no reason for this finding: its own rate is what the copies are compared with.
+//!
+//! # Why it matters
+//!
+//! Everything that is loaded onto the GPU or saved from it takes this way, and so do copies between GPUs without peer
+//! access.
+//!
+//! # What to do
+//!
+//! Look at the PCIe findings of the same GPU first. If one GPU is slow and the others are not: its slot, riser or
+//! cable. If all are: every memory channel of the host fitted, the memory on the NUMA node of the GPU (`numactl`), the
+//! IOMMU in pass-through, no other work. In a virtual machine, ask whether its memory and processors are pinned to the
+//! NUMA nodes of the GPUs.
+//!
+//! # Sources
+//!
+//! H200, PCIe 5 x16: 55.3 of 63 GB/s (measured; nvbandwidth: 55.1 to 55.5). PCIe 4 x16: 25 to 27 of 31.5 GB/s
+//! (published).
+
+use super::host::{self, Rated};
+use super::prelude::*;
+use crate::diagnose::expected::Expectation;
+use crate::diagnose::expected_host;
+use crate::model::host::{HostDirection, HostWay};
+
+/// The rule.
+pub const RULE: Rule = Rule::new("host-bandwidth-low", Severity::Warning, include_str!("host_bandwidth_low.rs"), judge);
+
+/// A figure below its floor.
+pub struct Low<'a> {
+    /// The figure.
+    pub rated: Rated<'a>,
+    expected: Expectation,
+}
+
+impl Low<'_> {
+    fn percent(&self) -> f64 {
+        self.rated.rate.percent_of(self.expected.gbps)
+    }
+}
+
+/// The figures below their floor, one for each GPU and direction.
+pub fn low<'a>(evidence: &Evidence<'a>) -> Vec<Low<'a>> {
+    let of_way =
+        |direction: HostDirection| host::best(evidence, HostWay::PINNED.with_direction(direction)).into_values();
+    let figures = host::EVERY_WAY.into_iter().flat_map(of_way);
+    let judged = figures.filter_map(|rated| {
+        let expected = expected_host::of(rated.copy, &evidence.settings.shares)?;
+        (rated.rate < expected.floor_gbps()).then_some(Low { rated, expected })
+    });
+    judged.collect()
+}
+
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let low = low(evidence);
+    let gpus: BTreeSet<u32> = low.iter().map(|low| low.rated.copy.gpu).collect();
+    let gpus: Vec<u32> = gpus.into_iter().collect();
+    let Some(worst) = low.iter().min_by(|one, other| one.percent().total_cmp(&other.percent())) else {
+        return Vec::new();
+    };
+    let all = evidence.host().iter().map(|copy| copy.gpu).collect::<BTreeSet<_>>().len();
+    let others = if gpus.len() < all { "; the other GPUs are not" } else { "" };
+    let hop = worst.rated.copy.bottleneck.as_ref().map(|hop| format!(" over {hop}")).unwrap_or_default();
+    let message = format!(
+        "Copies {} reach only {} GB/s, {:.0}% of the {} GB/s that healthy machines reach{hop} ({} GB/s and more is \
+         normal){others}",
+        host::way_of(evidence, &gpus, worst.rated.copy.direction),
+        worst.rated.rate,
+        worst.percent(),
+        worst.expected.gbps,
+        worst.expected.floor_gbps(),
+    );
+    let mut suspects = host::suspects(evidence, &gpus);
+    let together = gpus.len() > 1 && gpus.len() < all && are_alike(&low);
+    if together {
+        let uplink =
+            format!("an uplink that no file shows above the slots of {} (chipset, riser board)", words::gpus(&gpus));
+        suspects.insert(0, suspect(uplink, "move one of them to another slot: it is as fast as the others there"));
+    } else if gpus.len() < all {
+        let own = "slot, riser or cable of the GPU";
+        suspects.insert(0, suspect(own, "swap the GPU with another: a fault that stays with the slot is the slot's"));
+    }
+    let ways: BTreeSet<String> = low.iter().map(|low| low.rated.copy.direction.to_string()).collect();
+    let mut found = RULE
+        .finding(Subject::of_gpus(&gpus), message, next_step(evidence, &gpus, all, together))
+        .gpus(&gpus)
+        .fact("lowest_achieved", worst.rated.rate)
+        .fact("expected", worst.expected.gbps)
+        .fact("floor", worst.expected.floor_gbps())
+        .fact("theoretical", worst.rated.copy.theoretical_gbps)
+        .fact("expected_from", worst.expected.class.source)
+        .fact("directions", Fact::Texts(ways.into_iter().collect()));
+    let (_, highest) = links::range(low.iter().map(|low| low.rated.rate));
+    found.scope.rate = highest;
+    vec![found.suspecting(suspects)]
+}
+
+/// Whether what is low is equally low, as behind one link.
+fn are_alike(low: &[Low<'_>]) -> bool {
+    const SPREAD: f64 = 1.15;
+    let (lowest, highest) = links::range(low.iter().map(|low| low.rated.rate));
+    lowest.zip(highest).is_some_and(|(lowest, highest)| highest.0 <= lowest.0 * SPREAD)
+}
+
+fn next_step(evidence: &Evidence<'_>, gpus: &[u32], all: usize, together: bool) -> String {
+    let first: String = if together {
+        format!(
+            "Find in the board's manual what the slots of {} share: an uplink of the chipset, or a board with several \
+             slots. Move one of them to another slot",
+            words::gpus(gpus)
+        )
+    } else if gpus.len() < all {
+        "Look at the PCIe findings of this GPU; reseat it with its riser or cable, and swap it with another to see \
+         whether it moves"
+            .into()
+    } else {
+        "See that every memory channel of the host is fitted (dmidecode -t memory) and stop other work".into()
+    };
+    let node = match (evidence.virtual_machine(), host::has_several_nodes(evidence)) {
+        (true, _) => "; ask whoever runs the host of this virtual machine for its placement on NUMA nodes",
+        (false, true) => "; run on the NUMA node of the GPU (numactl)",
+        (false, false) => "",
+    };
+    format!("{first}{node}; then check again")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::testing::prelude::*;
+    use crate::diagnose::testing::with_host;
+    use crate::model::host::HostCopy;
+    use crate::model::testing::host_copy;
+
+    #[test]
+    fn copies_below_what_the_slot_allows_are_found_and_healthy_ones_are_not() {
+        let machine = h200_vm(3);
+        let measurements = with_host(&machine, &[55.3, 55.2, 54.0]);
+        assert_eq!(findings(&machine, Some(&measurements)), []);
+        let measurements = with_host(&machine, &[25.0, 55.2, 55.3]);
+        let found = only(&findings(&machine, Some(&measurements)), "host-bandwidth-low", Severity::Warning);
+        assert_eq!(found.subject, Subject::Gpu { index: 0 });
+        for text in ["from the host to GPU 0", "25.0 GB/s", "Gen5 x16", "the other GPUs are not"] {
+            assert!(found.message.contains(text), "{text}: {}", found.message);
+        }
+        assert_eq!(exit(&findings(&machine, Some(&measurements)), Some(&measurements)), 0);
+        let all = with_host(&machine, &[25.0, 25.0, 25.3]);
+        assert_eq!(
+            only(&findings(&machine, Some(&all)), "host-bandwidth-low", Severity::Warning).subject,
+            Subject::Machine
+        );
+    }
+
+    #[test]
+    fn a_slot_of_four_lanes_is_compared_with_itself_and_the_best_node_counts() {
+        let mut machine = h200_vm(2);
+        function_mut(&mut machine, "0000:00:07.0").width = lanes(4);
+        function_mut(&mut machine, "0000:00:07.0").width_max = lanes(4);
+        (machine.gpus[1].pcie_width, machine.gpus[1].pcie_width_max) = (lanes(4), lanes(4));
+        let mut measurements = with_host(&machine, &[55.3, 13.5]);
+        let found = findings(&machine, Some(&measurements));
+        assert!(found.iter().all(|found| found.code != RULE.id), "{found:#?}");
+        measurements.host.push(HostCopy { numa_node: Some(1), ..host_copy(0, 20.0) });
+        let found = findings(&machine, Some(&measurements));
+        assert!(found.iter().all(|found| found.code != RULE.id), "{found:#?}");
+    }
+}

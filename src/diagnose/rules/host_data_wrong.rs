@@ -1,0 +1,91 @@
+//! # What it means
+//!
+//! A copy between the memory of the host and a GPU ended without an error, but its bytes did not arrive, or others did.
+//!
+//! # How it is detected
+//!
+//! Before timing, the source is filled with a pattern that depends on the GPU, the direction and the offset, and the
+//! destination with poison; afterwards the destination is checked, by the GPU itself or by the host. Poison still there
+//! means dropped, anything else that is not the pattern means corrupt.
+//!
+//! # Why it matters
+//!
+//! Programs compute with wrong numbers, or save them, and get no error.
+//!
+//! # What to do
+//!
+//! Take the GPU out of service. Look for Xid messages and PCIe errors of it (`dmesg`), and for memory errors of the host
+//! (EDAC, `mcelog`). Switch off an IOMMU that translates and check again; then swap the GPU with another to see whether
+//! the fault moves with it, and test the memory of the host.
+//!
+//! # Sources
+//!
+//! CUDA driver API, memory copies; NVIDIA's Xid errors page; PCI Express Base Specification (end-to-end CRC is optional).
+
+use super::prelude::*;
+use crate::model::host::HostCopy;
+
+/// The rule.
+pub const RULE: Rule = Rule::new("host-data-wrong", Severity::Error, include_str!("host_data_wrong.rs"), judge);
+
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let wrong: Vec<_> = evidence.host().iter().filter(|copy| copy.verified.is_wrong()).collect();
+    let gpus: BTreeSet<u32> = wrong.iter().map(|copy| copy.gpu).collect();
+    let gpus: Vec<u32> = gpus.into_iter().collect();
+    if gpus.is_empty() {
+        return Vec::new();
+    }
+    let count = |verified| wrong.iter().filter(|copy| copy.verified == verified).count();
+    let (dropped, corrupt) = (count(Verified::Dropped), count(Verified::Corrupt));
+    let what = match (dropped, corrupt) {
+        (_, 0) => "never arrive",
+        (0, _) => "arrive wrong",
+        _ => "arrive wrong or never",
+    };
+    let ways = words::distinct(wrong.iter().map(|copy| copy.way().to_string()));
+    let detail = wrong.iter().find_map(|copy: &&HostCopy| copy.verification_detail.as_deref());
+    let detail = detail.map(|detail| format!(": {detail}")).unwrap_or_default();
+    let message = format!(
+        "Bytes of copies between the host and {} {what} ({ways}){detail}",
+        words::named(evidence.snapshot, &gpus)
+    );
+    let pass_through = if evidence.virtual_machine() {
+        "; have whoever runs the host look at IOMMU translation there"
+    } else {
+        match suspects::iommu_translates(evidence, &gpus.iter().copied().collect()) {
+            Some(false) => "",
+            _ => "; check again with the IOMMU in pass-through (iommu=pt)",
+        }
+    };
+    let next_step = format!(
+        "Take {} out of service today: results computed there may be wrong. To find the cause, look for Xid messages \
+         (dmesg | grep -i xid) and for memory errors of the host (EDAC){pass_through}; then swap the GPU with another to \
+         see whether the fault moves with it",
+        words::gpus(&gpus)
+    );
+    let found = RULE
+        .finding(Subject::of_gpus(&gpus), message, next_step)
+        .gpus(&gpus)
+        .fact("dropped", dropped)
+        .fact("corrupt", corrupt);
+    vec![found]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::testing::prelude::*;
+    use crate::diagnose::testing::with_host;
+
+    #[test]
+    fn bytes_that_do_not_arrive_are_an_error_whatever_the_rate() {
+        let machine = h200_vm(2);
+        let mut measurements = with_host(&machine, &[55.3, 55.2]);
+        measurements.host[3].verified = Verified::Dropped;
+        let found = findings(&machine, Some(&measurements));
+        let own = only(&found, "host-data-wrong", Severity::Error);
+        assert_eq!(own.subject, Subject::Gpu { index: 1 });
+        assert!(own.message.contains("never arrive (pinned, to device)"), "{}", own.message);
+        assert_eq!(exit(&found, Some(&measurements)), 1);
+    }
+}

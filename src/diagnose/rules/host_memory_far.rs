@@ -1,0 +1,146 @@
+//! # What it means
+//!
+//! A GPU exchanges data with the memory of one NUMA node clearly slower than with that of its own.
+//!
+//! # How it is detected
+//!
+//! Copies of page-locked memory that is re-used, by copy engine, were measured on several NUMA nodes (profile full).
+//! Those of a node that is not the GPU's lie below those of its own node, or of its best one where its own is not known,
+//! by more than `below_own_percent`, and by more than both scatter. All GPUs are one finding: it is how machines of
+//! several sockets are built, unless a node loses more than `most_percent`, which makes it a warning.
+//!
+//! # Why it matters
+//!
+//! A program that runs on the other socket, or whose memory was allocated there, loads and saves data at that rate.
+//!
+//! # What to do
+//!
+//! Start the program of each GPU on its node: `numactl --cpunodebind=N --membind=N`, or the same by the launcher
+//! (`--cpu-bind` and `--mem-bind` of Slurm). Loaders of data that pin memory (`pin_memory=True`) do so on the node that
+//! they run on.
+//!
+//! # Sources
+//!
+//! Copies over PCIe 5 between sockets: 39 to 51 of 63 GB/s, within one 53 to 56.6 (published).
+
+use super::host::{self, Rated};
+use super::prelude::*;
+use crate::model::host::{HostDirection, HostWay};
+
+const BELOW: Parameter = Parameter {
+    name: "below_own_percent",
+    default: 15.0,
+    about: "how far below its own node another one may be before it is reported; chosen above the 5 to 10 that repeats \
+            spread by (cuda-samples issue 449)",
+};
+const MOST: Parameter = Parameter {
+    name: "most_percent",
+    default: 45.0,
+    about: "how far below is usual between sockets; chosen: above the 38 that copies across sockets are known to lose",
+};
+
+/// The rule.
+pub const RULE: Rule =
+    Rule::new("host-memory-far", Severity::Info, include_str!("host_memory_far.rs"), judge).with(&[BELOW, MOST]);
+
+/// A node that is slower than the GPU's own.
+struct Far<'a> {
+    own: Rated<'a>,
+    far: Rated<'a>,
+}
+
+impl Far<'_> {
+    fn below_percent(&self) -> f64 {
+        self.far.below_percent(self.own.rate)
+    }
+}
+
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let margin = RULE.parameter(evidence, &BELOW);
+    let mut far: Vec<Far<'_>> = host::ONE_WAY.into_iter().flat_map(|direction| of(evidence, direction)).collect();
+    far.retain(|far| far.below_percent() > margin.max(far.own.spread() + far.far.spread()));
+    // Of several alike the first.
+    let Some(worst) = far.iter().rev().max_by(|one, other| one.below_percent().total_cmp(&other.below_percent()))
+    else {
+        return Vec::new();
+    };
+    let gpus: BTreeSet<u32> = far.iter().map(|far| far.own.copy.gpu).collect();
+    let gpus: Vec<u32> = gpus.into_iter().collect();
+    let node = |rated: &Rated<'_>| rated.copy.numa_node.map_or("an unknown node".into(), |node| format!("node {node}"));
+    let message = format!(
+        "Copies {} reach {} GB/s with memory of NUMA {} and {} GB/s with that of NUMA {}, {:.0}% less",
+        host::way_of(evidence, &[worst.own.copy.gpu], worst.own.copy.direction),
+        worst.own.rate,
+        node(&worst.own),
+        worst.far.rate,
+        node(&worst.far),
+        worst.below_percent(),
+    );
+    let more = match gpus.len() - 1 {
+        0 => String::new(),
+        more => format!("; the same in kind for {}", words::count(more, "other GPU")),
+    };
+    let next_step = "Start the program of each GPU on its own NUMA node (numactl --cpunodebind=N --membind=N; peerscope \
+        topo shows the nodes), so that its memory is there too";
+    let severity =
+        if worst.below_percent() > RULE.parameter(evidence, &MOST) { Severity::Warning } else { RULE.severity };
+    let found = RULE
+        .finding(Subject::of_gpus(&gpus), message + &more, next_step)
+        .at(severity)
+        .gpus(&gpus)
+        .fact("own_node", worst.own.rate)
+        .fact("far_node", worst.far.rate)
+        .fact("below_own", Fact::percent(worst.below_percent()));
+    vec![found]
+}
+
+/// Each GPU's figures of other nodes than its own, beside that.
+fn of<'a>(evidence: &Evidence<'a>, direction: HostDirection) -> Vec<Far<'a>> {
+    let mut by_gpu: BTreeMap<u32, Vec<Rated<'a>>> = BTreeMap::new();
+    for rated in host::rated(evidence, HostWay::PINNED.with_direction(direction)) {
+        by_gpu.entry(rated.copy.gpu).or_default().push(rated);
+    }
+    let mut far = Vec::new();
+    for (gpu, rated) in by_gpu {
+        let own_node = host::own_node(evidence, gpu);
+        let own = rated.iter().find(|rated| own_node.is_some() && rated.copy.numa_node == own_node);
+        let best = rated.iter().max_by(|one, other| one.rate.0.total_cmp(&other.rate.0));
+        let Some(own) = own.or(best).copied() else { continue };
+        let others = rated.iter().filter(|rated| rated.copy.numa_node != own.copy.numa_node);
+        far.extend(others.map(|rated| Far { own, far: *rated }));
+    }
+    far
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::testing::prelude::*;
+    use crate::diagnose::testing::with_host;
+    use crate::model::host::HostCopy;
+    use crate::model::testing::host_copy;
+
+    /// Four GPUs on two nodes, with this rate towards the node that is not theirs.
+    fn with_far(gbps: f64) -> (Snapshot, Measurements) {
+        let machine = two_sockets();
+        let mut measurements = with_host(&machine, &[]);
+        for gpu in 0..4 {
+            let node = |node| HostCopy { numa_node: Some(node), ..host_copy(gpu, 26.0) };
+            let other = HostCopy { achieved_gbps: Some(GbPerSecond(gbps)), ..node(1 - gpu / 2) };
+            measurements.host.extend([node(gpu / 2), other]);
+        }
+        (machine, measurements)
+    }
+
+    #[test]
+    fn a_far_node_is_told_and_one_that_makes_no_difference_is_not() {
+        let (machine, measurements) = with_far(25.0);
+        assert_eq!(findings(&machine, Some(&measurements)), []);
+        let (machine, measurements) = with_far(19.5);
+        let found = only(&findings(&machine, Some(&measurements)), "host-memory-far", Severity::Info);
+        assert_eq!((found.subject.clone(), fact(&found, "below_own_percent")), (Subject::Machine, 25.0.into()));
+        assert!(found.message.contains("26.0 GB/s with memory of NUMA node 0"), "{}", found.message);
+        let (machine, measurements) = with_far(9.0);
+        only(&findings(&machine, Some(&measurements)), "host-memory-far", Severity::Warning);
+    }
+}

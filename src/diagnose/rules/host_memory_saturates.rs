@@ -1,0 +1,176 @@
+//! # What it means
+//!
+//! All GPUs together exchange less with the host than the sum of what each reaches alone: something that they share is
+//! the limit.
+//!
+//! # How it is detected
+//!
+//! The rates of all GPUs that copied at once (`measurements.host`, `at_once`) add up to less than `of_alone_percent` of
+//! the rates that the same GPUs reach one at a time, in the same way. Where the links that they share carry no more
+//! than that, the finding names those links; else the memory of the host, or what connects the processors, is the
+//! limit, which no register shows.
+//!
+//! # Why it matters
+//!
+//! Loading a model onto all GPUs at once, or writing checkpoints from all, takes as long as this sum allows. It is how
+//! machines are built, and no fault.
+//!
+//! # What to do
+//!
+//! Where links are the limit, spread the GPUs over more root ports. Where the memory of the host is: fit every memory
+//! channel, place each program on the NUMA node of its GPU (`numactl`), and count on this sum for loading and saving.
+//!
+//! # Sources
+//!
+//! 8 x H200: 55.3 GB/s each way one at a time, 149 GB/s up and 87 down in all at once (measured).
+
+use super::host;
+use super::prelude::*;
+use crate::model::host::{HostCopy, HostDirection, HostWay};
+use crate::topology::host::at_once;
+
+const SHARE: Parameter = Parameter {
+    name: "of_alone_percent",
+    default: 85.0,
+    about: "what all GPUs at once must reach of the sum of what each does alone; chosen below the 90 to 95 that repeats \
+            agree on (cuda-samples issue 449)",
+};
+
+/// How near the links must be to their theory to count as the limit, per cent of it. Chosen: the floor of copies of
+/// one GPU.
+const FULL_PERCENT: f64 = 73.0;
+
+/// The rule.
+pub const RULE: Rule =
+    Rule::new("host-memory-saturates", Severity::Info, include_str!("host_memory_saturates.rs"), judge).with(&[SHARE]);
+
+/// What GPUs reach at once and one at a time.
+struct Sum<'a> {
+    direction: HostDirection,
+    copies: Vec<&'a HostCopy>,
+    at_once: f64,
+    alone: f64,
+}
+
+impl Sum<'_> {
+    fn percent(&self) -> f64 {
+        100.0 * self.at_once / self.alone
+    }
+
+    /// The links that are the limit, where they are.
+    fn links(&self) -> Option<String> {
+        let theory: Vec<f64> = self.copies.iter().filter_map(|copy| Some(copy.theoretical_gbps?.0)).collect();
+        let sum: f64 = theory.iter().sum();
+        let shared: Vec<&str> = self.copies.iter().filter_map(|copy| copy.bottleneck.as_deref()).collect();
+        let shared: Vec<&str> = shared.into_iter().filter(|hop| hop.ends_with("GPUs")).collect();
+        let are_full = theory.len() == self.copies.len() && self.at_once >= sum * FULL_PERCENT / 100.0;
+        (are_full && !shared.is_empty()).then(|| words::distinct(shared))
+    }
+}
+
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let most = RULE.parameter(evidence, &SHARE);
+    let sums: Vec<_> = sums(evidence).into_iter().filter(|sum| sum.percent() < most).collect();
+    let Some(worst) = sums.iter().min_by(|one, other| one.percent().total_cmp(&other.percent())) else {
+        return Vec::new();
+    };
+    let text = |sum: &Sum<'_>| {
+        let (at_once, alone) = (GbPerSecond(sum.at_once), GbPerSecond(sum.alone));
+        format!("{at_once} GB/s {} ({:.0}% of {alone})", sum.direction, sum.percent())
+    };
+    let all: Vec<_> = sums.iter().map(text).collect();
+    let (limit, next_step) = match worst.links() {
+        Some(links) => (
+            format!("the limit is what they share: {links}"),
+            "Nothing to repair; spread the GPUs over more root ports or switches where the board has them".to_owned(),
+        ),
+        None => (
+            "their links carry more, so the limit is the memory of the host or what connects its processors".to_owned(),
+            "Count on this sum for loading and saving; see that every memory channel is fitted (dmidecode -t memory) and \
+             that each program runs on the NUMA node of its GPU (numactl)"
+                .to_owned(),
+        ),
+    };
+    let gpus = words::count(worst.copies.len(), "GPU");
+    let message = format!("{gpus} at once reach less with the host than one at a time: {}; {limit}", all.join(", "));
+    let indices: BTreeSet<u32> = worst.copies.iter().map(|copy| copy.gpu).collect();
+    let found = RULE
+        .finding(Subject::Machine, message, next_step)
+        .gpus(&indices.into_iter().collect::<Vec<_>>())
+        .fact("at_once", GbPerSecond(worst.at_once))
+        .fact("one_at_a_time", GbPerSecond(worst.alone))
+        .fact("of_alone", Fact::percent(worst.percent()))
+        .fact("limit", limit);
+    vec![found]
+}
+
+/// The sums of each direction for the most GPUs that copied at once, where all of them have both figures.
+fn sums<'a>(evidence: &Evidence<'a>) -> Vec<Sum<'a>> {
+    let mut sums = Vec::new();
+    for direction in host::ONE_WAY {
+        let way = HostWay::PINNED.with_direction(direction);
+        let sets = at_once(evidence.host());
+        let Some((_, number)) = sets.keys().filter(|(of, _)| *of == way).max_by_key(|(_, number)| *number) else {
+            continue;
+        };
+        let copies: Vec<_> =
+            evidence.host().iter().filter(|copy| copy.way() == way && copy.at_once == *number).collect();
+        let alone = host::best(evidence, way);
+        let rates = copies.iter().map(|copy| Some((copy.rate()?.0, alone.get(&copy.gpu)?.rate.0)));
+        if let Some(rates) = rates.collect::<Option<Vec<_>>>().filter(|rates| rates.len() == *number as usize) {
+            let (at_once, alone): (Vec<f64>, Vec<f64>) = rates.into_iter().unzip();
+            sums.push(Sum { direction, copies, at_once: at_once.iter().sum(), alone: alone.iter().sum() });
+        }
+    }
+    sums
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::testing::prelude::*;
+    use crate::diagnose::testing::with_host;
+
+    fn all_at_once(machine: &Snapshot, alone: f64, each: f64) -> Measurements {
+        let gpus = u32::try_from(machine.gpus.len()).unwrap();
+        let mut measurements = with_host(machine, &vec![alone; machine.gpus.len()]);
+        let at_once =
+            |copy: &HostCopy| HostCopy { at_once: gpus, achieved_gbps: Some(GbPerSecond(each)), ..copy.clone() };
+        let together: Vec<_> = measurements.host.iter().map(at_once).collect();
+        measurements.host.extend(together);
+        measurements
+    }
+
+    #[test]
+    fn memory_of_the_host_is_named_where_the_links_carry_more() {
+        let machine = h200_vm(8);
+        assert_eq!(findings(&machine, Some(&all_at_once(&machine, 55.3, 53.0))), []);
+        let found = findings(&machine, Some(&all_at_once(&machine, 55.3, 18.6)));
+        let found = only(&found, "host-memory-saturates", Severity::Info);
+        for text in ["8 GPUs at once", "149 GB/s to device (34% of 442)", "the memory of the host"] {
+            assert!(found.message.contains(text), "{text}: {}", found.message);
+        }
+    }
+
+    #[test]
+    fn a_shared_uplink_is_named_where_it_is_full() {
+        let machine = two_sockets();
+        let found = findings(&machine, Some(&all_at_once(&machine, 26.0, 13.2)));
+        let found = found.iter().find(|found| found.code == RULE.id).unwrap_or_else(|| panic!("{found:#?}"));
+        assert!(
+            found.message.contains("above GPU 0, GPU 1") && found.message.contains("what they share"),
+            "{found:#?}"
+        );
+    }
+
+    #[test]
+    fn a_gpu_without_a_figure_leaves_the_sum_unknown() {
+        let machine = h200_vm(4);
+        let mut measurements = all_at_once(&machine, 55.3, 18.6);
+        for copy in measurements.host.iter_mut().filter(|copy| copy.gpu == 3 && copy.at_once > 1) {
+            copy.disturbed = true;
+        }
+        let found = findings(&machine, Some(&measurements));
+        assert!(found.iter().all(|found| found.code != RULE.id), "{found:#?}");
+    }
+}

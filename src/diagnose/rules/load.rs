@@ -1,0 +1,359 @@
+//! What the rules on several flows at once share: which sums are lower than single flows explain, and which hop
+//! remains when those are left out that carried as much in another pattern.
+
+use super::prelude::*;
+use crate::diagnose::expected_load::{self, Alone, Predicted};
+use crate::model::load::{LoadFlow, LoadPattern};
+use crate::model::node::NodeId;
+use crate::model::topology::{Link, LinkKind};
+use crate::topology::load::{Step, Ways, is_inside_switch, passage};
+use crate::topology::shares::Passage;
+
+/// How far below the fastest of its flows alone a sum may be, per cent, before it is a collapse. Chosen: twice what
+/// repeats of healthy machines spread by.
+pub const COLLAPSE: Parameter = Parameter {
+    name: "below_alone_percent",
+    default: 10.0,
+    about: "how far below the fastest of the flows alone all together may be; chosen: repeats spread by 5 to 10 \
+            (cuda-samples issue 449)",
+};
+
+/// A pattern with its figures, what single flows explain of them, and what was to be expected.
+pub struct Judged<'a> {
+    /// The pattern.
+    pub pattern: &'a LoadPattern,
+    /// How its flows share the graph.
+    pub predicted: Predicted<'a>,
+    /// What single flows explain, GB/s, by flow.
+    pub explained: Vec<f64>,
+    /// What each flow reached, GB/s.
+    pub achieved: Vec<f64>,
+}
+
+/// What a copy costs beside its bytes, microseconds: on H200 (docs/measurement.md). It counts where copies are short, as
+/// where the rate of a route was not known.
+const COPY_COST_US: f64 = 8.0;
+
+impl Judged<'_> {
+    /// The sum over the flows of these places, GB/s.
+    pub fn sum(rates: &[f64], flows: &[usize]) -> f64 {
+        flows.iter().filter_map(|flow| rates.get(*flow)).sum()
+    }
+
+    /// All its flows.
+    pub fn all(&self) -> Vec<usize> {
+        (0..self.achieved.len()).collect()
+    }
+
+    /// The part of a copy's time that its bytes take at this rate.
+    fn of_bytes(&self, gbps: f64) -> f64 {
+        let bytes_us = self.pattern.bytes.0 as f64 / (gbps * 1e3).max(f64::MIN_POSITIVE);
+        bytes_us / (bytes_us + COPY_COST_US)
+    }
+
+    /// The least that flows of these places must reach together, GB/s.
+    pub fn floor(&self, flows: &[usize]) -> f64 {
+        let together = Self::sum(&self.explained, flows);
+        together * (1.0 - self.predicted.margin_percent() / 100.0) * self.of_bytes(together / flows.len() as f64)
+    }
+
+    /// The fastest of these flows alone, GB/s.
+    pub fn best_alone(&self, flows: &[usize]) -> Option<f64> {
+        flows.iter().filter_map(|flow| self.predicted.alone.get(*flow).copied().flatten()).reduce(f64::max)
+    }
+
+    /// The least below which these flows collapse, GB/s.
+    fn collapse_floor(&self, flows: &[usize], below_percent: f64) -> Option<f64> {
+        let best = self.best_alone(flows)?.min(Self::sum(&self.explained, flows));
+        Some(best * (1.0 - below_percent / 100.0))
+    }
+
+    /// The pairs of GPUs among its flows.
+    pub fn pairs(&self) -> Vec<Pair> {
+        words::unique(self.pattern.flows.iter().filter_map(|flow| flow.flow().pair()).collect())
+    }
+
+    /// The GPUs of its flows.
+    pub fn gpus(&self) -> Vec<u32> {
+        let ends = self.pattern.flows.iter().flat_map(|flow| flow.flow().ends());
+        ends.filter_map(crate::model::flow::Endpoint::gpu).collect::<BTreeSet<u32>>().into_iter().collect()
+    }
+}
+
+/// The patterns with sound figures and a prediction.
+pub fn judged<'a>(evidence: &Evidence<'a>) -> Vec<Judged<'a>> {
+    let Some(measurements) = evidence.measurements.filter(|measurements| !measurements.load.is_empty()) else {
+        return Vec::new();
+    };
+    let set = &evidence.settings.shares;
+    let (ways, alone) = (Ways::of(evidence.snapshot, evidence.topology), Alone::of(measurements));
+    let one = |pattern: &'a LoadPattern| {
+        pattern.rate()?;
+        let machine = (&ways, evidence.topology, evidence.snapshot);
+        let predicted = Predicted::of(pattern, machine, &alone, set);
+        // A flow whose way is not known may pass any hop, and takes a part of it.
+        if predicted.load.ways.iter().any(Vec::is_empty) {
+            return None;
+        }
+        let shares = predicted.explained(expected_load::near(set)).into_iter();
+        let explained = shares.map(|share| Some(share?.gbps)).collect::<Option<Vec<f64>>>()?;
+        let achieved = pattern.flows.iter().map(|flow| Some(flow.achieved_gbps?.0)).collect::<Option<Vec<f64>>>()?;
+        Some(Judged { pattern, predicted, explained, achieved })
+    };
+    measurements.load.iter().filter_map(one).collect()
+}
+
+/// A link by its two ends, whichever way something passes it.
+pub type Ends = (NodeId, NodeId);
+
+fn ends((from, to): Passage) -> Ends {
+    if from < to { (from, to) } else { (to, from) }
+}
+
+/// Flows that together reach too little through hops that they share.
+pub struct Low<'a> {
+    /// The link that remains, where one does; else those that do, the likeliest first.
+    pub links: Vec<&'a Link>,
+    /// The pattern that shows it most.
+    pub judged: Judged<'a>,
+    /// Its flows that pass the link, by their places.
+    pub flows: Vec<usize>,
+    /// Whether they reach less than one of them alone.
+    pub collapse: bool,
+    /// The patterns that show it, by name.
+    pub patterns: Vec<String>,
+}
+
+impl Low<'_> {
+    /// What these flows reach together.
+    pub fn together(&self) -> GbPerSecond {
+        GbPerSecond(Judged::sum(&self.judged.achieved, &self.flows))
+    }
+
+    /// What single flows explain.
+    pub fn explained(&self) -> GbPerSecond {
+        GbPerSecond(Judged::sum(&self.judged.explained, &self.flows))
+    }
+
+    fn depth(&self) -> f64 {
+        self.together().0 / self.explained().0.max(f64::MIN_POSITIVE)
+    }
+}
+
+/// A hop of a pattern through which too little passes.
+struct Suspected<'a> {
+    link: &'a Link,
+    flows: Vec<usize>,
+    collapse: bool,
+}
+
+/// Every cause of sums that are too low, each once.
+pub fn low<'a>(evidence: &Evidence<'a>, below_percent: f64) -> Vec<Low<'a>> {
+    let all = judged(evidence);
+    let carried = carried(&all);
+    let mut open: Vec<(Judged<'a>, BTreeMap<Ends, Suspected<'a>>)> = all
+        .into_iter()
+        .map(|judged| {
+            let suspected = suspected(&judged, &carried, below_percent);
+            (judged, suspected)
+        })
+        .filter(|(_, suspected)| !suspected.is_empty())
+        .collect();
+    let mut found = Vec::new();
+    while !open.is_empty() {
+        let mut shown: BTreeMap<Ends, usize> = BTreeMap::new();
+        open.iter().flat_map(|(_, suspected)| suspected.keys()).for_each(|ends| *shown.entry(*ends).or_default() += 1);
+        let most = shown.values().copied().max().unwrap_or_default();
+        let likeliest: BTreeSet<Ends> =
+            shown.into_iter().filter(|(_, number)| *number == most).map(|(of, _)| of).collect();
+        let Some(first) = likeliest.first().copied() else { break };
+        let (shows, rest) = open.into_iter().partition(|(_, suspected)| suspected.contains_key(&first));
+        open = rest;
+        found.extend(cause(shows, first, &likeliest));
+    }
+    found
+}
+
+/// One cause, from all patterns that show it.
+fn cause<'a>(
+    shows: Vec<(Judged<'a>, BTreeMap<Ends, Suspected<'a>>)>,
+    first: Ends,
+    likeliest: &BTreeSet<Ends>,
+) -> Option<Low<'a>> {
+    let patterns: Vec<String> = shows.iter().map(|(judged, _)| judged.pattern.name()).collect();
+    // Those that all of these patterns have in common: the figures do not tell which of them it is.
+    let common = |of: &&Ends| shows.iter().all(|(_, suspected)| suspected.contains_key(of));
+    let common: Vec<Ends> = likeliest.iter().filter(common).copied().collect();
+    let lows = shows.into_iter().filter_map(|(judged, mut suspected)| {
+        let mut links: Vec<&'a Link> = common.iter().filter_map(|ends| suspected.get(ends)).map(|of| of.link).collect();
+        links.sort_by_key(|link| rank(link));
+        let Suspected { flows, collapse, .. } = suspected.remove(&first)?;
+        Some(Low { links, judged, flows, collapse, patterns: patterns.clone() })
+    });
+    lows.min_by(|one, other| {
+        (!one.collapse, one.depth()).partial_cmp(&(!other.collapse, other.depth())).unwrap_or(std::cmp::Ordering::Equal)
+    })
+}
+
+/// The most that was seen to pass each hop in one direction, GB/s.
+fn carried(all: &[Judged<'_>]) -> BTreeMap<Passage, f64> {
+    let mut most: BTreeMap<Passage, f64> = BTreeMap::new();
+    for judged in all {
+        for (hop, flows) in judged.predicted.load.passed().into_iter().filter(|(_, flows)| flows.len() > 1) {
+            let sum = Judged::sum(&judged.achieved, &flows);
+            let known = most.entry(hop).or_insert(sum);
+            *known = known.max(sum);
+        }
+    }
+    most
+}
+
+/// The hops that several flows of a pattern pass and that may be why they reach too little. A processor or the inside
+/// of a switch is one only where no link is.
+fn suspected<'a>(
+    judged: &Judged<'a>,
+    carried: &BTreeMap<Passage, f64>,
+    below_percent: f64,
+) -> BTreeMap<Ends, Suspected<'a>> {
+    let mut found: BTreeMap<Ends, Suspected<'a>> = BTreeMap::new();
+    for (hop, flows) in judged.predicted.load.passed().into_iter().filter(|(_, flows)| flows.len() > 1) {
+        let sum = Judged::sum(&judged.achieved, &flows);
+        let collapse = judged.collapse_floor(&flows, below_percent).filter(|floor| sum < *floor);
+        let low = Some(judged.floor(&flows)).filter(|floor| sum < *floor);
+        let Some(floor) = collapse.or(low).filter(|_| judged.predicted.are_healthy_alone(&flows)) else { continue };
+        // It carried as much in another pattern.
+        if carried.get(&hop).is_some_and(|most| *most >= floor) {
+            continue;
+        }
+        if let Some((_, link)) = judged.predicted.load.step(hop).filter(|step| !is_inside_switch(step)) {
+            found.entry(ends(hop)).or_insert(Suspected { link, flows, collapse: collapse.is_some() });
+        }
+    }
+    if found.values().any(|of| rank(of.link) < 2) {
+        found.retain(|_, of| rank(of.link) < 2);
+    }
+    found
+}
+
+/// How likely a link is the cause: one that is visible first, then what joins the processors, then what is inside.
+const fn rank(link: &Link) -> u8 {
+    match (link.kind, link.capacity_gbps.is_some()) {
+        (LinkKind::NvLink | LinkKind::Pcie, true) => 0,
+        (LinkKind::NvLink | LinkKind::Pcie | LinkKind::Interconnect, _) => 1,
+        (LinkKind::RootComplex, _) => 2,
+    }
+}
+
+/// What a finding on this link is about.
+pub fn subject(evidence: &Evidence<'_>, link: &Link) -> Subject {
+    match (link.kind, link.upper, link.lower) {
+        (LinkKind::NvLink, NodeId::Gpu(source), NodeId::Gpu(destination)) => {
+            Subject::Pair(Pair { source, destination })
+        }
+        (LinkKind::NvLink, _, NodeId::Gpu(index)) => Subject::Gpu { index },
+        (LinkKind::Pcie, _, lower) => match evidence.topology.node(lower).and_then(|node| node.pci) {
+            Some(address) => Subject::PcieLink { address },
+            None => Subject::Machine,
+        },
+        _ => Subject::Machine,
+    }
+}
+
+/// A link, for someone who has to find it.
+pub fn place(evidence: &Evidence<'_>, link: &Link) -> String {
+    match link.kind {
+        LinkKind::Interconnect => format!("the link between {} and {}", link.upper, link.lower),
+        LinkKind::RootComplex => format!("the processor at {}", link.lower),
+        _ => Ways::of(evidence.snapshot, evidence.topology).describe((link.upper, link.lower)),
+    }
+}
+
+/// The findings of a rule on what is too low. Ports of many GPUs that are all too low are one cause: what joins them.
+pub fn findings(
+    evidence: &Evidence<'_>,
+    rule: &Rule,
+    lows: &[Low<'_>],
+    message: impl Fn(&str, &Low<'_>) -> String,
+    next_step: &str,
+) -> Vec<Finding> {
+    let is_port = |low: &&Low<'_>| matches!(low.links.as_slice(), [link] if link.kind == LinkKind::NvLink);
+    let ports = lows.iter().filter(is_port).count();
+    let many = ports > 2 && 2 * ports > evidence.snapshot.gpus.len();
+    let worst = |one: &&Low<'_>, other: &&Low<'_>| one.depth().total_cmp(&other.depth());
+    let of_ports = lows.iter().filter(|low| many && is_port(low)).min_by(worst);
+    let single = lows.iter().filter(|low| !(many && is_port(low))).map(|low| {
+        let place = match low.links.as_slice() {
+            [] => "what they share".to_owned(),
+            [link] => place(evidence, link),
+            several => format!("one of {}", words::distinct(several.iter().map(|link| place(evidence, link)))),
+        };
+        let about = match low.links.as_slice() {
+            [link] => subject(evidence, link),
+            _ => Subject::Machine,
+        };
+        finding(evidence, rule, (about, &place), low, &message, next_step)
+    });
+    let joint = of_ports.map(|low| {
+        let place = format!("the NVLinks of one GPU, of {ports} alike");
+        finding(evidence, rule, (Subject::Machine, &place), low, &message, next_step)
+    });
+    joint.into_iter().chain(single).collect()
+}
+
+fn finding(
+    evidence: &Evidence<'_>,
+    rule: &Rule,
+    (about, place): (Subject, &str),
+    low: &Low<'_>,
+    message: impl Fn(&str, &Low<'_>) -> String,
+    next_step: &str,
+) -> Finding {
+    let mut suspects: Vec<Suspect> = Vec::new();
+    if low.links.len() > 1 {
+        suspects = low
+            .links
+            .iter()
+            .map(|link| {
+                let test = "run two flows that pass this link and not the others, with --profile full";
+                suspect(self::place(evidence, link), test)
+            })
+            .collect();
+    }
+    rule.finding(about, message(place, low), next_step)
+        .pairs(&low.judged.pairs())
+        .about_gpus(&low.judged.gpus())
+        .fact("pattern", low.judged.pattern.name())
+        .fact("patterns", low.patterns.len())
+        .fact("together", low.together())
+        .fact("alone", low.judged.best_alone(&low.flows).map(GbPerSecond))
+        .fact("explained", low.explained())
+        .fact("of_explained", Fact::percent(low.together().percent_of(low.explained())))
+        .suspecting(suspects)
+}
+
+/// The links that other findings on several flows name, or may mean.
+pub fn named(evidence: &Evidence<'_>) -> BTreeSet<Ends> {
+    let below = super::load_collapses::RULE.parameter(evidence, &COLLAPSE);
+    let links = low(evidence, below).into_iter().flat_map(|low| low.links);
+    links.map(|link| ends((link.upper, link.lower))).collect()
+}
+
+/// Whether a flow of this pattern passes one of these links.
+pub fn passes(judged: &Judged<'_>, links: &BTreeSet<Ends>) -> bool {
+    judged.predicted.load.ways.iter().flatten().any(|step| links.contains(&ends(passage(step))))
+}
+
+/// Whether every hop of this pattern has a known rate, so that nothing that cannot be seen may limit it.
+pub fn is_all_known(judged: &Judged<'_>) -> bool {
+    let known = |step: &Step<'_>| step.0.capacity_gbps.is_some() || is_inside_switch(step);
+    judged.predicted.load.ways.iter().flatten().all(known)
+}
+
+/// The flows of a pattern as words: `GPU 1 → GPU 0, GPU 2 → GPU 0 and 5 more`.
+pub fn flows(of: &[LoadFlow]) -> String {
+    let named: Vec<String> = of.iter().take(3).map(|flow| flow.flow().to_string()).collect();
+    match of.len().saturating_sub(3) {
+        0 => named.join(", "),
+        more => format!("{} and {more} more", named.join(", ")),
+    }
+}

@@ -1,0 +1,90 @@
+//! # What it means
+//!
+//! Several copies at once are slower than single ones explain, and no link that they share shows why.
+//!
+//! # How it is detected
+//!
+//! All flows of a pattern together (`measurements.load`) reach less than what each reached alone and the links of the
+//! graph allow, by more than the margin of its class; every flow is as fast alone as it should be, and
+//! `load-collapses` and `shared-hop-low` report no hop that it passes. It is information where part of the way is
+//! within the processors, whose rates no interface reports. All pairs at once are shown and not judged: copies of one
+//! engine take turns there.
+//!
+//! # Why it matters
+//!
+//! Collective operations use all these ways at once, and wait for the slowest flow.
+//!
+//! # What to do
+//!
+//! Stop other work and check again with `--profile full`, which copies in more patterns. Behind NVSwitches, look at
+//! the switches' logs (nvidia-smi nvlink, dmesg, the fabric manager's log): they are what all flows share.
+//!
+//! # Sources
+//!
+//! 8 x H200: 390 GB/s for each of eight flows at once, 394 to 395 for four disjoint ones, 396 alone (measured).
+
+use std::cmp::Ordering;
+
+use super::load::{self, Judged};
+use super::prelude::*;
+use crate::model::load::Pattern;
+
+/// The rule.
+pub const RULE: Rule =
+    Rule::new("load-below-expected", Severity::Warning, include_str!("load_below_expected.rs"), judge);
+
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let known = load::named(evidence);
+    let percent = |judged: &Judged<'_>| {
+        let all = judged.all();
+        100.0 * Judged::sum(&judged.achieved, &all) / Judged::sum(&judged.explained, &all).max(f64::MIN_POSITIVE)
+    };
+    let is_low = |judged: &Judged<'_>| {
+        let all = judged.all();
+        // Where every GPU sends to every other, copies of one engine take turns in an order that is not predicted.
+        let in_turns = judged.pattern.pattern == Pattern::AllPairs;
+        !in_turns
+            && Judged::sum(&judged.achieved, &all) < judged.floor(&all)
+            && judged.predicted.are_healthy_alone(&all)
+    };
+    let low: Vec<Judged<'_>> =
+        load::judged(evidence).into_iter().filter(|judged| is_low(judged) && !load::passes(judged, &known)).collect();
+    // One of known links first: nothing that cannot be seen may explain it.
+    let order = |judged: &&Judged<'_>| (!load::is_all_known(judged), percent(judged));
+    let worst = low.iter().min_by(|one, other| order(one).partial_cmp(&order(other)).unwrap_or(Ordering::Equal));
+    let Some(worst) = worst else { return Vec::new() };
+    let all = worst.all();
+    let (achieved, explained) =
+        (GbPerSecond(Judged::sum(&worst.achieved, &all)), GbPerSecond(Judged::sum(&worst.explained, &all)));
+    let more = match low.len() {
+        1 => String::new(),
+        more => format!("; so are {}", words::count(more - 1, "other pattern")),
+    };
+    let (severity, why, next_step) = if load::is_all_known(worst) {
+        let next_step = "Stop other work and check again with --profile full, which copies in more patterns. Behind \
+            NVSwitches, see their logs (dmesg, the fabric manager's log): they are what all flows share";
+        (RULE.severity, "no link that they share shows why", next_step)
+    } else {
+        let next_step = "Nothing to repair where other machines of this kind reach as much: compare with one. It is the \
+            rate to plan with for collective operations";
+        (Severity::Info, "what joins the processors, whose rate no interface reports, may be why", next_step)
+    };
+    let message = format!(
+        "{} at once ({}) reach {achieved} GB/s together, {:.0}% of the {explained} that each alone and the links allow: \
+         {why}{more}",
+        words::count(worst.pattern.flows.len(), "flow"),
+        worst.pattern.name(),
+        percent(worst),
+    );
+    vec![
+        RULE.finding(Subject::Machine, message, next_step)
+            .at(severity)
+            .pairs(&worst.pairs())
+            .about_gpus(&worst.gpus())
+            .fact("pattern", worst.pattern.name())
+            .fact("patterns", low.len())
+            .fact("together", achieved)
+            .fact("explained", explained)
+            .fact("of_explained", Fact::percent(percent(worst))),
+    ]
+}

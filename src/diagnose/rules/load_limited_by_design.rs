@@ -1,0 +1,151 @@
+//! # What it means
+//!
+//! Several GPUs share a link, so all of them at once reach less than the sum of what each reaches alone. It is how the
+//! machine is built, and no fault.
+//!
+//! # How it is detected
+//!
+//! In a pattern of several flows (`measurements.load`) whose sum is as single flows explain, flows that share a PCIe
+//! link above their slots, or what joins the processors, reach together less than `of_alone_percent` of what they
+//! reach one at a time. Of each such link the pattern that loses most is told. The ports of one GPU are no such link:
+//! that two flows into one GPU share them goes without saying. `host-memory-saturates` reports what all GPUs exchange
+//! with the host.
+//!
+//! # Why it matters
+//!
+//! It is the rate to plan with for loading models, for checkpoints, and for collective operations.
+//!
+//! # What to do
+//!
+//! Nothing to repair. Spread GPUs that work at the same time over links of their own, where the board has them.
+//!
+//! # Sources
+//!
+//! Max-min fair shares: Bertsekas and Gallager, Data Networks, 6.5.2. Payload rates are those of docs/measurement.md.
+
+use super::load::{self, Judged};
+use super::prelude::*;
+use crate::model::flow::Flow;
+use crate::model::node::NodeId;
+use crate::model::topology::{Link, LinkKind};
+
+const SHARE: Parameter = Parameter {
+    name: "of_alone_percent",
+    default: 85.0,
+    about: "what flows at once must reach of the sum of what each does alone; chosen below the 90 to 95 that repeats \
+            agree on (cuda-samples issue 449)",
+};
+
+/// The rule.
+pub const RULE: Rule =
+    Rule::new("load-limited-by-design", Severity::Info, include_str!("load_limited_by_design.rs"), judge)
+        .with(&[SHARE]);
+
+/// Flows that share a link by design.
+struct Shared<'a> {
+    link: &'a Link,
+    pattern: String,
+    pairs: Vec<Pair>,
+    gpus: Vec<u32>,
+    flows: usize,
+    together: GbPerSecond,
+    alone: GbPerSecond,
+}
+
+impl Shared<'_> {
+    fn percent(&self) -> f64 {
+        self.together.percent_of(self.alone)
+    }
+}
+
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let most = RULE.parameter(evidence, &SHARE);
+    let mut found: BTreeMap<(NodeId, NodeId), Shared<'_>> = BTreeMap::new();
+    for shared in load::judged(evidence).iter().filter_map(|judged| shared(judged, most)) {
+        let ends = (shared.link.upper, shared.link.lower);
+        match found.get(&ends) {
+            Some(known) if known.percent() <= shared.percent() => {}
+            _ => drop(found.insert(ends, shared)),
+        }
+    }
+    // Links alike are one way to build a machine.
+    let mut alike: BTreeMap<(&str, usize), Vec<Shared<'_>>> = BTreeMap::new();
+    for shared in found.into_values() {
+        alike.entry((shared.link.label.as_str(), shared.flows)).or_default().push(shared);
+    }
+    alike.into_values().filter_map(|shared| finding(evidence, &shared)).collect()
+}
+
+fn finding(evidence: &Evidence<'_>, alike: &[Shared<'_>]) -> Option<Finding> {
+    let shared = alike.iter().min_by(|one, other| one.percent().total_cmp(&other.percent()))?;
+    let (about, more) = match alike.len() {
+        1 => (load::subject(evidence, shared.link), String::new()),
+        more => (Subject::Machine, format!("; so it is with {} like it", words::count(more - 1, "other link"))),
+    };
+    let message = format!(
+        "{} share {}: {} at once reach {} GB/s together instead of {} ({}){more}",
+        words::gpus(&shared.gpus),
+        load::place(evidence, shared.link),
+        words::count(shared.flows, "flow"),
+        shared.together,
+        shared.alone,
+        shared.pattern,
+    );
+    let next_step = "Nothing to repair; spread GPUs that work at the same time over links of their own where the board \
+        has them";
+    let found = RULE
+        .finding(about, message, next_step)
+        .about_pairs(shared.pairs.clone())
+        .gpus(&shared.gpus)
+        .fact("pattern", shared.pattern.clone())
+        .fact("together", shared.together)
+        .fact("one_at_a_time", shared.alone)
+        .fact("links_alike", alike.len())
+        .fact("of_alone", Fact::percent(shared.percent()));
+    Some(found)
+}
+
+/// Whether no two of these flows begin or end in the same GPU, whose own ports would be the limit.
+fn are_apart(judged: &Judged<'_>, flows: &[usize]) -> bool {
+    let flows: Vec<Flow> =
+        flows.iter().filter_map(|flow| judged.pattern.flows.get(*flow)).map(|flow| flow.flow()).collect();
+    let are_distinct = |end: fn(&Flow) -> Option<u32>| {
+        let gpus: Vec<u32> = flows.iter().filter_map(end).collect();
+        gpus.iter().collect::<BTreeSet<_>>().len() == gpus.len()
+    };
+    are_distinct(|flow| flow.from.gpu()) && are_distinct(|flow| flow.to.gpu())
+}
+
+/// The link that limits a pattern by design.
+fn shared<'a>(judged: &Judged<'a>, most: f64) -> Option<Shared<'a>> {
+    let all = judged.all();
+    if Judged::sum(&judged.achieved, &all) < judged.floor(&all) {
+        return None;
+    }
+    let passed = judged.predicted.load.passed().into_iter().filter(|(_, flows)| flows.len() > 1);
+    let limits = passed.filter_map(|(hop, flows)| {
+        let (_, link) = judged.predicted.load.step(hop)?;
+        let together = Judged::sum(&judged.achieved, &flows);
+        let alone = judged.predicted.sum_alone(&flows)?;
+        let above_several = link.pcie.as_ref().is_some_and(|pcie| pcie.gpus.len() > 1);
+        let is_shared = (above_several || link.kind == LinkKind::Interconnect) && are_apart(judged, &flows);
+        (is_shared && 100.0 * together < most * alone).then_some((link, flows, together, alone))
+    });
+    // Of links in a row the narrowest one is the limit.
+    let rate = |link: &Link| link.capacity_gbps.map_or(f64::INFINITY, |rate| rate.0);
+    let (link, flows, together, alone) = limits.min_by(|one, other| rate(one.0).total_cmp(&rate(other.0)))?;
+    let ends = flows.iter().filter_map(|flow| judged.pattern.flows.get(*flow)).map(|flow| flow.flow());
+    let gpus = ends.clone().filter_map(|flow| match link.pcie.as_ref().map(|pcie| &pcie.gpus) {
+        Some(behind) => [flow.from, flow.to].into_iter().filter_map(|end| end.gpu()).find(|gpu| behind.contains(gpu)),
+        None => flow.from.gpu().or(flow.to.gpu()),
+    });
+    Some(Shared {
+        link,
+        pattern: judged.pattern.name(),
+        pairs: words::unique(ends.clone().filter_map(|flow| flow.pair()).collect()),
+        gpus: gpus.collect::<BTreeSet<u32>>().into_iter().collect(),
+        flows: flows.len(),
+        together: GbPerSecond(together),
+        alone: GbPerSecond(alone),
+    })
+}

@@ -1,0 +1,100 @@
+//! The NVLinks of a GPU that are up and down, where they lead, and what is said of their ends.
+
+use super::prelude::*;
+use crate::model::snapshot::{NvLink, NvLinkRemote};
+
+/// A GPU's links, by number.
+pub struct Links<'a> {
+    /// The GPU.
+    pub gpu: &'a Gpu,
+    /// Those that are up.
+    pub active: Vec<u8>,
+    /// Those that are down.
+    pub inactive: Vec<u8>,
+}
+
+impl<'a> Links<'a> {
+    /// Those of this GPU, where they are known.
+    pub fn of(gpu: &'a Gpu) -> Option<Self> {
+        let of_state = |state: bool| -> Option<Vec<u8>> {
+            let links = gpu.nvlinks.known()?.iter().filter(|link| link.active.get() == Some(state));
+            Some(links.map(|link| link.link).collect())
+        };
+        Some(Self { gpu, active: of_state(true)?, inactive: of_state(false)? })
+    }
+
+    /// Whether NVML knows of an NVSwitch fabric.
+    pub fn in_fabric(&self) -> bool {
+        self.gpu.fabric.known().is_some_and(|fabric| fabric.state != FabricState::NotSupported)
+    }
+
+    /// Whether one that is up leads to a GPU.
+    pub fn leads_to_gpu(&self) -> bool {
+        self.up().any(|link| link.remote.get() == Some(NvLinkRemote::Gpu))
+    }
+
+    /// Whether none is listed, and MIG mode is not the reason.
+    pub fn lists_none(&self) -> bool {
+        self.gpu.nvlinks.known().is_some_and(Vec::is_empty) && self.gpu.mig.get() != Some(true)
+    }
+
+    /// Where its active links lead, as far as NVML tells.
+    pub fn remotes(&self) -> impl Iterator<Item = Option<PciAddress>> {
+        self.up().map(|link| link.remote_pci.get())
+    }
+
+    /// Those that are up.
+    pub fn up(&self) -> impl Iterator<Item = &NvLink> {
+        self.gpu.nvlinks.known().into_iter().flatten().filter(|link| link.active.get() == Some(true))
+    }
+}
+
+/// What GPUs that lost some links have in common where links lead from GPU to GPU: each such link has
+/// two ends, and both show it. Two GPUs that lost as many are the ends of the same links; one that
+/// lost as many as all others together is their common end.
+pub fn common_end(gpus: &[&Links<'_>]) -> Option<Subject> {
+    if !gpus.iter().all(|links| links.leads_to_gpu()) {
+        return None;
+    }
+    let lost = |links: &Links<'_>| links.inactive.len();
+    match gpus {
+        [one, other] if lost(one) == lost(other) => Some(Subject::Pair(Pair {
+            source: one.gpu.index.min(other.gpu.index),
+            destination: one.gpu.index.max(other.gpu.index),
+        })),
+        [_, _, _, ..] => {
+            let all: usize = gpus.iter().map(|links| lost(links)).sum();
+            let most = gpus.iter().max_by_key(|links| lost(links))?;
+            (lost(most) * 2 == all).then_some(Subject::Gpu { index: most.gpu.index })
+        }
+        _ => None,
+    }
+}
+
+/// The links that are down, by GPU.
+pub fn inactive_by_gpu(gpus: &[&Links<'_>]) -> Facts {
+    gpus.iter().map(|links| (format!("gpu{}", links.gpu.index), link_numbers(&links.inactive))).collect()
+}
+
+/// Numbers of links as a fact.
+pub fn link_numbers(links: &[u8]) -> Fact {
+    Fact::Numbers(links.iter().copied().map(u64::from).collect())
+}
+
+/// Numbers of links for people.
+pub fn numbers(links: &[u8]) -> String {
+    words::ranges(links.iter().copied().map(u32::from))
+}
+
+/// `NVLink 2 of GPU 1`, `NVLinks 0-3 of GPU 2`.
+pub fn named(links: &[u8], gpu: u32) -> String {
+    let word = if links.len() == 1 { "NVLink" } else { "NVLinks" };
+    format!("{word} {} of GPU {gpu}", numbers(links))
+}
+
+/// How many NVLinks a GPU has up that lead to another; `None` where that is not known of all of them.
+pub fn left_between(one: &Links<'_>, other: &Links<'_>) -> Option<usize> {
+    let to = other.gpu.pci.get()?;
+    let remotes: Option<Vec<PciAddress>> = one.remotes().collect();
+    Some(remotes?.into_iter().filter(|at| *at == to).count())
+}

@@ -1,0 +1,116 @@
+//! # What it means
+//!
+//! One NVLink of a GPU carries nothing, or clearly less than the others that lead to the same place, although it is up.
+//!
+//! # How it is detected
+//!
+//! Counters of every link are read around known traffic (`measurements.counted`). The active links of a GPU that lead to
+//! the same place, to the switches or to one other GPU, carry equal parts of it; a link that carried less than
+//! `least_part_percent` of its part is reported.
+//!
+//! # Why it matters
+//!
+//! The traffic of that link is carried by the others: the GPU has the rate of fewer links than it shows.
+//!
+//! # What to do
+//!
+//! Look at the link's error counters (nvidia-smi nvlink -e) and at the fabric manager's log. Restart the fabric manager
+//! or reset the GPUs, and check again; if it stays with the link, swap the GPU, bridge or cable.
+//!
+//! # Sources
+//!
+//! NVML, fields 138 and 139, link by link. 8 x H200: each of 18 links carries 1/18 of the data (measured).
+
+use super::counted;
+use super::prelude::*;
+use crate::model::load::{Counted, LinkShare};
+use crate::model::snapshot::{NvLink, NvLinkRemote};
+use crate::model::units::Bytes;
+
+const LEAST: Parameter = Parameter {
+    name: "least_part_percent",
+    default: 80.0,
+    about: "what a link must carry of its equal part; chosen: healthy links are within 2",
+};
+
+/// The rule.
+pub const RULE: Rule =
+    Rule::new("nvlink-share-uneven", Severity::Warning, include_str!("nvlink_share_uneven.rs"), judge).with(&[LEAST]);
+
+/// The least that links to one place must have carried together to be judged. Chosen.
+const LEAST_BYTES: u64 = 64 << 20;
+
+/// A link that carries too little.
+struct Uneven {
+    gpu: u32,
+    link: u8,
+    part_percent: f64,
+    of: usize,
+}
+
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let least = RULE.parameter(evidence, &LEAST);
+    let mut worst: BTreeMap<(u32, u8), Uneven> = BTreeMap::new();
+    for uneven in counted::sound(evidence).flat_map(|seen| uneven(evidence, seen, least)) {
+        let known = worst.entry((uneven.gpu, uneven.link)).or_insert(Uneven { ..uneven });
+        known.part_percent = known.part_percent.min(uneven.part_percent);
+    }
+    let mut by_gpu: BTreeMap<u32, Vec<Uneven>> = BTreeMap::new();
+    worst.into_values().for_each(|uneven| by_gpu.entry(uneven.gpu).or_default().push(uneven));
+    by_gpu.into_iter().map(|(gpu, links)| finding(evidence, gpu, &links)).collect()
+}
+
+fn finding(evidence: &Evidence<'_>, gpu: u32, links: &[Uneven]) -> Finding {
+    let numbers = words::ranges(links.iter().map(|link| u32::from(link.link)));
+    let least = links.iter().map(|link| link.part_percent).fold(f64::INFINITY, f64::min);
+    let of = links.iter().map(|link| link.of).max().unwrap_or_default();
+    let carries = if least < 1.0 { "nothing".to_owned() } else { format!("{least:.0}% of an equal part") };
+    let message = format!(
+        "NVLink {numbers} of {} is up and carries {carries}, of {} that lead to the same place",
+        words::gpu(evidence.snapshot, gpu),
+        words::count(of, "link"),
+    );
+    let next_step = "Look at its error counters (nvidia-smi nvlink -e) and the fabric manager's log, restart the fabric \
+        manager or reset the GPUs, and check again; if it stays with the link, swap the GPU, bridge or cable";
+    let about = match links {
+        [link] => Subject::Link { index: gpu, link: link.link },
+        _ => Subject::Gpu { index: gpu },
+    };
+    RULE.finding(about, message, next_step)
+        .gpus(&[gpu])
+        .fact("links", Fact::Numbers(links.iter().map(|link| u64::from(link.link)).collect()))
+        .fact("least_part", Fact::percent(least))
+}
+
+/// Where links lead: to another GPU, or to the switches.
+fn target(link: &NvLink) -> (bool, Option<PciAddress>) {
+    let switch = link.remote.get() == Some(NvLinkRemote::Switch);
+    (switch, link.remote_pci.get().filter(|_| !switch))
+}
+
+fn uneven(evidence: &Evidence<'_>, seen: &Counted, least: f64) -> Vec<Uneven> {
+    let links = evidence.snapshot.gpu(seen.gpu).and_then(|gpu| gpu.nvlinks.known());
+    let mut places: BTreeMap<(bool, Option<PciAddress>), Vec<&LinkShare>> = BTreeMap::new();
+    for link in links.into_iter().flatten().filter(|link| link.active.get() == Some(true)) {
+        let share = seen.links.iter().find(|share| share.link == link.link);
+        share.into_iter().for_each(|share| places.entry(target(link)).or_default().push(share));
+    }
+    let directions = [|share: &LinkShare| share.sent_bytes, |share: &LinkShare| share.received_bytes];
+    let of = |together: &Vec<&LinkShare>| {
+        directions.into_iter().flat_map(|bytes| of_direction(seen.gpu, together, bytes, least)).collect::<Vec<_>>()
+    };
+    places.values().filter(|together| together.len() > 1).flat_map(of).collect()
+}
+
+/// Those of links to one place that carry too little in one direction.
+fn of_direction(gpu: u32, links: &[&LinkShare], bytes: fn(&LinkShare) -> Option<Bytes>, least: f64) -> Vec<Uneven> {
+    let carried: Vec<(u8, u64)> = links.iter().filter_map(|link| Some((link.link, bytes(link)?.0))).collect();
+    let sum: u64 = carried.iter().map(|(_, bytes)| bytes).sum();
+    if sum < LEAST_BYTES || carried.len() != links.len() {
+        return Vec::new();
+    }
+    let of = carried.len();
+    let part = |bytes: u64| counted::percent(bytes.saturating_mul(of as u64), sum);
+    let low = carried.into_iter().map(|(link, bytes)| Uneven { gpu, link, part_percent: part(bytes), of });
+    low.filter(|uneven| uneven.part_percent < least).collect()
+}

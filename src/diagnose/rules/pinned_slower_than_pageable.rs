@@ -1,0 +1,92 @@
+//! # What it means
+//!
+//! Copies of page-locked memory are slower than those of ordinary memory, although they save a copy on the host.
+//!
+//! # How it is detected
+//!
+//! Pinned memory that is re-used lies below pageable memory in the same direction on the same GPU by more than
+//! `below_pageable_percent`, and by more than both scatter (`measurements.host`, copy engine, one GPU at a time). A
+//! buffer that is pinned anew for each copy is another matter: `pinning-dominates`.
+//!
+//! # Why it matters
+//!
+//! What every guide advises makes programs slower here.
+//!
+//! # What to do
+//!
+//! See whether the pinned buffer is on another NUMA node than the ordinary one (`numactl --membind`, profile full), and
+//! whether an IOMMU translates the addresses of pinned pages one by one (`iommu=pt`). In a virtual machine, ask for huge
+//! pages behind its memory. Until then, copy from ordinary memory where the host may wait for it.
+//!
+//! # Sources
+//!
+//! CUDA Best Practices Guide, pinned memory; CUDA Programming Guide, page-locked host memory. On 8 x H200 pinned memory
+//! gives 3.5 to 7 times the rate (measured).
+
+use super::host::{self, Rated};
+use super::prelude::*;
+use crate::model::host::HostWay;
+
+const BELOW: Parameter = Parameter {
+    name: "below_pageable_percent",
+    default: 10.0,
+    about: "how far below pageable memory pinned memory may be before it is reported; chosen: the 5 to 10 that repeats \
+            spread by (cuda-samples issue 449)",
+};
+
+/// The rule.
+pub const RULE: Rule =
+    Rule::new("pinned-slower-than-pageable", Severity::Warning, include_str!("pinned_slower_than_pageable.rs"), judge)
+        .with(&[BELOW]);
+
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let margin = RULE.parameter(evidence, &BELOW);
+    let mut slower: Vec<(Rated<'_>, Rated<'_>)> = Vec::new();
+    for direction in host::ONE_WAY {
+        let pageable = host::best(evidence, host::PAGEABLE.with_direction(direction));
+        let pinned = host::best(evidence, HostWay::PINNED.with_direction(direction));
+        let both = pinned.into_iter().filter_map(|(gpu, pinned)| Some((pinned, *pageable.get(&gpu)?)));
+        slower.extend(both.filter(|(pinned, pageable)| {
+            pinned.below_percent(pageable.rate) > margin.max(pinned.spread() + pageable.spread())
+        }));
+    }
+    let depth = |(pinned, pageable): &(Rated<'_>, Rated<'_>)| pinned.below_percent(pageable.rate);
+    let Some(worst) = slower.iter().max_by(|one, other| depth(one).total_cmp(&depth(other))) else { return Vec::new() };
+    let gpus: BTreeSet<u32> = slower.iter().map(|(pinned, _)| pinned.copy.gpu).collect();
+    let gpus: Vec<u32> = gpus.into_iter().collect();
+    let (pinned, pageable) = worst;
+    let message = format!(
+        "Copies {} reach {} GB/s from pinned memory and {} GB/s from pageable memory: page-locking makes them slower",
+        host::way_of(evidence, &gpus, pinned.copy.direction),
+        pinned.rate,
+        pageable.rate,
+    );
+    let next_step = "Check with --profile full, which measures every NUMA node; set iommu=pt on the kernel's command \
+        line where an IOMMU translates; in a virtual machine, ask for huge pages behind its memory";
+    let found = RULE
+        .finding(Subject::of_gpus(&gpus), message, next_step)
+        .gpus(&gpus)
+        .fact("pinned", pinned.rate)
+        .fact("pageable", pageable.rate)
+        .fact("below_pageable", Fact::percent(depth(worst)));
+    vec![found.suspecting(host::suspects(evidence, &gpus))]
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::diagnose::testing::prelude::*;
+    use crate::diagnose::testing::{codes, with_host, with_memory};
+    use crate::model::flow::HostMemory;
+    use crate::model::host::Allocation;
+
+    #[test]
+    fn pinned_memory_that_is_slower_is_found_and_one_that_is_hardly_so_is_not() {
+        let machine = h200_vm(2);
+        for (pageable, is_found) in [(58.0, false), (66.0, true)] {
+            let mut measurements = with_host(&machine, &[55.3, 55.2]);
+            with_memory(&mut measurements, HostMemory::Pageable, Allocation::Reused, pageable);
+            let found = findings(&machine, Some(&measurements));
+            assert_eq!(codes(&found).contains(&"pinned-slower-than-pageable"), is_found, "{pageable}: {found:#?}");
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! # What it means
+//!
+//! Memory of the host could not be page-locked: the operating system, a limit of the process or its container refused.
+//!
+//! # How it is detected
+//!
+//! The probe of page-locking (`measurements.pinning`) failed or found no room for even a small buffer; the message has
+//! the reason, and the limit that was met. It says nothing of the GPUs: like every gap it makes the exit code 3.
+//!
+//! # Why it matters
+//!
+//! Copies between host and GPU at full rate need page-locked memory, and so do NCCL and loaders of data; programs that
+//! need it fail here, or are slow.
+//!
+//! # What to do
+//!
+//! Raise the limit that the message names: `ulimit -l` (`LimitMEMLOCK=` in systemd, `--ulimit memlock=-1` in Docker), or
+//! the memory of the container (`--memory`, `resources.limits.memory`). Free memory of the host otherwise. Then check
+//! again.
+//!
+//! # Sources
+//!
+//! CUDA driver API, `cuMemHostAlloc` and `cuMemHostRegister` (out of memory, not permitted); getrlimit(2),
+//! RLIMIT_MEMLOCK; cgroup v2, memory.max.
+
+use super::prelude::*;
+
+/// The rule.
+pub const RULE: Rule =
+    Rule::new("pinning-refused", Severity::Warning, include_str!("pinning_refused.rs"), judge).for_gaps();
+
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let Some(measurements) = evidence.measurements else { return Vec::new() };
+    let refused: Vec<_> = measurements.pinning.iter().filter(|pinning| pinning.refused).collect();
+    let nodes: BTreeSet<u32> = refused.iter().filter_map(|pinning| pinning.numa_node).collect();
+    let Some(first) = refused.first() else { return Vec::new() };
+    let place = match nodes.len() {
+        0 => String::new(),
+        1 => format!(" of NUMA node {}", words::ranges(nodes.iter().copied())),
+        _ => format!(" of NUMA nodes {}", words::ranges(nodes.iter().copied())),
+    };
+    let why = words::distinct(refused.iter().filter_map(|pinning| pinning.reason.as_deref()));
+    let limit = words::distinct(refused.iter().filter_map(|pinning| pinning.limit.as_deref()));
+    let by = if limit.is_empty() { String::new() } else { format!(" ({limit})") };
+    let message = format!("Memory of the host{place} could not be page-locked: {why}{by}");
+    let next_step = "Raise the limit (ulimit -l, LimitMEMLOCK= of systemd, --ulimit memlock=-1 and the memory of the \
+        container), or free memory of the host; then check again";
+    let found = RULE
+        .finding(Subject::Machine, message, next_step)
+        .fact("asked_for", Fact::Bytes(first.bytes))
+        .fact("limit", (!limit.is_empty()).then_some(limit))
+        .fact("left", first.limit_bytes.map(Fact::Bytes))
+        .fact("numa_nodes", Fact::Numbers(nodes.into_iter().map(u64::from).collect()));
+    vec![found]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::testing::prelude::*;
+    use crate::diagnose::testing::with_host;
+    use crate::model::testing::pinning;
+
+    #[test]
+    fn a_limit_that_keeps_memory_from_being_locked_is_told_and_makes_the_run_inconclusive() {
+        let machine = h200_vm(2);
+        let mut measurements = with_host(&machine, &[55.3, 55.2]);
+        measurements.pinning = vec![pinning()];
+        assert_eq!(findings(&machine, Some(&measurements)), []);
+        let cell = &mut measurements.pinning[0];
+        (cell.status, cell.reason) = (Status::Skipped, Some("64 KiB are left".into()));
+        (cell.allocate_ms_per_gib, cell.register_ms_per_gib) = (None, None);
+        let codes_of =
+            |measurements: &_| crate::diagnose::testing::codes(&findings(&machine, Some(measurements))).join(" ");
+        assert!(!codes_of(&measurements).contains("pinning-refused"), "cut off, say");
+        let cell = &mut measurements.pinning[0];
+        cell.refused = true;
+        cell.limit = Some("RLIMIT_MEMLOCK (ulimit -l)".into());
+        let found = findings(&machine, Some(&measurements));
+        let own = only(&found, "pinning-refused", Severity::Warning);
+        assert!(own.message.contains("64 KiB are left (RLIMIT_MEMLOCK"), "{}", own.message);
+        assert_eq!(exit(&found, Some(&measurements)), 3);
+    }
+}

@@ -1,0 +1,62 @@
+//! One cause, one finding: PCIe links of several GPUs that are all in the same state.
+
+use super::prelude::*;
+
+/// A finding on the PCIe link of a GPU, and what makes it the same as one on another's.
+pub struct OfLink {
+    /// The finding.
+    pub found: Finding,
+    /// The GPU, where it is its own link.
+    pub gpu: Option<u32>,
+    /// What it comes to: links of which this is the same are alike.
+    pub state: String,
+}
+
+/// GPUs whose links are in one state from which this is taken for one cause. Chosen: two of many need not have one.
+const LEAST_ALIKE: usize = 3;
+
+/// Puts the findings on links that are alike into one each: those of three GPUs or more, and those of all GPUs.
+/// `combine` gives the finding on several from the first of them, their state and their GPUs.
+pub fn combined(
+    evidence: &Evidence<'_>,
+    all: Vec<OfLink>,
+    combine: impl Fn(Finding, &str, &[u32]) -> Finding,
+) -> Vec<Finding> {
+    let mut alike: BTreeMap<(Severity, String), Vec<u32>> = BTreeMap::new();
+    for one in &all {
+        if let Some(gpu) = one.gpu {
+            alike.entry((one.found.severity, one.state.clone())).or_default().push(gpu);
+        }
+    }
+    let everyone = evidence.snapshot.gpus.len();
+    alike.retain(|_, gpus| gpus.len() >= LEAST_ALIKE || (gpus.len() > 1 && gpus.len() == everyone));
+    let mut kept: Vec<Finding> = Vec::new();
+    let mut groups: BTreeMap<(Severity, String), Vec<Finding>> = BTreeMap::new();
+    for OfLink { found, gpu, state } in all {
+        let key = (found.severity, state);
+        if gpu.is_some() && alike.contains_key(&key) {
+            groups.entry(key).or_default().push(found);
+        } else {
+            kept.push(found);
+        }
+    }
+    for (key, found) in groups {
+        let pairs = words::unique(found.iter().flat_map(|found| found.scope.pairs.clone()).collect());
+        let (Some(gpus), Some(first)) = (alike.get(&key), found.into_iter().next()) else { continue };
+        // The facts of the first are of its place alone.
+        let first = Finding { subject: Subject::of_gpus(gpus), evidence: Facts::default(), ..first };
+        let found = combine(first, &key.1, gpus).fact("links", gpus.len());
+        kept.push(found.fact("gpus_behind", Fact::Gpus(gpus.clone())).about_gpus(gpus).about_pairs(pairs));
+    }
+    kept
+}
+
+/// `GPUs 0-5 (slots 1, 2, 3, 4, 5, 6)`, without slots where one is not known.
+pub fn names(evidence: &Evidence<'_>, gpus: &[u32]) -> String {
+    let slot = |gpu: &u32| crate::topology::pcie::slot(evidence.snapshot, evidence.snapshot.address_of(*gpu)?);
+    let slots: Option<Vec<&str>> = gpus.iter().map(slot).collect();
+    match slots {
+        Some(slots) => format!("{} (slots {})", words::gpus(gpus), slots.join(", ")),
+        None => words::gpus(gpus),
+    }
+}

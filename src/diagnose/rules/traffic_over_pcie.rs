@@ -1,0 +1,81 @@
+//! # What it means
+//!
+//! Copies between GPUs that are joined by NVLink went over PCIe: the links are up, and nothing uses them.
+//!
+//! # How it is detected
+//!
+//! Counters are read around known traffic (`measurements.counted`). The graph says that all copies of a GPU go over
+//! NVLink; its NVLinks counted less than `least_nvlink_percent` of what was copied, and its PCIe link at least as much
+//! as they lack (its counter wraps, so it shows the least that passed).
+//!
+//! # Why it matters
+//!
+//! The copies have the rate of PCIe, and take it from whatever else uses it. A rate alone does not prove which way
+//! bytes went.
+//!
+//! # What to do
+//!
+//! Look for what keeps the driver from NVLink: NVLink switched off (nvidia-smi nvlink -s, the module parameter
+//! NVreg_NvLinkDisable), a fabric manager that is not running, MIG, or a virtual machine whose GPUs are not of one
+//! fabric partition. Then check again.
+//!
+//! # Sources
+//!
+//! NVML, fields 138 and 139 (NVLink data sent and received) and 197 and 198 (PCIe bytes).
+
+use super::counted::{self, Direction};
+use super::prelude::*;
+use crate::model::load::Counted;
+use crate::model::units::Bytes;
+
+const LEAST: Parameter = Parameter {
+    name: "least_nvlink_percent",
+    default: 50.0,
+    about: "what NVLinks must have counted of what was copied; chosen: counters of healthy machines are within 1",
+};
+
+/// The rule.
+pub const RULE: Rule =
+    Rule::new("traffic-over-pcie", Severity::Error, include_str!("traffic_over_pcie.rs"), judge).with(&[LEAST]);
+
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let taken = taken(evidence);
+    let gpus: BTreeSet<u32> = taken.iter().map(|(counted, _)| counted.gpu).collect();
+    let gpus: Vec<u32> = gpus.into_iter().collect();
+    let share = |direction: &Direction| counted::percent(direction.nvlink.unwrap_or_default(), direction.known);
+    let worst = taken.iter().min_by(|(_, one), (_, other)| share(one).total_cmp(&share(other)));
+    let Some((seen, direction)) = worst else { return Vec::new() };
+    let message = format!(
+        "Copies between GPUs went over PCIe although NVLink is up: of {} that GPU {} {}, its NVLinks counted {:.0}% and \
+         its PCIe link {} or more",
+        Bytes(direction.known),
+        seen.gpu,
+        direction.word,
+        share(direction),
+        Bytes(direction.pcie.unwrap_or_default()),
+    );
+    let next_step = "Look for what keeps the driver from NVLink: nvidia-smi nvlink -s, the module parameter \
+        NVreg_NvLinkDisable, the fabric manager, MIG, or GPUs of several fabric partitions; then check again";
+    vec![
+        RULE.finding(Subject::of_gpus(&gpus), message, next_step)
+            .gpus(&gpus)
+            .fact("copied", Fact::Bytes(Bytes(direction.known)))
+            .fact("over_nvlink", Fact::Bytes(Bytes(direction.nvlink.unwrap_or_default())))
+            .fact("over_pcie_at_least", Fact::Bytes(Bytes(direction.pcie.unwrap_or_default())))
+            .fact("pattern", seen.pattern.to_string()),
+    ]
+}
+
+/// Where that was counted.
+pub fn taken<'a>(evidence: &Evidence<'a>) -> Vec<(&'a Counted, Direction)> {
+    let least = RULE.parameter(evidence, &LEAST);
+    let took = |direction: &Direction| {
+        let lacks = direction.known.saturating_sub(direction.nvlink.unwrap_or(direction.known));
+        let of_others = direction.pcie.unwrap_or_default().saturating_sub(direction.with_host);
+        counted::percent(direction.known - lacks, direction.known) < least
+            && counted::percent(of_others, lacks) >= least
+    };
+    let of = |seen: &'a Counted| counted::directions(seen).filter(took).map(move |direction| (seen, direction));
+    let all = counted::sound(evidence).filter(|seen| counted::is_over_nvlink(evidence, seen));
+    all.flat_map(of).collect()
+}

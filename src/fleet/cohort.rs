@@ -1,0 +1,72 @@
+//! Nodes that can be compared: the same GPUs, connected in the same way.
+
+use std::collections::BTreeMap;
+
+use super::digest::Digest;
+use super::inventory;
+
+/// Nodes that can be compared.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Members {
+    /// The GPUs' model.
+    pub model: String,
+    /// How they are connected, in words.
+    pub topology: String,
+    /// The same to the last pair, as a hash.
+    pub signature: String,
+    /// Places of the nodes.
+    pub nodes: Vec<usize>,
+}
+
+/// The cohorts, the largest first. `facts` are those of the nodes.
+pub fn cohorts(nodes: &[&Digest], facts: &[BTreeMap<&'static str, String>]) -> Vec<Members> {
+    let mut groups: BTreeMap<(&str, u64), Vec<usize>> = BTreeMap::new();
+    for (place, (digest, facts)) in nodes.iter().zip(facts).enumerate() {
+        groups.entry((&facts["model"], signature(digest))).or_default().push(place);
+    }
+    let mut cohorts: Vec<_> = groups
+        .into_iter()
+        .map(|((model, signature), nodes)| Members {
+            model: model.to_owned(),
+            topology: nodes.first().map(|first| facts[*first][inventory::TOPOLOGY].clone()).unwrap_or_default(),
+            signature: format!("{signature:016x}"),
+            nodes,
+        })
+        .collect();
+    cohorts.sort_by(|one, other| {
+        other.nodes.len().cmp(&one.nodes.len()).then_with(|| one.signature.cmp(&other.signature))
+    });
+    cohorts
+}
+
+/// A number for the class of every pair. It stays the same from version to version (FNV-1a, 64 bits:
+/// <http://www.isthe.com/chongo/tech/comp/fnv/>), so that files of different days can be joined by it.
+fn signature(digest: &Digest) -> u64 {
+    let mut rows: Vec<String> =
+        digest.classes.iter().map(|(pair, class)| format!("{}>{} {class};", pair.source, pair.destination)).collect();
+    rows.sort_unstable();
+    let start = format!("{};", digest.gpus.len());
+    let bytes = start.bytes().chain(rows.iter().flat_map(|row| row.bytes()));
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::fleet_of;
+    use super::*;
+    use crate::model::topology::LinkClass;
+
+    #[test]
+    fn nodes_that_are_connected_in_another_way_are_a_cohort_of_their_own() {
+        let mut nodes = fleet_of(6);
+        nodes[4].classes[3].1 = LinkClass::NvLink(17);
+        let facts: Vec<_> = nodes.iter().map(inventory::facts).collect();
+        let all: Vec<_> = nodes.iter().collect();
+        let cohorts = cohorts(&all, &facts);
+        assert_eq!(
+            cohorts.iter().map(|cohort| cohort.nodes.clone()).collect::<Vec<_>>(),
+            [vec![0, 1, 2, 3, 5], vec![4]]
+        );
+        assert_eq!(cohorts[1].topology, "55 x NV18, 1 x NV17");
+    }
+}

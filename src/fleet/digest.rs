@@ -1,0 +1,311 @@
+//! A report in little: what a fleet keeps of it, a few kilobytes for a machine of eight GPUs.
+
+use std::collections::{BTreeMap, HashMap};
+
+use serde::Deserialize;
+
+use super::excerpt::{Excerpt, Shape};
+use super::kind::{Figure, Figures, Kind};
+use crate::model::finding::{Severity, Subject};
+use crate::model::placement::Pair;
+use crate::model::report::{Conclusion, MOST_GPUS, Report, SCHEMA, Verdict};
+use crate::model::topology::LinkClass;
+
+/// A report in little.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Digest {
+    /// The file that it came from, with the name within its archive.
+    pub file: String,
+    /// Its host name; where that is not known, the name of the file.
+    pub node: String,
+    /// When the run began, RFC 3339, UTC.
+    pub started_at: String,
+    /// `live`, or the name of the simulated machine.
+    pub machine: String,
+    /// Version of peerscope.
+    pub version: String,
+    /// Profile of the check; none for a report of facts alone.
+    pub profile: Option<String>,
+    /// Whether the run was interrupted or cut off.
+    pub interrupted: bool,
+    /// GPUs that the user left out.
+    pub gpus_left_out: u32,
+    /// Version of the NVIDIA driver.
+    pub driver: Option<String>,
+    /// Newest CUDA version that the driver serves.
+    pub cuda: Option<String>,
+    /// Kernel release.
+    pub kernel: Option<String>,
+    /// The GPUs in the report's order.
+    pub gpus: Vec<Gpu>,
+    /// Links of the graph.
+    pub links: Vec<Link>,
+    /// The class of every ordered pair.
+    pub classes: Vec<(Pair, LinkClass)>,
+    /// What was measured: each once, with its setup.
+    pub kinds: Vec<Kind>,
+    /// The figures.
+    pub figures: Vec<Figure>,
+    /// What the rules found.
+    pub findings: Vec<Finding>,
+    /// The report's own verdict.
+    pub verdict: Verdict,
+}
+
+/// A GPU.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gpu {
+    /// NVML's index.
+    pub index: u32,
+    /// PCI address.
+    pub pci: Option<String>,
+    /// NVML's UUID.
+    pub uuid: Option<String>,
+    /// Product name.
+    pub name: Option<String>,
+    /// Serial number of the board.
+    pub serial: Option<String>,
+    /// Version of the video BIOS.
+    pub vbios: Option<String>,
+    /// Label of the physical slot.
+    pub slot: Option<String>,
+    /// Its PCIe link as it is under load: `Gen5 x16`.
+    pub link: Option<String>,
+    /// What both ends of the link can do.
+    pub link_possible: Option<String>,
+}
+
+/// A link of the graph.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Link {
+    /// Its upper and its lower node.
+    pub ends: [String; 2],
+    /// `pcie`, `nv-link`, ….
+    pub kind: String,
+    /// For people: `Gen4 x16`.
+    pub label: String,
+    /// Payload rate per direction as it is, GB/s.
+    pub capacity_gbps: Option<f64>,
+    /// Payload rate per direction that both ends could do, GB/s.
+    pub possible_gbps: Option<f64>,
+}
+
+/// Something that the rules found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// Code of the rule.
+    pub code: String,
+    /// How bad it is.
+    pub severity: Severity,
+    /// What it is about.
+    pub subject: Subject,
+    /// The sentence.
+    pub message: String,
+}
+
+impl Finding {
+    /// The GPUs that it is about.
+    pub fn gpus(&self) -> Vec<u32> {
+        match &self.subject {
+            Subject::Gpu { index } | Subject::Link { index, .. } => vec![*index],
+            Subject::Pair(pair) => vec![pair.source, pair.destination],
+            Subject::Machine | Subject::PcieLink { .. } | Subject::PciFunction { .. } => Vec::new(),
+        }
+    }
+}
+
+/// What is no report.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NoReport {
+    /// Another file that peerscope writes.
+    Other,
+    /// Why it cannot be read, to follow the file's name.
+    Broken(String),
+}
+
+/// The key that is looked at first.
+#[derive(Deserialize)]
+struct Head {
+    schema: Option<String>,
+}
+
+/// The digest of a report's text. `scratch` is memory to be used again.
+///
+/// # Errors
+///
+/// Why it is none.
+pub fn read(file: &str, text: &[u8], scratch: &mut Vec<u8>) -> Result<Digest, NoReport> {
+    let needed = match super::prune::pruned(text, scratch) {
+        Some(()) => scratch.as_slice(),
+        None => text,
+    };
+    let excerpt: Excerpt = match serde_json::from_slice(needed) {
+        Ok(excerpt) => excerpt,
+        Err(why) => return Err(refusal(needed, &why)),
+    };
+    if excerpt.schema != SCHEMA {
+        return Err(of_schema(&excerpt.schema));
+    }
+    if excerpt.snapshot.gpus.len() > MOST_GPUS {
+        let gpus = excerpt.snapshot.gpus.len();
+        return Err(NoReport::Broken(format!("has {gpus} GPUs; a report can have {MOST_GPUS} at most")));
+    }
+    Ok(digest(file, excerpt))
+}
+
+fn refusal(text: &[u8], why: &serde_json::Error) -> NoReport {
+    match serde_json::from_slice::<Head>(text) {
+        Ok(Head { schema: Some(schema) }) if schema != SCHEMA => of_schema(&schema),
+        Ok(Head { schema: None }) => NoReport::Broken("is not a peerscope report: it has no \"schema\"".into()),
+        Ok(_) => NoReport::Broken(format!("is not a complete report: {why}")),
+        Err(why) => NoReport::Broken(format!("is not JSON: {why}")),
+    }
+}
+
+fn of_schema(schema: &str) -> NoReport {
+    let short: String = schema.chars().take(80).collect();
+    if ["peerscope.fleet/", "peerscope.comparison/", "peerscope.journal/"].iter().any(|own| schema.starts_with(own)) {
+        return NoReport::Other;
+    }
+    NoReport::Broken(format!("has the schema '{short}', this version reads {SCHEMA}"))
+}
+
+fn digest(file: &str, excerpt: Excerpt) -> Digest {
+    let node = name(file, &excerpt);
+    let Excerpt { tool, started_at, machine, request, snapshot, topology, measurements, findings, verdict, .. } =
+        excerpt;
+    let classes: Vec<_> = topology.pairs.iter().map(|route| (route.pair(), route.class)).collect();
+    let numa: HashMap<u32, Option<u32>> = snapshot.gpus.iter().map(|gpu| (gpu.index, gpu.numa_node)).collect();
+    let figures = Figures::of(measurements.as_ref(), classes.iter().copied().collect(), numa);
+    let mut links = BTreeMap::new();
+    for pcie in topology.links.iter().filter_map(|link| link.pcie.as_ref()) {
+        links.extend(pcie.gpu.map(|gpu| (gpu, (shape(pcie.now), shape(pcie.possible), pcie.slot.clone()))));
+    }
+    let gpus = snapshot.gpus.into_iter().map(|gpu| {
+        let (link, link_possible, slot) = links.remove(&gpu.index).unwrap_or_default();
+        let super::excerpt::Gpu { index, pci, uuid, name, serial, vbios, .. } = gpu;
+        Gpu { index, pci, uuid, name, serial, vbios, slot, link, link_possible }
+    });
+    let gpus = gpus.collect();
+    Digest {
+        file: file.to_owned(),
+        node,
+        started_at,
+        machine,
+        version: tool.version,
+        interrupted: measurements.as_ref().is_some_and(|measured| measured.interrupted || measured.cut_off),
+        profile: measurements.map(|measured| measured.profile),
+        gpus_left_out: request.gpus_left_out,
+        driver: snapshot.host.driver_version,
+        cuda: snapshot.host.cuda_version,
+        kernel: snapshot.host.kernel_version,
+        gpus,
+        links: topology.links.into_iter().map(link).collect(),
+        classes,
+        kinds: figures.kinds,
+        figures: figures.figures,
+        findings: findings.into_iter().map(finding).collect(),
+        verdict,
+    }
+}
+
+/// The name that simulated machines have for their host.
+const SIMULATED: &str = "simulated";
+
+/// The host name; the machine's where it is a simulated one without a name of its own; else the name of the file.
+fn name(file: &str, excerpt: &Excerpt) -> String {
+    let is_simulated = excerpt.machine != Report::LIVE;
+    match &excerpt.snapshot.host.hostname {
+        Some(name) if is_simulated && name == SIMULATED => excerpt.machine.clone(),
+        Some(name) if !name.trim().is_empty() => name.clone(),
+        _ => {
+            let name = file.rsplit('/').next().unwrap_or(file);
+            name.split('.').next().unwrap_or(name).to_owned()
+        }
+    }
+}
+
+fn shape(shape: Shape) -> Option<String> {
+    let generation = shape.generation.map(|generation| format!("Gen{generation}"));
+    let width = shape.width.map(|width| format!("x{width}"));
+    let parts: Vec<_> = generation.into_iter().chain(width).collect();
+    (!parts.is_empty()).then(|| parts.join(" "))
+}
+
+fn link(link: super::excerpt::Link) -> Link {
+    let super::excerpt::Link { upper, lower, kind, label, capacity_gbps, possible_gbps, .. } = link;
+    Link { ends: [upper, lower], kind, label, capacity_gbps, possible_gbps }
+}
+
+fn finding(finding: super::excerpt::Finding) -> Finding {
+    let super::excerpt::Finding { code, severity, subject, message } = finding;
+    Finding { code, severity, subject, message }
+}
+
+impl Digest {
+    /// Whether nothing of it comes from hardware.
+    pub fn is_simulated(&self) -> bool {
+        self.machine != Report::LIVE
+    }
+}
+
+/// A verdict in a word.
+pub const fn word(conclusion: Conclusion) -> &'static str {
+    match conclusion {
+        Conclusion::Healthy => "healthy",
+        Conclusion::Faulty => "faulty",
+        Conclusion::Inconclusive => "inconclusive",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{Style, named, render, sample};
+
+    fn digest_of(text: &[u8]) -> Result<Digest, NoReport> {
+        read("a/node7.json", text, &mut Vec::new())
+    }
+
+    #[test]
+    fn what_is_taken_out_changes_no_digest() {
+        let samples = [sample::healthy(8), sample::pcie_box(), sample::unknown(3), sample::nothing_measured()];
+        let mut texts: Vec<String> =
+            samples.iter().map(|report| render(report, named("json").unwrap(), &Style::PLAIN)).collect();
+        for file in ["h200x4-standard", "h200x4-masked", "h200x2-worker-killed", "h200x2-beside-copies"] {
+            let path = format!("{}/tests/data/{file}.json", env!("CARGO_MANIFEST_DIR"));
+            texts.push(std::fs::read_to_string(path).unwrap());
+        }
+        for text in texts {
+            let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+            let whole = digest_of(value.to_string().as_bytes()).unwrap();
+            let compact = digest_of(text.as_bytes()).unwrap();
+            assert!(super::super::prune::pruned(text.as_bytes(), &mut Vec::new()).is_some());
+            assert_eq!(compact, whole);
+            assert!(compact.profile.is_none() || compact.verdict.tested == 0 || !compact.figures.is_empty());
+        }
+    }
+
+    #[test]
+    fn what_is_no_report_says_why() {
+        let why = |text: &str| match digest_of(text.as_bytes()) {
+            Err(NoReport::Broken(why)) => why,
+            other => panic!("{other:?}"),
+        };
+        assert!(why("").starts_with("is not JSON"));
+        assert!(why("{}").contains("no \"schema\""));
+        assert!(why(r#"{"schema": "other/1"}"#).contains("'other/1'"));
+        assert!(why(r#"{"schema": "peerscope.report/1"}"#).starts_with("is not a complete report"));
+        assert_eq!(digest_of(br#"{"schema": "peerscope.fleet/1"}"#), Err(NoReport::Other));
+    }
+
+    #[test]
+    fn a_node_has_the_name_of_its_host_or_else_of_its_file() {
+        let mut report = sample::unknown(2);
+        let of = |report: &Report| digest_of(&serde_json::to_vec(report).unwrap()).unwrap().node;
+        report.snapshot.host.hostname = crate::model::reading::Reading::Known("rack1".into());
+        assert_eq!(of(&report), "rack1");
+        report.snapshot.host.hostname = Err(crate::model::reading::Unknown::Unsupported).into();
+        assert_eq!(of(&report), "node7");
+    }
+}

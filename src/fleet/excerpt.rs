@@ -1,0 +1,193 @@
+//! What of a report a digest is made of. The keys are those of docs/report.md; what is not named here is not read.
+
+use serde::Deserialize;
+
+use crate::model::finding::{Severity, Subject};
+use crate::model::flow::HostMemory;
+use crate::model::measurement::{Status, Verified};
+use crate::model::placement::{Direction, Engine, Pair, Path, Placement, Side};
+use crate::model::report::Verdict;
+use crate::model::topology::LinkClass;
+use crate::model::units::{Generation, Lanes};
+
+/// A report, as far as a fleet looks at it.
+#[derive(Debug, Deserialize)]
+pub struct Excerpt {
+    pub schema: String,
+    pub tool: Tool,
+    pub started_at: String,
+    pub machine: String,
+    #[serde(default)]
+    pub request: Request,
+    pub snapshot: Snapshot,
+    pub topology: Topology,
+    pub measurements: Option<Measurements>,
+    pub findings: Vec<Finding>,
+    pub verdict: Verdict,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Tool {
+    pub version: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Request {
+    pub gpus_left_out: u32,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Snapshot {
+    pub host: Host,
+    pub gpus: Vec<Gpu>,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Host {
+    pub hostname: Option<String>,
+    pub driver_version: Option<String>,
+    pub cuda_version: Option<String>,
+    pub kernel_version: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Gpu {
+    pub index: u32,
+    pub pci: Option<String>,
+    pub uuid: Option<String>,
+    pub name: Option<String>,
+    pub serial: Option<String>,
+    pub vbios: Option<String>,
+    pub numa_node: Option<u32>,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Topology {
+    pub links: Vec<Link>,
+    pub pairs: Vec<Route>,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Link {
+    pub upper: String,
+    pub lower: String,
+    pub kind: String,
+    pub label: String,
+    pub capacity_gbps: Option<f64>,
+    pub possible_gbps: Option<f64>,
+    #[serde(default)]
+    pub pcie: Option<Pcie>,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Pcie {
+    pub gpu: Option<u32>,
+    #[serde(default)]
+    pub slot: Option<String>,
+    pub now: Shape,
+    pub possible: Shape,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+pub struct Shape {
+    pub generation: Option<Generation>,
+    pub width: Option<Lanes>,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Route {
+    pub source: u32,
+    pub destination: u32,
+    pub class: LinkClass,
+}
+
+impl Route {
+    pub const fn pair(&self) -> Pair {
+        Pair { source: self.source, destination: self.destination }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Measurements {
+    pub profile: String,
+    #[serde(default)]
+    pub interrupted: bool,
+    #[serde(default)]
+    pub cut_off: bool,
+    #[serde(default)]
+    pub peer: Vec<Peer>,
+    #[serde(default)]
+    pub latency: Vec<Latency>,
+    #[serde(default)]
+    pub local: Vec<Local>,
+    #[serde(default)]
+    pub host: Vec<HostCopy>,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Peer {
+    pub source: u32,
+    pub destination: u32,
+    pub placement: Placement,
+    pub issuer: Side,
+    pub engine: Engine,
+    pub direction: Direction,
+    pub path: Path,
+    pub bytes: u64,
+    pub achieved_gbps: Option<f64>,
+    pub percent: Option<f64>,
+    pub verified: Verified,
+    pub status: Status,
+    #[serde(default)]
+    pub disturbed: bool,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Latency {
+    pub source: u32,
+    pub destination: u32,
+    pub path: Path,
+    pub bytes: u64,
+    pub latency_us: Option<f64>,
+    pub status: Status,
+    #[serde(default)]
+    pub disturbed: bool,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Local {
+    pub gpu: u32,
+    pub bytes: u64,
+    pub achieved_gbps: Option<f64>,
+    pub status: Status,
+    #[serde(default)]
+    pub disturbed: bool,
+}
+
+/// A copy between host and GPU. Every key may be missing: older reports know fewer of them.
+#[derive(Debug, Deserialize)]
+pub struct HostCopy {
+    pub gpu: Option<u32>,
+    pub numa_node: Option<u32>,
+    pub memory: Option<HostMemory>,
+    pub direction: Option<String>,
+    pub engine: Option<String>,
+    pub allocation: Option<String>,
+    pub at_once: Option<u32>,
+    pub bytes: Option<u64>,
+    pub achieved_gbps: Option<f64>,
+    pub percent: Option<f64>,
+    pub verified: Option<Verified>,
+    pub status: Option<Status>,
+    #[serde(default)]
+    pub disturbed: bool,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Finding {
+    pub code: String,
+    pub severity: Severity,
+    pub subject: Subject,
+    pub message: String,
+}

@@ -1,0 +1,222 @@
+//! Facts of nodes side by side: how they are spread over nodes of one GPU model, and which are the odd ones.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+
+use super::digest::Digest;
+use super::model::{Attribute, Finding, Share};
+use super::names;
+use crate::model::finding::Severity;
+
+/// Fewest nodes of one model in which one can be odd. Chosen.
+const FEWEST: usize = 5;
+
+/// A value is odd where at most this share of the nodes has it: otherwise there are two kinds of nodes. Chosen.
+const ODD: f64 = 0.2;
+
+/// The facts that are compared, by the keys that they have in JSON.
+pub const GPUS: &str = "gpus";
+/// Version of the driver.
+pub const DRIVER: &str = "driver";
+/// Version of the video BIOS of the GPUs.
+pub const VBIOS: &str = "vbios";
+/// PCIe links of the GPUs.
+pub const LINKS: &str = "links";
+/// How the GPUs are connected.
+pub const TOPOLOGY: &str = "topology";
+/// Kernel release.
+pub const KERNEL: &str = "kernel";
+/// What a name has before its last number.
+pub const RACK: &str = "rack";
+
+/// Facts that should be the same on all nodes of a model, with what a difference means and what to do.
+const SAME: [(&str, &str, &str); 5] = [
+    (
+        GPUS,
+        "number of GPUs",
+        "Look for the GPU that is not there: 'peerscope check' on the node, lspci, the kernel log",
+    ),
+    (DRIVER, "driver version", "Install the driver that the other nodes have"),
+    (VBIOS, "video BIOS of the GPUs", "Compare with the vendor's firmware list and update the odd nodes"),
+    (LINKS, "PCIe links of the GPUs", "Run 'peerscope check' on the node: it names the link that is narrow"),
+    (
+        TOPOLOGY,
+        "topology",
+        "Compare 'peerscope topo' of an odd node with that of another: links that are down, GPUs in other slots",
+    ),
+];
+
+/// The facts of a node.
+pub fn facts(digest: &Digest) -> BTreeMap<&'static str, String> {
+    let unknown = || "unknown".to_owned();
+    let of_gpus = |fact: fn(&super::digest::Gpu) -> Option<&String>| {
+        tally(digest.gpus.iter().map(|gpu| fact(gpu).cloned().unwrap_or_else(unknown)))
+    };
+    BTreeMap::from([
+        ("model", model(digest)),
+        (GPUS, number_of_gpus(digest)),
+        (DRIVER, digest.driver.clone().unwrap_or_else(unknown)),
+        (VBIOS, of_gpus(|gpu| gpu.vbios.as_ref())),
+        (LINKS, of_gpus(|gpu| gpu.link.as_ref())),
+        (TOPOLOGY, topology(digest)),
+        (KERNEL, digest.kernel.clone().unwrap_or_else(unknown)),
+        (RACK, names::head(&digest.node).to_owned()),
+        ("version", digest.version.clone()),
+    ])
+}
+
+/// `8`, or `6 (2 left out)` where the user asked for some of them.
+fn number_of_gpus(digest: &Digest) -> String {
+    match digest.gpus_left_out {
+        0 => digest.gpus.len().to_string(),
+        left_out => format!("{} ({left_out} left out)", digest.gpus.len()),
+    }
+}
+
+/// The GPUs' models: `NVIDIA H200`.
+fn model(digest: &Digest) -> String {
+    let mut names: Vec<&str> = digest.gpus.iter().map(|gpu| gpu.name.as_deref().unwrap_or("unknown model")).collect();
+    names.sort_unstable();
+    names.dedup();
+    if names.is_empty() { "no GPU".to_owned() } else { names.join(" and ") }
+}
+
+/// `56 x NV18`.
+fn topology(digest: &Digest) -> String {
+    match digest.classes.len() {
+        0 => "no pairs".to_owned(),
+        // One pair is both ways.
+        _ => tally_all(digest.classes.iter().map(|(_, class)| class.to_string())),
+    }
+}
+
+/// `Gen5 x16` where all are the same, else `7 x Gen5 x16, 1 x Gen5 x8`.
+fn tally(values: impl Iterator<Item = String>) -> String {
+    let counts = counted(values);
+    match counts.as_slice() {
+        [] => "none".to_owned(),
+        [(value, _)] => value.clone(),
+        _ => listed(&counts),
+    }
+}
+
+fn tally_all(values: impl Iterator<Item = String>) -> String {
+    listed(&counted(values))
+}
+
+fn listed(counts: &[(String, usize)]) -> String {
+    counts.iter().map(|(value, count)| format!("{count} x {value}")).collect::<Vec<_>>().join(", ")
+}
+
+fn counted(values: impl Iterator<Item = String>) -> Vec<(String, usize)> {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for value in values {
+        *counts.entry(value).or_default() += 1;
+    }
+    let mut counts: Vec<_> = counts.into_iter().collect();
+    counts.sort_by(|(a, one), (b, other)| other.cmp(one).then_with(|| a.cmp(b)));
+    counts
+}
+
+/// A node and its facts.
+pub type Facts<'a> = (&'a str, &'a BTreeMap<&'static str, String>);
+
+/// How facts are spread, by model.
+pub fn spread(nodes: &[Facts<'_>]) -> Vec<Attribute> {
+    let mut models: BTreeMap<&str, BTreeMap<&'static str, BTreeMap<&str, Vec<&str>>>> = BTreeMap::new();
+    for (node, facts) in nodes {
+        let of_model = models.entry(&facts["model"]).or_default();
+        for (key, value) in facts.iter().filter(|(key, _)| !["model", RACK].contains(key)) {
+            of_model.entry(key).or_default().entry(value).or_default().push(node);
+        }
+    }
+    let mut attributes = Vec::new();
+    for (model, facts) in models {
+        for (attribute, values) in facts {
+            let mut values: Vec<Share> = values.into_iter().map(|(value, nodes)| share(value, nodes)).collect();
+            values.sort_by(|one, other| other.count.cmp(&one.count).then_with(|| one.value.cmp(&other.value)));
+            attributes.push(Attribute { model: model.to_owned(), attribute, values });
+        }
+    }
+    attributes
+}
+
+fn share(value: &str, nodes: Vec<&str>) -> Share {
+    Share { value: value.to_owned(), count: nodes.len(), nodes: names::fold(nodes) }
+}
+
+/// Nodes that have another value than nearly all others of their model.
+pub fn odd(inventory: &[Attribute]) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for attribute in inventory {
+        let Some((_, what, next_step)) = SAME.iter().find(|(key, ..)| *key == attribute.attribute) else { continue };
+        let Some((usual, others)) = attribute.values.split_first() else { continue };
+        let all: usize = attribute.values.iter().map(|share| share.count).sum();
+        if all < FEWEST {
+            continue;
+        }
+        #[allow(clippy::cast_precision_loss, reason = "counts stay far below 2^53")]
+        let is_odd = |share: &&Share| share.count as f64 <= all as f64 * ODD;
+        found.extend(others.iter().filter(is_odd).map(|share| {
+            Finding {
+                code: "fleet-inventory-odd",
+                severity: Severity::Warning,
+                nodes: share.nodes.clone(),
+                count: share.count,
+                gpus: Vec::new(),
+                message: format!(
+                    "{what}: {} where {} of {all} nodes with {} have {}",
+                    share.value, usual.count, attribute.model, usual.value
+                ),
+                evidence: [
+                    ("attribute", json!(attribute.attribute)),
+                    ("value", json!(share.value)),
+                    ("usual", json!(usual.value)),
+                    ("usual_nodes", json!(usual.count)),
+                    ("of_nodes", json!(all)),
+                ]
+                .into(),
+                next_step: (*next_step).to_owned(),
+            }
+        }));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::fleet_of;
+    use super::*;
+
+    fn found(change: impl Fn(usize, &mut Digest)) -> Vec<Finding> {
+        let mut nodes = fleet_of(20);
+        nodes.iter_mut().enumerate().for_each(|(at, digest)| change(at, digest));
+        let facts: Vec<_> = nodes.iter().map(facts).collect();
+        let pairs: Vec<Facts<'_>> =
+            nodes.iter().zip(&facts).map(|(digest, facts)| (digest.node.as_str(), facts)).collect();
+        odd(&spread(&pairs))
+    }
+
+    #[test]
+    fn nodes_alike_are_not_odd_and_one_that_differs_is() {
+        assert_eq!(found(|_, _| {}), []);
+        let one = found(|at, digest| {
+            if at == 7 {
+                digest.driver = Some("550.1".into());
+                digest.gpus[3].vbios = Some("other".into());
+            }
+        });
+        assert_eq!(one.iter().map(|finding| finding.nodes.as_str()).collect::<Vec<_>>(), ["node007", "node007"]);
+        assert!(one[1].message.contains("1 x other"), "{}", one[1].message);
+        let gone = found(|at, digest| digest.gpus.truncate(if at == 2 { 7 } else { 8 }));
+        assert!(gone.iter().any(|finding| finding.message.starts_with("number of GPUs: 7")), "{gone:?}");
+    }
+
+    #[test]
+    fn two_kinds_of_nodes_are_not_odd() {
+        assert_eq!(found(|at, digest| digest.driver = Some((at % 2).to_string())), []);
+        let kernels = found(|at, digest| digest.kernel = Some(if at == 0 { "6.9" } else { "6.8" }.into()));
+        assert_eq!(kernels, [], "kernels may differ");
+    }
+}

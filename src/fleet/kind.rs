@@ -1,0 +1,207 @@
+//! What was measured and how, and the figures of a report by that.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use super::excerpt::{HostCopy, Latency, Local, Measurements, Peer};
+use crate::model::measurement::{Status, Verified};
+use crate::model::placement::{Direction, Engine, Pair, Path, Placement, Side};
+use crate::model::topology::LinkClass;
+
+/// What was measured, and how: figures of one kind can be compared.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Kind {
+    /// The probe with its setup.
+    pub what: What,
+    /// The class of the link, for pairs.
+    pub class: Option<LinkClass>,
+    /// Size of one copy, bytes.
+    pub bytes: u64,
+}
+
+/// A probe with its setup.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum What {
+    /// Large copies between GPUs, in the reference placement.
+    Peer {
+        /// Direct or through host memory.
+        path: Path,
+        /// One way or both ways.
+        direction: Direction,
+        /// What moved the bytes.
+        engine: Engine,
+        /// Who issued them.
+        issuer: Side,
+    },
+    /// Small copies between GPUs.
+    Latency {
+        /// Direct or through host memory.
+        path: Path,
+    },
+    /// Copies within a GPU.
+    Local,
+    /// Copies between host and GPU, in words.
+    Host(String),
+}
+
+impl What {
+    /// Whether a low figure is the good one.
+    pub const fn is_time(&self) -> bool {
+        matches!(self, Self::Latency { .. })
+    }
+
+    /// The unit of its figures.
+    pub const fn unit(&self) -> &'static str {
+        if self.is_time() { "us" } else { "GB/s" }
+    }
+
+    /// Name of the probe, as in a report.
+    pub const fn probe(&self) -> &'static str {
+        match self {
+            Self::Peer { .. } => "peer",
+            Self::Latency { .. } => "latency",
+            Self::Local => "local",
+            Self::Host(_) => "host",
+        }
+    }
+
+    /// The setup in words.
+    pub fn setup(&self) -> String {
+        match self {
+            Self::Peer { path, direction, engine, issuer } => {
+                let engine = match engine {
+                    Engine::Copy => "copy engine",
+                    Engine::Kernel => "kernel",
+                };
+                format!("{path}, {direction}, {engine}, issued by the {issuer}")
+            }
+            Self::Latency { path } => path.to_string(),
+            Self::Local => String::new(),
+            Self::Host(setup) => setup.clone(),
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let class = self.class.map(|class| format!("{class} ")).unwrap_or_default();
+        match &self.what {
+            What::Peer { .. } => write!(f, "{class}copies ({})", self.what.setup()),
+            What::Latency { path } => write!(f, "{class}latency ({path})"),
+            What::Local => write!(f, "copies within the GPU"),
+            What::Host(setup) => write!(f, "host copies ({setup})"),
+        }
+    }
+}
+
+/// One figure, in the unit of its kind.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Figure {
+    /// Its place in [`Digest::kinds`].
+    pub kind: u16,
+    /// The GPU that bytes come from, or the only one.
+    pub source: u16,
+    /// The GPU that they go to, or the same.
+    pub destination: u16,
+    /// None where it was not measured, or where something spoiled it.
+    pub value: Option<f32>,
+    /// Its share of what theory allows, per cent, where that is known.
+    pub percent: Option<f32>,
+}
+
+/// Figures in the making.
+pub struct Figures {
+    classes: HashMap<Pair, LinkClass>,
+    numa: HashMap<u32, Option<u32>>,
+    /// Each kind once.
+    pub kinds: Vec<Kind>,
+    /// The figures.
+    pub figures: Vec<Figure>,
+}
+
+impl Figures {
+    /// The figures of a report, whose pairs have these classes and whose GPUs are at these NUMA nodes.
+    pub fn of(
+        measured: Option<&Measurements>,
+        classes: HashMap<Pair, LinkClass>,
+        numa: HashMap<u32, Option<u32>>,
+    ) -> Self {
+        let mut figures = Self { classes, numa, kinds: Vec::new(), figures: Vec::new() };
+        if let Some(measured) = measured {
+            measured.peer.iter().for_each(|cell| figures.peer(cell));
+            measured.latency.iter().for_each(|cell| figures.latency(cell));
+            measured.local.iter().for_each(|cell| figures.local(cell));
+            measured.host.iter().for_each(|cell| figures.host(cell));
+        }
+        figures
+    }
+
+    fn peer(&mut self, cell: &Peer) {
+        if cell.placement != Placement::REFERENCE {
+            return;
+        }
+        let Peer { path, direction, engine, issuer, .. } = *cell;
+        let what = What::Peer { path, direction, engine, issuer };
+        let sound = is_sound(cell.status, Some(cell.verified), cell.disturbed);
+        self.add(what, [cell.source, cell.destination], cell.bytes, cell.achieved_gbps.filter(|_| sound), cell.percent);
+    }
+
+    fn latency(&mut self, cell: &Latency) {
+        let sound = is_sound(cell.status, None, cell.disturbed);
+        let what = What::Latency { path: cell.path };
+        self.add(what, [cell.source, cell.destination], cell.bytes, cell.latency_us.filter(|_| sound), None);
+    }
+
+    fn local(&mut self, cell: &Local) {
+        let sound = is_sound(cell.status, None, cell.disturbed);
+        self.add(What::Local, [cell.gpu, cell.gpu], cell.bytes, cell.achieved_gbps.filter(|_| sound), None);
+    }
+
+    fn host(&mut self, cell: &HostCopy) {
+        let Some(gpu) = cell.gpu else { return };
+        let memory = cell.memory.map(|memory| format!("{memory:?}").to_lowercase());
+        let near = match (self.numa.get(&gpu).copied().flatten(), cell.numa_node) {
+            (Some(own), Some(node)) if own == node => Some("near"),
+            (Some(_), Some(_)) => Some("far"),
+            _ => None,
+        };
+        let words =
+            [memory.as_deref(), cell.direction.as_deref(), cell.engine.as_deref(), cell.allocation.as_deref(), near];
+        let mut setup: Vec<_> = words.into_iter().flatten().map(str::to_owned).collect();
+        setup.extend(cell.at_once.filter(|number| *number > 1).map(|number| format!("{number} at once")));
+        let sound = is_sound(cell.status.unwrap_or(Status::Skipped), cell.verified, cell.disturbed);
+        let value = cell.achieved_gbps.filter(|_| sound);
+        self.add(What::Host(setup.join(", ")), [gpu, gpu], cell.bytes.unwrap_or(0), value, cell.percent);
+    }
+
+    fn add(
+        &mut self,
+        what: What,
+        [source, destination]: [u32; 2],
+        bytes: u64,
+        value: Option<f64>,
+        percent: Option<f64>,
+    ) {
+        let (Ok(from), Ok(to)) = (u16::try_from(source), u16::try_from(destination)) else { return };
+        let class = self.classes.get(&Pair { source, destination }).copied();
+        let kind = Kind { what, class, bytes };
+        let place = self.kinds.iter().position(|known| *known == kind).unwrap_or_else(|| {
+            self.kinds.push(kind);
+            self.kinds.len() - 1
+        });
+        let Ok(kind) = u16::try_from(place) else { return };
+        let value = value.and_then(figure);
+        let percent = percent.and_then(figure).filter(|_| value.is_some());
+        self.figures.push(Figure { kind, source: from, destination: to, value, percent });
+    }
+}
+
+/// What can be a figure.
+#[allow(clippy::cast_possible_truncation, reason = "seven digits are more than any measurement has")]
+fn figure(value: f64) -> Option<f32> {
+    (value.is_finite() && value > 0.0).then_some(value as f32).filter(|value| value.is_finite() && *value > 0.0)
+}
+
+fn is_sound(status: Status, verified: Option<Verified>, disturbed: bool) -> bool {
+    status == Status::Measured && !disturbed && !verified.is_some_and(Verified::is_wrong)
+}

@@ -1,0 +1,34 @@
+//! Many reports at once: one small digest for each, nodes that can be compared, and what stands out among them.
+//!
+//! ```text
+//!  sources         digest            cohort, outliers, patterns, inventory      page, formats, export
+//!  files, tar  →  a report in     →  what is odd, low, shared, missing,     →  text html json ...
+//!                 little             changed                                   tables for DuckDB
+//! ```
+//!
+//! Nothing here judges hardware: the rules did, in each report. A fleet adds what a report alone cannot know, what
+//! other machines of its kind reach.
+
+mod assess;
+mod changes;
+mod cohort;
+mod digest;
+mod excerpt;
+pub mod export;
+pub mod formats;
+mod inventory;
+mod kind;
+mod model;
+pub mod names;
+mod outliers;
+mod page;
+mod patterns;
+mod prune;
+mod robust;
+mod sources;
+#[cfg(test)]
+mod testing;
+
+pub use assess::{Question, assess};
+pub use changes::Earlier;
+pub use sources::gather;

@@ -1,0 +1,394 @@
+//! Figures that are low for their cohort: compared with the same figure, of the same GPUs by position, on the other
+//! nodes; and positions that are low on all of them.
+
+use std::collections::{BTreeMap, HashMap};
+
+use rayon::slice::ParallelSliceMut;
+use serde_json::json;
+
+use super::cohort::Members;
+use super::digest::Digest;
+use super::kind::Kind;
+use super::model::{Figures, Finding};
+use super::names;
+use super::robust::{Robust, median};
+use crate::model::finding::Severity;
+
+/// Fewest nodes that a figure is compared with, itself among them: of fewer, nobody knows which is the odd one.
+/// Chosen.
+pub const FEWEST: usize = 5;
+
+/// Fewest positions of a machine that are compared with each other.
+const FEWEST_POSITIONS: usize = 4;
+
+/// A GPU is to blame where this share of the figures that stand out have it as an end. Chosen.
+const BLAMED: f64 = 0.8;
+
+/// One figure among those of its cohort.
+#[derive(Debug, Clone, Copy)]
+struct Row {
+    cohort: u32,
+    kind: u32,
+    ends: [u16; 2],
+    node: u32,
+    value: f32,
+    percent: Option<f32>,
+}
+
+impl Row {
+    const fn position(&self) -> (u32, u32, [u16; 2]) {
+        (self.cohort, self.kind, self.ends)
+    }
+}
+
+/// A figure that stands out.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Low {
+    /// Its kind, a place in [`Compared::kinds`].
+    pub kind: usize,
+    /// The GPUs at its ends.
+    pub ends: [u16; 2],
+    /// The figure.
+    pub value: f32,
+    /// What the others reach.
+    pub median: f32,
+    /// Distance from it in spreads.
+    pub z: f32,
+    /// Share of it, per cent.
+    pub percent: f32,
+}
+
+/// What came of the comparison.
+#[derive(Debug, Default)]
+pub struct Compared {
+    /// Every kind of figure.
+    pub kinds: Vec<Kind>,
+    /// What stands out, by node.
+    pub low: BTreeMap<usize, Vec<Low>>,
+    /// Figures by cohort.
+    pub figures: Vec<Vec<Figures>>,
+    /// Positions that are low on all nodes.
+    pub positions: Vec<Finding>,
+}
+
+/// The figures of one position on all nodes of a cohort.
+struct Position {
+    ends: [u16; 2],
+    robust: Robust,
+    /// Median of the shares of what theory allows, where all have one: slots may be narrow by design.
+    percent: Option<f32>,
+}
+
+/// Compares the figures of each cohort.
+pub fn compare(nodes: &[&Digest], cohorts: &[Members]) -> Compared {
+    let mut compared = Compared { figures: vec![Vec::new(); cohorts.len()], ..Compared::default() };
+    let mut rows = rows(nodes, cohorts, &mut compared.kinds);
+    rows.par_sort_unstable_by_key(|row| (row.position(), row.node));
+    for of_kind in rows.chunk_by(|one, next| (one.cohort, one.kind) == (next.cohort, next.kind)) {
+        let (Some(first), mut odd, mut positions) = (of_kind.first(), 0, Vec::new()) else { continue };
+        let kind = first.kind as usize;
+        for rows in of_kind.chunk_by(|one, next| one.ends == next.ends).filter(|rows| rows.len() >= FEWEST) {
+            let values: Vec<f32> = rows.iter().map(|row| row.value).collect();
+            let Some(robust) = Robust::of(&values) else { continue };
+            for row in rows {
+                let Some(found) = robust.odd(row.value, compared.kinds[kind].what.is_time()) else { continue };
+                odd += 1;
+                let low = Low {
+                    kind,
+                    ends: row.ends,
+                    value: row.value,
+                    median: robust.median,
+                    z: found.z,
+                    percent: found.percent,
+                };
+                compared.low.entry(row.node as usize).or_default().push(low);
+            }
+            let percents: Option<Vec<f32>> = rows.iter().map(|row| row.percent).collect();
+            let percent = percents.and_then(|mut percents| median(&mut percents));
+            positions.push(Position { ends: first_ends(rows), robust, percent });
+        }
+        let cohort = first.cohort as usize;
+        compared.positions.extend(low_positions(&compared.kinds[kind], &positions, nodes, &cohorts[cohort]));
+        compared.figures[cohort].extend(figures(&compared.kinds[kind], of_kind, &positions, odd));
+    }
+    compared
+}
+
+fn first_ends(rows: &[Row]) -> [u16; 2] {
+    rows.first().map_or([0, 0], |row| row.ends)
+}
+
+/// Every figure with its cohort.
+fn rows(nodes: &[&Digest], cohorts: &[Members], kinds: &mut Vec<Kind>) -> Vec<Row> {
+    let mut known: HashMap<&Kind, u32> = HashMap::new();
+    let mut rows = Vec::with_capacity(nodes.iter().map(|digest| digest.figures.len()).sum());
+    for (cohort, members) in (0..).zip(cohorts) {
+        for place in &members.nodes {
+            let digest = nodes[*place];
+            let of_digest: Vec<u32> = digest
+                .kinds
+                .iter()
+                .map(|kind| {
+                    let next = u32::try_from(known.len()).unwrap_or(u32::MAX);
+                    *known.entry(kind).or_insert_with(|| {
+                        kinds.push(kind.clone());
+                        next
+                    })
+                })
+                .collect();
+            let node = u32::try_from(*place).unwrap_or(u32::MAX);
+            rows.extend(digest.figures.iter().filter_map(|figure| {
+                let kind = *of_digest.get(usize::from(figure.kind))?;
+                let ends = [figure.source, figure.destination];
+                Some(Row { cohort, kind, ends, node, value: figure.value?, percent: figure.percent })
+            }));
+        }
+    }
+    rows
+}
+
+/// The figures of one kind in a cohort; none where there are too few to compare.
+fn figures(kind: &Kind, rows: &[Row], positions: &[Position], odd: usize) -> Option<Figures> {
+    let mut values: Vec<f32> = rows.iter().map(|row| row.value).collect();
+    let mut nodes: Vec<u32> = rows.iter().map(|row| row.node).collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    let mut spreads: Vec<f32> = positions.iter().map(|position| position.robust.spread).collect();
+    Some(Figures {
+        probe: kind.what.probe(),
+        setup: kind.what.setup(),
+        class: kind.class.map(|class| class.to_string()),
+        bytes: kind.bytes,
+        unit: kind.what.unit(),
+        nodes: nodes.len(),
+        figures: values.len(),
+        spread: wide(median(&mut spreads)?),
+        min: wide(values.iter().copied().min_by(f32::total_cmp)?),
+        max: wide(values.iter().copied().max_by(f32::total_cmp)?),
+        median: wide(median(&mut values)?),
+        odd,
+    })
+}
+
+/// The figure in twice the bits, without digits that it never had.
+pub fn wide(value: f32) -> f64 {
+    value.to_string().parse().unwrap_or_else(|_| f64::from(value))
+}
+
+/// Positions that are low against the other positions of the same machines.
+fn low_positions(kind: &Kind, positions: &[Position], nodes: &[&Digest], cohort: &Members) -> Vec<Finding> {
+    if positions.len() < FEWEST_POSITIONS {
+        return Vec::new();
+    }
+    let shares: Option<Vec<f32>> = positions.iter().map(|position| position.percent).collect();
+    let values = shares.unwrap_or_else(|| positions.iter().map(|position| position.robust.median).collect());
+    let Some(robust) = Robust::of(&values) else { return Vec::new() };
+    let is_time = kind.what.is_time();
+    let mut low: Vec<Low> = Vec::new();
+    for (position, value) in positions.iter().zip(values) {
+        low.extend(robust.odd(value, is_time).map(|odd| {
+            let (value, median) = (position.robust.median, position.robust.median * 100.0 / odd.percent);
+            Low { kind: 0, ends: position.ends, value, median, z: odd.z, percent: odd.percent }
+        }));
+    }
+    let Some(worst) = worst(&low) else { return Vec::new() };
+    let blame = Blame::of(&low);
+    vec![Finding {
+        code: "fleet-position-low",
+        severity: Severity::Warning,
+        nodes: names::fold(cohort.nodes.iter().map(|place| nodes[*place].node.as_str())),
+        count: cohort.nodes.len(),
+        gpus: blame.gpus(),
+        message: format!(
+            "{blame} in the middle of all {} nodes: {kind} at {} {}, {:.0}% of the other positions",
+            cohort.nodes.len(),
+            crate::model::rounding::short(f64::from(worst.value)),
+            kind.what.unit(),
+            worst.percent
+        ),
+        evidence: [
+            ("positions", json!(low.len())),
+            ("of_positions", json!(positions.len())),
+            ("percent", json!((worst.percent * 10.0).round() / 10.0)),
+        ]
+        .into(),
+        next_step:
+            "The same slot is slow on most nodes, so it is the design, the firmware or the cabling of the model \
+                    and no broken part: compare its link with the other slots ('peerscope topo') and ask the vendor"
+                .into(),
+    }]
+}
+
+/// The figure that stands out most.
+pub fn worst(low: &[Low]) -> Option<&Low> {
+    low.iter().max_by(|one, other| one.z.abs().total_cmp(&other.z.abs()))
+}
+
+/// What figures that stand out have in common.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Blame {
+    /// A GPU.
+    Gpu(u16),
+    /// A pair of GPUs in one direction.
+    Pair([u16; 2]),
+    /// Several GPUs.
+    Several(Vec<u16>),
+}
+
+impl Blame {
+    /// What these have in common.
+    pub fn of(low: &[Low]) -> Self {
+        let mut counts: BTreeMap<u16, usize> = BTreeMap::new();
+        for Low { ends: [from, to], .. } in low {
+            *counts.entry(*from).or_default() += 1;
+            if from != to {
+                *counts.entry(*to).or_default() += 1;
+            }
+        }
+        let pairs: std::collections::BTreeSet<[u16; 2]> =
+            low.iter().map(|low| low.ends).filter(|[from, to]| from != to).collect();
+        let most = counts.values().max().copied().unwrap_or_default();
+        let mut with_most = counts.iter().filter(|(_, count)| **count == most).map(|(gpu, _)| *gpu);
+        #[allow(clippy::cast_precision_loss, reason = "counts stay far below 2^53")]
+        let enough = most as f64 >= BLAMED * low.len() as f64;
+        match (with_most.next(), with_most.next(), pairs.first()) {
+            (Some(gpu), None, _) if enough => Self::Gpu(gpu),
+            (_, _, Some(pair)) if pairs.len() == 1 => Self::Pair(*pair),
+            _ => Self::Several(counts.into_keys().collect()),
+        }
+    }
+
+    /// The GPUs.
+    pub fn gpus(&self) -> Vec<u32> {
+        match self {
+            Self::Gpu(gpu) => vec![(*gpu).into()],
+            Self::Pair(pair) => pair.iter().map(|gpu| (*gpu).into()).collect(),
+            Self::Several(gpus) => gpus.iter().map(|gpu| (*gpu).into()).collect(),
+        }
+    }
+}
+
+impl std::fmt::Display for Blame {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Gpu(gpu) => write!(f, "GPU {gpu}"),
+            Self::Pair([from, to]) => write!(f, "GPU {from} → GPU {to}"),
+            Self::Several(gpus) => {
+                let gpus: Vec<_> = gpus.iter().map(ToString::to_string).collect();
+                write!(f, "GPUs {}", gpus.join(","))
+            }
+        }
+    }
+}
+
+/// A finding for each node with figures that stand out.
+pub fn findings(nodes: &[&Digest], compared: &Compared) -> Vec<Finding> {
+    let mut found: Vec<(f32, Finding)> = Vec::new();
+    for (place, low) in &compared.low {
+        let (Some(worst), Some(digest)) = (worst(low), nodes.get(*place)) else { continue };
+        found.push((worst.z.abs(), finding(digest, low, worst, &compared.kinds[worst.kind])));
+    }
+    found.sort_by(|(one, _), (other, _)| other.total_cmp(one));
+    found.into_iter().map(|(_, finding)| finding).collect()
+}
+
+fn finding(digest: &Digest, low: &[Low], worst: &Low, kind: &Kind) -> Finding {
+    let blame = Blame::of(low);
+    let measured = digest.figures.iter().filter(|figure| figure.value.is_some()).count();
+    let short = |value: f32| crate::model::rounding::short(f64::from(value));
+    let unit = kind.what.unit();
+    let what = if kind.what.is_time() { "slower" } else { "lower" };
+    Finding {
+        code: "fleet-figure-low",
+        severity: Severity::Warning,
+        nodes: digest.node.clone(),
+        count: 1,
+        gpus: blame.gpus(),
+        message: format!(
+            "{blame}: {} of {measured} figures are {what} than those of the cohort, worst {kind} at {} {unit}, {:.0}% of its \
+             median {} {unit}",
+            low.len(),
+            short(worst.value),
+            worst.percent,
+            short(worst.median)
+        ),
+        evidence: [
+            ("figures", json!(low.len())),
+            ("of_figures", json!(measured)),
+            ("value", json!(wide(worst.value))),
+            ("median", json!(wide(worst.median))),
+            ("percent", json!(f64::from((worst.percent * 10.0).round()) / 10.0)),
+            ("robust_z", json!(f64::from((worst.z * 10.0).round()) / 10.0)),
+        ]
+        .into(),
+        next_step:
+            "Run 'peerscope check --profile full' on the node and compare its clocks, link errors and temperature \
+                    with those of a neighbour"
+                .into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{fleet_of, slow};
+    use super::super::{cohort, inventory};
+    use super::*;
+
+    fn compared(digests: &[Digest]) -> (Compared, Vec<Finding>) {
+        let nodes: Vec<_> = digests.iter().collect();
+        let facts: Vec<_> = digests.iter().map(inventory::facts).collect();
+        let cohorts = cohort::cohorts(&nodes, &facts);
+        let compared = compare(&nodes, &cohorts);
+        let found = findings(&nodes, &compared);
+        (compared, found)
+    }
+
+    #[test]
+    fn healthy_nodes_have_no_outlier() {
+        let (compared, found) = compared(&fleet_of(60));
+        assert_eq!((found, compared.positions.len()), (Vec::new(), 0));
+        assert!(compared.figures[0].iter().all(|figures| figures.nodes == 60 && figures.odd == 0));
+    }
+
+    #[test]
+    fn a_slow_gpu_is_found_and_named() {
+        let mut nodes = fleet_of(60);
+        slow(&mut nodes[11], 3, 0.9);
+        slow(&mut nodes[12], 5, 0.97);
+        let (_, found) = compared(&nodes);
+        let [one] = found.as_slice() else { panic!("{found:?}") };
+        assert_eq!((one.nodes.as_str(), one.gpus.as_slice()), ("node011", &[3][..]));
+        assert!(one.message.starts_with("GPU 3: ") && one.message.contains("90% of its median"), "{}", one.message);
+    }
+
+    #[test]
+    fn one_slow_pair_is_no_gpu() {
+        let mut nodes = fleet_of(20);
+        let slow_pair = |figure: &&mut super::super::kind::Figure| [figure.source, figure.destination] == [2, 6];
+        nodes[4]
+            .figures
+            .iter_mut()
+            .filter(slow_pair)
+            .for_each(|figure| figure.value = figure.value.map(|value| value * 0.5));
+        let (_, found) = compared(&nodes);
+        assert!(found[0].message.starts_with("GPU 2 → GPU 6: "), "{found:?}");
+    }
+
+    #[test]
+    fn few_nodes_are_not_compared() {
+        let mut nodes = fleet_of(FEWEST - 1);
+        slow(&mut nodes[0], 3, 0.5);
+        assert_eq!(compared(&nodes).1, []);
+    }
+
+    #[test]
+    fn a_position_that_is_low_on_all_nodes_is_found_once() {
+        let mut nodes = fleet_of(30);
+        nodes.iter_mut().for_each(|node| slow(node, 6, 0.8));
+        let (compared, found) = compared(&nodes);
+        assert_eq!(found, []);
+        let position = &compared.positions[0];
+        assert_eq!((position.gpus.as_slice(), position.count), (&[6][..], 30));
+        assert!(position.message.starts_with("GPU 6 in the middle of all 30 nodes"), "{}", position.message);
+    }
+}

@@ -1,0 +1,378 @@
+//! A fleet on a page for people, shared by text and HTML.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::digest::word;
+use super::model::{Cohort, Finding, Fleet, Node};
+use super::names;
+use crate::model::finding::Severity;
+use crate::model::report::{Conclusion, MOST_GPUS};
+use crate::model::rounding::{percent, short};
+use crate::report::figures::count;
+use crate::report::matrix::{Align, Cell, Table};
+use crate::report::page::{Page, Paint};
+
+/// Findings of one code that are shown in full; the others are listed by node.
+const SHOWN: usize = 5;
+
+/// Nodes and rows of tables that are shown unless all are wanted.
+const ROWS: usize = 20;
+
+/// Longest list of nodes in a table, characters; JSON has all of it.
+const LIST: usize = 36;
+
+/// The whole page.
+pub fn page(fleet: &Fleet, verbose: bool) -> Page {
+    let mut page = Page::new(verbose);
+    if fleet.read.simulated {
+        page.banner("SIMULATED machines are among these: their figures come from no hardware");
+    }
+    let (word, paint) = conclusion(fleet.verdict.verdict);
+    page.verdict(word, paint, &headline(fleet));
+    page.line(Paint::Faint, &what_was_read(fleet));
+    findings(&mut page, fleet);
+    codes(&mut page, fleet);
+    nodes(&mut page, fleet);
+    heat(&mut page, fleet);
+    list(&mut page, fleet);
+    changes(&mut page, fleet);
+    inventory(&mut page, fleet);
+    cohorts(&mut page, fleet);
+    history(&mut page, fleet);
+    broken(&mut page, fleet);
+    page
+}
+
+/// A verdict in a word, for people.
+pub const fn conclusion(verdict: Conclusion) -> (&'static str, Paint) {
+    match verdict {
+        Conclusion::Healthy => ("healthy", Paint::Good),
+        Conclusion::Faulty => ("FAULTY", Paint::Error),
+        Conclusion::Inconclusive => ("inconclusive", Paint::Warning),
+    }
+}
+
+/// `12 of 400 nodes are faulty, 3 inconclusive, 385 healthy; 2 nodes of the list have no report`.
+pub fn headline(fleet: &Fleet) -> String {
+    let verdict = &fleet.verdict;
+    if fleet.nodes.is_empty() {
+        return "no report was read".to_owned();
+    }
+    let mut text = match (verdict.faulty, verdict.inconclusive) {
+        (0, 0) => format!("{} healthy", count(fleet.nodes.len(), "node")),
+        (faulty, inconclusive) => format!(
+            "{faulty} of {} faulty, {inconclusive} inconclusive, {} healthy",
+            count(fleet.nodes.len(), "node"),
+            verdict.healthy
+        ),
+    };
+    if verdict.missing > 0 {
+        text += &format!("; {} of the list without a report", count(verdict.missing, "node"));
+    }
+    if !fleet.findings.is_empty() {
+        text += &format!("; {} of the fleet", count(fleet.findings.len(), "finding"));
+    }
+    text
+}
+
+fn what_was_read(fleet: &Fleet) -> String {
+    let read = &fleet.read;
+    let mut text = format!("{} read, {}", count(read.reports, "report"), count(fleet.cohorts.len(), "cohort"));
+    if read.superseded > 0 {
+        text += &format!("; {} replaced by a newer one of the same node", read.superseded);
+    }
+    if !read.broken.is_empty() {
+        text += &format!("; {} unreadable", count(read.broken.len(), "file"));
+    }
+    text
+}
+
+fn findings(page: &mut Page, fleet: &Fleet) {
+    let mut by_code: Vec<(&str, Vec<&Finding>)> = Vec::new();
+    for finding in &fleet.findings {
+        match by_code.iter_mut().find(|(code, _)| *code == finding.code) {
+            Some((_, alike)) => alike.push(finding),
+            None => by_code.push((finding.code, vec![finding])),
+        }
+    }
+    for (code, alike) in by_code {
+        let shown = if page.verbose() || alike.len() <= SHOWN + 1 { alike.len() } else { SHOWN };
+        for finding in &alike[..shown] {
+            one(page, finding);
+        }
+        if let Some(worst) = alike[shown..].iter().map(|finding| finding.severity).max() {
+            let nodes: Vec<_> =
+                alike[shown..].iter().filter_map(|finding| names::expand(&finding.nodes).ok()).flatten().collect();
+            let text = format!(
+                "{} more like this: {} [{code}]",
+                alike.len() - shown,
+                names::fold(nodes.iter().map(String::as_str))
+            );
+            page.finding(label(worst), &text, Vec::new());
+        }
+    }
+}
+
+fn one(page: &mut Page, finding: &Finding) {
+    let text = match finding.count {
+        0 => finding.message.clone(),
+        1 if !finding.nodes.is_empty() => format!("{}: {}", finding.nodes, finding.message),
+        _ => finding.message.clone(),
+    };
+    let nodes = if finding.count > 1 { finding.nodes.clone() } else { String::new() };
+    let below = vec![("nodes", nodes), ("next", finding.next_step.clone())];
+    page.finding(label(finding.severity), &format!("{text} [{}]", finding.code), below);
+}
+
+const fn label(severity: Severity) -> (&'static str, Paint) {
+    match severity {
+        Severity::Error => ("ERROR", Paint::Error),
+        Severity::Warning => ("warning", Paint::Warning),
+        Severity::Info => ("info", Paint::Plain),
+    }
+}
+
+fn paint(severity: Severity) -> Paint {
+    label(severity).1
+}
+
+/// A list that fits into a table.
+fn cut(list: &str) -> String {
+    if list.chars().count() <= LIST {
+        return list.to_owned();
+    }
+    let short: String = list.chars().take(LIST - 2).collect();
+    format!("{short} …")
+}
+
+fn words(columns: usize) -> Table {
+    Table::new(1, vec![Align::Left; columns])
+}
+
+fn codes(page: &mut Page, fleet: &Fleet) {
+    if fleet.codes.is_empty() {
+        return;
+    }
+    page.heading("Findings of the reports, by code");
+    let mut table = words(4);
+    table.captions(["code", "severity", "nodes", "which"]);
+    for code in &fleet.codes {
+        let severity = Cell::new(code.severity.to_string(), paint(code.severity));
+        table.row([(&code.code).into(), severity, code.count.to_string().into(), cut(&code.nodes).into()]);
+    }
+    page.table(table);
+}
+
+/// Nodes by what is wrong with them: those with the same findings are one row.
+fn nodes(page: &mut Page, fleet: &Fleet) {
+    let mut rows: Vec<(Conclusion, String, Vec<&str>)> = Vec::new();
+    for verdict in [Conclusion::Faulty, Conclusion::Inconclusive] {
+        let mut alike: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+        for node in fleet.nodes.iter().filter(|node| node.verdict == verdict) {
+            alike.entry(what_is_wrong(node)).or_default().push(&node.node);
+        }
+        let mut alike: Vec<_> = alike.into_iter().map(|(wrong, nodes)| (verdict, wrong, nodes)).collect();
+        alike.sort_by_key(|(.., nodes)| Reverse(nodes.len()));
+        rows.append(&mut alike);
+    }
+    if rows.is_empty() {
+        return;
+    }
+    page.heading("Nodes that are not healthy, by findings");
+    let shown = if page.verbose() || rows.len() <= ROWS + 1 { rows.len() } else { ROWS };
+    let mut table = words(4);
+    table.captions(["verdict", "nodes", "which", "findings"]);
+    for (verdict, wrong, nodes) in &rows[..shown] {
+        let (word, paint) = conclusion(*verdict);
+        let list = names::fold(nodes.iter().copied());
+        let list = if page.verbose() { list } else { cut(&list) };
+        table.row([Cell::new(word, paint), nodes.len().to_string().into(), list.into(), wrong.into()]);
+    }
+    page.table(table);
+    rest(page, rows[shown..].iter().flat_map(|(.., nodes)| nodes.iter().copied()));
+}
+
+/// The codes of its findings, and what was not tested.
+fn what_is_wrong(node: &Node) -> String {
+    let mut codes: BTreeMap<&str, usize> = BTreeMap::new();
+    for found in node.findings.iter().filter(|found| found.severity > Severity::Info) {
+        *codes.entry(&found.code).or_default() += 1;
+    }
+    let mut codes: Vec<String> = codes
+        .into_iter()
+        .map(|(code, number)| if number > 1 { format!("{number} x {code}") } else { code.to_owned() })
+        .collect();
+    if node.untested > 0 {
+        codes.push(format!("{} not tested", node.untested));
+    }
+    codes.join(", ")
+}
+
+fn rest<'a>(page: &mut Page, nodes: impl Iterator<Item = &'a str>) {
+    let nodes: Vec<&str> = nodes.collect();
+    if !nodes.is_empty() {
+        page.note(Paint::Faint, &format!("and {} more: {}", nodes.len(), names::fold(nodes.iter().copied())));
+    }
+}
+
+/// GPUs by their lowest share of what the cohort reaches.
+fn heat(page: &mut Page, fleet: &Fleet) {
+    let mut low: Vec<&Node> = fleet.nodes.iter().filter(|node| !node.percent_of_cohort.is_empty()).collect();
+    let named: BTreeSet<u32> = low.iter().flat_map(|node| node.percent_of_cohort.keys().copied()).collect();
+    let Some(last) = named.last().copied() else { return };
+    // A number that no machine has must not make a table of as many columns.
+    let gpus: Vec<u32> = if (last as usize) < MOST_GPUS { (0..=last).collect() } else { named.into_iter().collect() };
+    let lowest = |node: &Node| node.percent_of_cohort.values().copied().fold(f64::INFINITY, f64::min);
+    low.sort_by(|one, other| lowest(one).total_cmp(&lowest(other)));
+    page.heading("Figures that are low, per cent of the cohort's median, by GPU");
+    let shown = if page.verbose() || low.len() <= ROWS + 1 { low.len() } else { ROWS };
+    let mut table = Table::of_figures(gpus.len() + 1);
+    let captions = gpus.iter().map(|gpu| Cell::new(gpu.to_string(), Paint::Faint));
+    table.head_row(std::iter::once(Cell::from("")).chain(captions));
+    for node in &low[..shown] {
+        let cell = |gpu| match node.percent_of_cohort.get(gpu) {
+            Some(share) => Cell::new(percent(*share), Paint::Warning).with_share(Some(*share)),
+            None => Cell::new("·", Paint::Faint),
+        };
+        table.row(std::iter::once(Cell::from(&node.node)).chain(gpus.iter().map(cell)));
+    }
+    page.table(table);
+    rest(page, low[shown..].iter().map(|node| node.node.as_str()));
+}
+
+fn list(page: &mut Page, fleet: &Fleet) {
+    let Some(list) = fleet.list.as_ref().filter(|list| list.unexpected_count > 0) else { return };
+    page.heading("Nodes that are not on the list");
+    page.note(Paint::Plain, &format!("{}: {}", count(list.unexpected_count, "node"), list.unexpected));
+}
+
+fn changes(page: &mut Page, fleet: &Fleet) {
+    let Some(changes) = &fleet.changes else { return };
+    page.heading(&format!("Changes since {}", changes.since));
+    let before = page.blocks().len();
+    let lists = [
+        ("verdict", &changes.verdicts),
+        ("new finding", &changes.appeared),
+        ("gone", &changes.gone),
+        ("fact", &changes.facts),
+    ];
+    for (what, list) in lists {
+        for (key, nodes) in list {
+            page.item(2, 16, what, Paint::Faint, &format!("{key}: {nodes}"));
+        }
+    }
+    for (what, nodes) in
+        [("other GPUs", &changes.other_gpus), ("new nodes", &changes.new_nodes), ("no report", &changes.lost_nodes)]
+    {
+        if !nodes.is_empty() {
+            page.item(2, 16, what, Paint::Faint, nodes);
+        }
+    }
+    if page.blocks().len() == before {
+        page.note(Paint::Plain, "none");
+    }
+}
+
+fn inventory(page: &mut Page, fleet: &Fleet) {
+    let all: Vec<_> = fleet.inventory.iter().filter(|attribute| attribute.values.len() > 1 || page.verbose()).collect();
+    if all.is_empty() {
+        return;
+    }
+    page.heading("Facts that differ within a model");
+    let mut table = words(5);
+    table.captions(["model", "fact", "value", "nodes", "which"]);
+    for attribute in all {
+        for share in &attribute.values {
+            let [model, value, nodes] =
+                [&attribute.model, &share.value, &share.nodes].map(|text| Cell::from(cut(text)));
+            table.row([model, attribute.attribute.into(), value, share.count.to_string().into(), nodes]);
+        }
+    }
+    page.table(table);
+}
+
+fn cohorts(page: &mut Page, fleet: &Fleet) {
+    if fleet.cohorts.is_empty() {
+        return;
+    }
+    page.heading("Cohorts: the same GPUs, connected in the same way");
+    let shown = if page.verbose() { fleet.cohorts.len() } else { fleet.cohorts.len().min(ROWS) };
+    let mut table = words(5);
+    table.captions(["", "nodes", "model", "topology", "which"]);
+    for cohort in &fleet.cohorts[..shown] {
+        let Cohort { cohort: number, count, model, topology, nodes, .. } = cohort;
+        let [model, topology, nodes] = [model, topology, nodes].map(|text| Cell::from(cut(text)));
+        table.row([number.to_string().into(), count.to_string().into(), model, topology, nodes]);
+    }
+    page.table(table);
+    let compared = fleet.cohorts.iter().filter(|cohort| !cohort.figures.is_empty());
+    let shown = if page.verbose() { usize::MAX } else { 3 };
+    for cohort in compared.take(shown) {
+        figures(page, cohort);
+    }
+    let small: usize =
+        fleet.cohorts.iter().filter(|cohort| cohort.count < super::outliers::FEWEST).map(|cohort| cohort.count).sum();
+    if small > 0 {
+        let least = super::outliers::FEWEST;
+        page.note(
+            Paint::Faint,
+            &format!("figures of {} were not compared: fewer than {least} of a kind", count(small, "node")),
+        );
+    }
+}
+
+fn figures(page: &mut Page, cohort: &Cohort) {
+    page.heading(&format!("What cohort {} reaches", cohort.cohort));
+    let mut table = Table::of_figures(8);
+    table.captions(["", "nodes", "median", "min", "max", "spread", "unit", "odd"]);
+    for figures in &cohort.figures {
+        let class = figures.class.as_ref().map(|class| format!(" {class}")).unwrap_or_default();
+        let setup = if figures.setup.is_empty() { String::new() } else { format!(": {}", figures.setup) };
+        let label = format!("{}{class}{setup}", figures.probe);
+        let [median, min, max, spread] =
+            [figures.median, figures.min, figures.max, figures.spread].map(|figure| Cell::from(short(figure)));
+        let odd = Cell::new(figures.odd.to_string(), if figures.odd > 0 { Paint::Warning } else { Paint::Plain });
+        table.row([label.into(), figures.nodes.to_string().into(), median, min, max, spread, figures.unit.into(), odd]);
+    }
+    page.table(table);
+}
+
+fn history(page: &mut Page, fleet: &Fleet) {
+    if fleet.history.is_empty() {
+        return;
+    }
+    page.heading("Nodes with several reports");
+    let mut table = words(4);
+    table.captions(["node", "started", "verdict", "findings"]);
+    let several: BTreeSet<&str> = fleet.history.iter().map(|older| older.node.as_str()).collect();
+    for node in fleet.nodes.iter().filter(|node| several.contains(node.node.as_str())) {
+        let codes: BTreeSet<&str> = node.findings.iter().map(|found| found.code.as_str()).collect();
+        let codes: Vec<_> = codes.into_iter().collect();
+        table.row([(&node.node).into(), (&node.started_at).into(), word(node.verdict).into(), codes.join(", ").into()]);
+        for older in fleet.history.iter().filter(|older| older.node == node.node) {
+            let faint = |text: &str| Cell::new(text, Paint::Faint);
+            table.row([
+                faint(""),
+                faint(&older.started_at),
+                faint(word(older.verdict)),
+                faint(&older.codes.join(", ")),
+            ]);
+        }
+    }
+    page.table(table);
+}
+
+fn broken(page: &mut Page, fleet: &Fleet) {
+    if fleet.read.broken.is_empty() {
+        return;
+    }
+    page.heading("Files that cannot be read");
+    let shown = if page.verbose() { usize::MAX } else { ROWS };
+    for broken in fleet.read.broken.iter().take(shown) {
+        page.note(Paint::Plain, &format!("{} {}", broken.file, broken.why));
+    }
+    if let Some(more) = fleet.read.broken.len().checked_sub(shown).filter(|more| *more > 0) {
+        page.note(Paint::Faint, &format!("and {more} more"));
+    }
+}

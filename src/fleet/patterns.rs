@@ -1,0 +1,247 @@
+//! What findings of many nodes have in common: a position in the machine, a rack, a driver, a firmware.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::json;
+
+use super::inventory::{DRIVER, KERNEL, LINKS, RACK, TOPOLOGY, VBIOS};
+use super::model::{Code, Finding};
+use super::names;
+use super::robust::chance;
+use crate::model::finding::Severity;
+
+/// Something that stands out on a node, by the code of its rule or of the fleet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Incident<'a> {
+    /// The code.
+    pub code: &'a str,
+    /// Place of the node.
+    pub node: usize,
+    /// How bad it is.
+    pub severity: Severity,
+    /// The GPUs that it is about.
+    pub gpus: Vec<u32>,
+    /// The sentence.
+    pub message: &'a str,
+}
+
+/// Fewest nodes that have something in common. Chosen.
+const FEWEST: usize = 3;
+
+/// Chance by which several nodes may share a position or a fact without that being said, over all that are looked
+/// at. Chosen: one report in a thousand says so for nothing.
+const BY_CHANCE: f64 = 1e-3;
+
+/// A fact explains a finding where this share of the nodes with the finding has it, and of the others with the fact
+/// at least this share has the finding. Chosen.
+const EXPLAINED: f64 = 0.8;
+
+/// Facts that can be behind a finding, in words.
+const FACTS: [(&str, &str); 6] = [
+    (RACK, "names begin with"),
+    (DRIVER, "driver is"),
+    (VBIOS, "video BIOS is"),
+    (LINKS, "PCIe links are"),
+    (TOPOLOGY, "topology is"),
+    (KERNEL, "kernel is"),
+];
+
+/// Findings by code, those of most nodes first.
+pub fn codes(incidents: &[Incident<'_>], nodes: &[&str]) -> Vec<Code> {
+    let mut codes: Vec<Code> = by_code(incidents)
+        .into_iter()
+        .map(|(code, found)| {
+            let on: BTreeSet<usize> = found.iter().map(|incident| incident.node).collect();
+            Code {
+                code: code.to_owned(),
+                severity: found.iter().map(|incident| incident.severity).max().unwrap_or(Severity::Info),
+                nodes: names::fold(on.iter().map(|place| nodes[*place])),
+                count: on.len(),
+                findings: found.len(),
+                example: found.first().map(|incident| incident.message.to_owned()).unwrap_or_default(),
+            }
+        })
+        .collect();
+    codes.sort_by(|one, other| {
+        let key = |code: &Code| (code.severity, code.count);
+        key(other).cmp(&key(one)).then_with(|| one.code.cmp(&other.code))
+    });
+    codes
+}
+
+fn by_code<'a, 'b>(incidents: &'b [Incident<'a>]) -> BTreeMap<&'a str, Vec<&'b Incident<'a>>> {
+    let mut codes: BTreeMap<&str, Vec<&Incident<'_>>> = BTreeMap::new();
+    for incident in incidents {
+        codes.entry(incident.code).or_default().push(incident);
+    }
+    codes
+}
+
+/// GPU positions that findings name on far more nodes than the other positions.
+pub fn positions(incidents: &[Incident<'_>], nodes: &[&str], gpus: usize) -> Vec<Finding> {
+    let codes = by_code(incidents);
+    let tried = codes.len() * gpus;
+    let mut found = Vec::new();
+    for (code, incidents) in codes {
+        // Each node counts once for a position, and only where one is to blame.
+        let blamed: BTreeSet<(u32, usize)> = incidents
+            .iter()
+            .filter_map(|incident| match incident.gpus.as_slice() {
+                [gpu] => Some((*gpu, incident.node)),
+                _ => None,
+            })
+            .collect();
+        let mut by_gpu: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+        for (gpu, node) in &blamed {
+            by_gpu.entry(*gpu).or_default().push(*node);
+        }
+        for (gpu, on) in by_gpu {
+            #[allow(clippy::cast_precision_loss, reason = "counts stay far below 2^53")]
+            let by_chance = chance(on.len(), blamed.len(), gpus) * tried as f64;
+            if on.len() >= FEWEST && by_chance < BY_CHANCE {
+                found.push(position(code, gpu, &on, blamed.len(), nodes));
+            }
+        }
+    }
+    found
+}
+
+fn position(code: &str, gpu: u32, on: &[usize], all: usize, nodes: &[&str]) -> Finding {
+    Finding {
+        code: "fleet-position-bad",
+        severity: Severity::Warning,
+        nodes: names::fold(on.iter().map(|place| nodes[*place])),
+        count: on.len(),
+        gpus: vec![gpu],
+        message: format!(
+            "GPU {gpu} is the one in {} of {all} findings {code}: the position is to blame, not the GPUs",
+            on.len()
+        ),
+        evidence: [("of_code", json!(code)), ("findings", json!(on.len())), ("of_findings", json!(all))].into(),
+        next_step:
+            "Look at what this position has of its own: slot, riser, cable, air flow. Swap one GPU with that of \
+                    another position and check again: the finding stays with the position"
+                .into(),
+    }
+}
+
+/// Findings whose nodes have a fact in common that other nodes have not.
+pub fn shared(incidents: &[Incident<'_>], nodes: &[&str], facts: &[BTreeMap<&'static str, String>]) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for (code, incidents) in by_code(incidents) {
+        let on: BTreeSet<usize> = incidents.iter().map(|incident| incident.node).collect();
+        if on.len() < FEWEST {
+            continue;
+        }
+        let best = FACTS.iter().filter_map(|(key, words)| {
+            let (value, explained) = explains(key, &on, facts)?;
+            Some((explained, *key, *words, value))
+        });
+        let Some((_, key, words, value)) = best.max_by(|(one, ..), (other, ..)| one.total_cmp(other)) else { continue };
+        let with = facts.iter().filter(|facts| facts.get(key).is_some_and(|own| own == value)).count();
+        let both = on.iter().filter(|place| facts[**place].get(key).is_some_and(|own| own == value)).count();
+        found.push(Finding {
+            code: "fleet-finding-shared",
+            severity: Severity::Warning,
+            nodes: names::fold(on.iter().map(|place| nodes[*place])),
+            count: on.len(),
+            gpus: Vec::new(),
+            message: format!(
+                "{both} of {} nodes with {code} are among the {with} whose {words} {value}, of {} in all",
+                on.len(),
+                nodes.len()
+            ),
+            evidence: [
+                ("of_code", json!(code)),
+                ("fact", json!(key)),
+                ("value", json!(value)),
+                ("with_both", json!(both)),
+                ("with_fact", json!(with)),
+                ("of_nodes", json!(nodes.len())),
+            ]
+            .into(),
+            next_step: "Look for the cause in what these nodes share before changing parts in each of them".into(),
+        });
+    }
+    found
+}
+
+/// The value of a fact that nearly all of these nodes have and few others, and how well it fits.
+fn explains<'a>(
+    key: &str,
+    on: &BTreeSet<usize>,
+    facts: &'a [BTreeMap<&'static str, String>],
+) -> Option<(&'a String, f64)> {
+    let mut values: BTreeMap<&String, usize> = BTreeMap::new();
+    for place in on {
+        *values.entry(facts[*place].get(key)?).or_default() += 1;
+    }
+    let (value, both) = values.into_iter().max_by_key(|(_, count)| *count)?;
+    let with = facts.iter().filter(|facts| facts.get(key) == Some(value)).count();
+    #[allow(clippy::cast_precision_loss, reason = "counts stay far below 2^53")]
+    let (of_nodes, of_fact, of_all) =
+        (both as f64 / on.len() as f64, both as f64 / with as f64, with as f64 / facts.len() as f64);
+    // A fact of half the nodes is no mark of any.
+    (both >= FEWEST && of_nodes >= EXPLAINED && of_fact >= EXPLAINED && of_all <= 0.5)
+        .then_some((value, of_nodes * of_fact))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn incident(node: usize, gpus: &[u32]) -> Incident<'static> {
+        Incident { code: "pcie-narrow", node, severity: Severity::Error, gpus: gpus.to_vec(), message: "narrow" }
+    }
+
+    fn names_of(number: usize) -> Vec<String> {
+        (0..number).map(|at| format!("r{}n{:02}", at / 10, at % 10)).collect()
+    }
+
+    #[test]
+    fn a_position_is_found_where_chance_does_not_explain_it() {
+        let names = names_of(40);
+        let nodes: Vec<&str> = names.iter().map(String::as_str).collect();
+        let same: Vec<_> = (0..8).map(|node| incident(node, &[5])).collect();
+        let found = positions(&same, &nodes, 8);
+        assert_eq!((found.len(), found[0].gpus.as_slice(), found[0].nodes.as_str()), (1, &[5][..], "r0n[00-07]"));
+        let spread: Vec<_> = (0..16).map(|node| incident(node, &[u32::try_from(node).unwrap() % 8])).collect();
+        assert_eq!(positions(&spread, &nodes, 8), []);
+        let two: Vec<_> = (0..2).map(|node| incident(node, &[5])).collect();
+        assert_eq!(positions(&two, &nodes, 8), []);
+        let pairs: Vec<_> = (0..8).map(|node| incident(node, &[5, 6])).collect();
+        assert_eq!(positions(&pairs, &nodes, 8), [], "nobody knows which of the two");
+    }
+
+    #[test]
+    fn a_rack_or_a_firmware_behind_a_finding_is_named() {
+        let names = names_of(40);
+        let nodes: Vec<&str> = names.iter().map(String::as_str).collect();
+        let fact = |at: usize| {
+            let vbios = if at.is_multiple_of(7) { "old" } else { "new" };
+            BTreeMap::from([
+                (RACK, names::head(&names[at]).to_owned()),
+                (VBIOS, vbios.to_owned()),
+                (DRIVER, "580".into()),
+            ])
+        };
+        let facts: Vec<_> = (0..40).map(fact).collect();
+        let rack: Vec<_> = (10..20).map(|node| incident(node, &[])).collect();
+        let found = shared(&rack, &nodes, &facts);
+        assert!(
+            found[0].message.contains("10 of 10 nodes") && found[0].message.contains("begin with r1n"),
+            "{found:?}"
+        );
+        let firmware: Vec<_> = (0..40).step_by(7).map(|node| incident(node, &[])).collect();
+        assert!(shared(&firmware, &nodes, &facts)[0].message.contains("video BIOS is old"));
+        let none: Vec<_> = [3, 14, 25, 36].map(|node| incident(node, &[])).into();
+        assert_eq!(shared(&none, &nodes, &facts), []);
+    }
+
+    #[test]
+    fn codes_are_counted_by_node() {
+        let incidents = [incident(0, &[1]), incident(0, &[2]), incident(3, &[1])];
+        let codes = codes(&incidents, &["a0", "a1", "a2", "a3"]);
+        assert_eq!((codes[0].count, codes[0].findings, codes[0].nodes.as_str()), (2, 3, "a[0,3]"));
+    }
+}

@@ -1,0 +1,351 @@
+//! Where reports come from: files, folders, archives, and lists of them. Each is read, digested and let go of, on
+//! every processor at once.
+
+use std::fs::{DirEntry, File};
+use std::io::{BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use flate2::read::MultiGzDecoder;
+use rayon::iter::{IntoParallelIterator, IntoParallelRefIterator, ParallelIterator};
+
+use super::digest::{Digest, NoReport, read};
+use crate::recording;
+
+/// Ends of the names of files that are looked at within folders and archives.
+const ENDS: [&str; 6] = [".json", ".json.gz", ".tar", ".tar.gz", ".tgz", ".jsonl.gz"];
+
+/// What gzip files begin with (RFC 1952).
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
+/// Where tar files say that they are one, and what (POSIX, ustar).
+const TAR: (usize, &[u8]) = (257, b"ustar");
+
+/// Folders within each other that are looked into: more are a mistake, or a loop.
+const DEEPEST: usize = 16;
+
+/// What was read.
+#[derive(Debug, Default, PartialEq)]
+pub struct Gathered {
+    /// The reports.
+    pub digests: Vec<Digest>,
+    /// Files that cannot be read, in the order of their names.
+    pub broken: Vec<Broken>,
+    /// Files of peerscope's that are no reports.
+    pub others: usize,
+}
+
+/// A file that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Broken {
+    /// Its name.
+    pub file: String,
+    /// Why, to follow its name.
+    pub why: String,
+}
+
+/// What one file came to: without a report its name, and why.
+type One = Result<Digest, (String, NoReport)>;
+
+/// A report that is unpacked and not read yet, with its name.
+type Unpacked = Result<(String, Vec<u8>), (String, NoReport)>;
+
+/// Reads all reports of these files, folders and archives.
+pub fn gather(paths: &[PathBuf]) -> Gathered {
+    let (mut files, mut gathered) = (Vec::new(), Gathered::default());
+    for path in paths {
+        list(path, 0, &mut files, &mut gathered.broken);
+    }
+    let read: Vec<Vec<One>> =
+        files.par_iter().map_init(<[Vec<u8>; 2]>::default, |buffers, path| file(path, buffers)).collect();
+    for one in read.into_iter().flatten() {
+        match one {
+            Ok(digest) => gathered.digests.push(digest),
+            Err((_, NoReport::Other)) => gathered.others += 1,
+            Err((file, NoReport::Broken(why))) => gathered.broken.push(Broken { file, why }),
+        }
+    }
+    gathered.broken.sort_by(|one, other| one.file.cmp(&other.file));
+    gathered
+}
+
+fn shown(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+/// The files of a path; of a folder those whose names say that they may have reports. A folder that cannot be read is
+/// listed like a file.
+fn list(path: &Path, depth: usize, files: &mut Vec<PathBuf>, broken: &mut Vec<Broken>) {
+    let mut cannot = |why: String| broken.push(Broken { file: shown(path), why });
+    match std::fs::metadata(path) {
+        Ok(found) if found.is_dir() && depth == DEEPEST => cannot(format!("lies in more than {DEEPEST} folders")),
+        Ok(found) if found.is_dir() => match std::fs::read_dir(path) {
+            Ok(entries) => within(entries.flatten().collect(), depth, files, broken),
+            Err(why) => cannot(format!("cannot be read: {why}")),
+        },
+        Ok(_) => files.push(path.to_owned()),
+        Err(why) => cannot(format!("cannot be read: {why}")),
+    }
+}
+
+/// The same of what is in a folder, in the order of names.
+fn within(mut entries: Vec<DirEntry>, depth: usize, files: &mut Vec<PathBuf>, broken: &mut Vec<Broken>) {
+    entries.sort_by_key(DirEntry::file_name);
+    for entry in entries {
+        let Ok(kind) = entry.file_type() else { continue };
+        let path = entry.path();
+        // A link to a folder may lead back to here, and a pipe waits for whoever writes to it.
+        let is_report = may_have_reports(&entry.file_name().to_string_lossy())
+            && (kind.is_file() || (kind.is_symlink() && path.is_file()));
+        if kind.is_dir() || is_report {
+            list(&path, depth + 1, files, broken);
+        }
+    }
+}
+
+fn may_have_reports(name: &str) -> bool {
+    // A file that is being written, or that a tool hides.
+    let hidden = name.rsplit('/').next().is_some_and(|name| name.starts_with('.'));
+    let name = name.to_ascii_lowercase();
+    !hidden && ENDS.iter().any(|end| name.ends_with(end))
+}
+
+/// The reports of one file, which may be an archive.
+fn file(path: &Path, [text, scratch]: &mut [Vec<u8>; 2]) -> Vec<One> {
+    let name = shown(path);
+    let opened = File::open(path).and_then(|mut file| {
+        let mut head = [0; TAR.0 + TAR.1.len()];
+        let length = fill(&mut file, &mut head)?;
+        Ok((file, head, length))
+    });
+    let broken = |why: &std::io::Error| vec![Err((name.clone(), NoReport::Broken(format!("cannot be read: {why}"))))];
+    let (file, head, length) = match opened {
+        Ok(opened) => opened,
+        Err(why) => return broken(&why),
+    };
+    let head = &head[..length];
+    if head.starts_with(&GZIP) {
+        return compressed(&name, std::io::Cursor::new(head.to_vec()).chain(file), scratch);
+    }
+    if is_tar(head) {
+        return archive(&name, std::io::Cursor::new(head.to_vec()).chain(BufReader::new(file)));
+    }
+    text.clear();
+    text.extend_from_slice(head);
+    match whole(file, text) {
+        Ok(()) => vec![read(&name, text, scratch).map_err(|why| (name, why))],
+        Err(why) => broken(&why),
+    }
+}
+
+fn is_tar(head: &[u8]) -> bool {
+    head.get(TAR.0..).is_some_and(|rest| rest.starts_with(TAR.1))
+}
+
+/// As much as there is, up to all of it.
+fn fill(from: &mut impl Read, to: &mut [u8]) -> std::io::Result<usize> {
+    let mut length = 0;
+    while let Some(rest) = to.get_mut(length..).filter(|rest| !rest.is_empty()) {
+        match from.read(rest) {
+            Ok(0) => break,
+            Ok(more) => length += more,
+            Err(why) if why.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(why) => return Err(why),
+        }
+    }
+    Ok(length)
+}
+
+/// Adds the rest of a report, which is not longer than reports are.
+fn whole(from: impl Read, text: &mut Vec<u8>) -> std::io::Result<()> {
+    let before = text.len() as u64;
+    from.take(recording::LONGEST + 1 - before).read_to_end(text)?;
+    if text.len() as u64 > recording::LONGEST {
+        return Err(std::io::Error::other(format!("it is longer than {} bytes", recording::LONGEST)));
+    }
+    Ok(())
+}
+
+/// A compressed archive, or one compressed report.
+fn compressed(name: &str, from: impl Read + Send, scratch: &mut Vec<u8>) -> Vec<One> {
+    let mut from = BufReader::with_capacity(1 << 16, MultiGzDecoder::new(from));
+    let mut head = [0; TAR.0 + TAR.1.len()];
+    let broken =
+        |why: &std::io::Error| vec![Err((name.to_owned(), NoReport::Broken(format!("cannot be unpacked: {why}"))))];
+    let length = match fill(&mut from, &mut head) {
+        Ok(length) => length,
+        Err(why) => return broken(&why),
+    };
+    let head = &head[..length];
+    let all = std::io::Cursor::new(head.to_vec()).chain(from);
+    if is_tar(head) {
+        return archive(name, all);
+    }
+    let mut text = Vec::new();
+    match whole(all, &mut text) {
+        Ok(()) => vec![read(name, &text, scratch).map_err(|why| (name.to_owned(), why))],
+        Err(why) => broken(&why),
+    }
+}
+
+/// The reports of an archive: unpacked one after the other, and read beside that.
+fn archive(name: &str, from: impl Read + Send) -> Vec<One> {
+    let mut archive = tar::Archive::new(from);
+    let entries = match archive.entries() {
+        Ok(entries) => entries,
+        Err(why) => return vec![Err((name.to_owned(), NoReport::Broken(format!("cannot be unpacked: {why}"))))],
+    };
+    // An archive that is torn says so again and again.
+    let mut found = Vec::new();
+    let mut batch: Vec<Unpacked> = Vec::new();
+    for entry in entries {
+        let one = unpacked(name, entry);
+        let torn = matches!(one, Some(Err(_)));
+        batch.extend(one);
+        if batch.len() == BATCH || torn {
+            found.extend(read_batch(&mut batch));
+        }
+        if torn {
+            break;
+        }
+    }
+    found.extend(read_batch(&mut batch));
+    found
+}
+
+/// So many reports of an archive are unpacked before they are read, so that memory stays small.
+const BATCH: usize = 64;
+
+fn read_batch(batch: &mut Vec<Unpacked>) -> Vec<One> {
+    let read_one =
+        |one: Unpacked| one.and_then(|(name, text)| read(&name, &text, &mut Vec::new()).map_err(|why| (name, why)));
+    std::mem::take(batch).into_par_iter().map(read_one).collect()
+}
+
+/// An entry of an archive with its text; none where it is no report.
+fn unpacked<R: Read>(archive: &str, entry: std::io::Result<tar::Entry<'_, R>>) -> Option<Unpacked> {
+    let broken = |name: &str, why: &std::io::Error| {
+        Err((name.to_owned(), NoReport::Broken(format!("cannot be unpacked: {why}"))))
+    };
+    let entry = match entry {
+        Ok(entry) => entry,
+        Err(why) => return Some(broken(archive, &why)),
+    };
+    let inner = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
+    if !entry.header().entry_type().is_file()
+        || !inner.to_ascii_lowercase().ends_with(".json")
+        || !may_have_reports(&inner)
+    {
+        return None;
+    }
+    let name = format!("{archive}:{inner}");
+    let mut text = Vec::new();
+    Some(match whole(entry, &mut text) {
+        Ok(()) => Ok((name, text)),
+        Err(why) => broken(&name, &why),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+    use crate::model::reading::Reading;
+    use crate::report::{Style, named, render, sample};
+
+    fn report(node: &str) -> String {
+        let mut report = sample::healthy(2);
+        report.machine = "live".into();
+        report.snapshot.host.hostname = Reading::Known(node.to_owned());
+        render(&report, named("json").unwrap(), &Style::PLAIN)
+    }
+
+    fn tar_of(files: &[(&str, &str)]) -> Vec<u8> {
+        let mut tar = tar::Builder::new(Vec::new());
+        for (name, text) in files {
+            let mut header = tar::Header::new_ustar();
+            header.set_size(text.len() as u64);
+            header.set_mode(0o644);
+            header.set_cksum();
+            tar.append_data(&mut header, name, text.as_bytes()).unwrap();
+        }
+        tar.into_inner().unwrap()
+    }
+
+    fn gz(bytes: &[u8]) -> Vec<u8> {
+        let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        gz.write_all(bytes).unwrap();
+        gz.finish().unwrap()
+    }
+
+    fn nodes(gathered: &Gathered) -> Vec<&str> {
+        gathered.digests.iter().map(|digest| digest.node.as_str()).collect()
+    }
+
+    #[test]
+    fn files_folders_and_archives_are_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let put = |name: &str, bytes: &[u8]| {
+            let path = folder.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, bytes).unwrap();
+        };
+        put("a.json", report("a").as_bytes());
+        put("deep/b.json", report("b").as_bytes());
+        put("deep/notes.txt", b"no report");
+        put("deep/.hidden.json", b"being written");
+        put("c.tar", &tar_of(&[("x/c.json", &report("c")), ("x/readme", "text"), ("x/d.json", &report("d"))]));
+        put("e.tgz", &gz(&tar_of(&[("e.json", &report("e"))])));
+        put("f.json.gz", &gz(report("f").as_bytes()));
+        put("g.json", b"{\"schema\": \"peerscope.fleet/1\"}");
+        let found = gather(&[folder.path().to_owned()]);
+        assert_eq!(nodes(&found), ["a", "c", "d", "b", "e", "f"]);
+        assert_eq!((found.broken.as_slice(), found.others), (&[][..], 1));
+        assert!(found.digests[1].file.ends_with("c.tar:x/c.json"), "{}", found.digests[1].file);
+    }
+
+    #[test]
+    fn a_link_that_leads_back_is_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("a.json"), report("a")).unwrap();
+        std::os::unix::fs::symlink(folder.path(), folder.path().join("again")).unwrap();
+        assert_eq!(nodes(&gather(&[folder.path().to_owned()])), ["a"]);
+    }
+
+    #[test]
+    fn a_pipe_in_a_folder_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("a.json"), report("a")).unwrap();
+        let pipe = folder.path().join("b.json");
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        assert_eq!(nodes(&gather(&[folder.path().to_owned()])), ["a"]);
+    }
+
+    #[test]
+    fn broken_files_are_listed_and_none_is_fatal() {
+        let folder = tempfile::tempdir().unwrap();
+        let whole = report("a");
+        let tar = tar_of(&[("b.json", &report("b")), ("c.json", &report("c"))]);
+        let zipped = gz(&tar);
+        let files: [(&str, &[u8]); 7] = [
+            ("1.json", whole.as_bytes()),
+            ("2.json", &whole.as_bytes()[..whole.len() - 40]),
+            ("3.json", b""),
+            ("4.json", b"\xff\xfe"),
+            ("5.tar", &tar[..tar.len() / 2]),
+            ("6.tgz", &zipped[..zipped.len() / 2]),
+            ("7.json", b"{\"schema\": \"other\"}"),
+        ];
+        for (name, bytes) in files {
+            std::fs::write(folder.path().join(name), bytes).unwrap();
+        }
+        let found = gather(&[folder.path().to_owned(), folder.path().join("nowhere.json")]);
+        assert!(nodes(&found).contains(&"a"), "{found:?}");
+        let names: Vec<_> =
+            found.broken.iter().map(|broken| broken.file.rsplit('/').next().unwrap().chars().next().unwrap()).collect();
+        for name in "23467n".chars() {
+            assert!(names.contains(&name), "{name}: {:?}", found.broken);
+        }
+        assert!(found.broken.iter().all(|broken| !broken.why.is_empty()));
+    }
+}

@@ -1,0 +1,58 @@
+//! Fleets for tests.
+
+use super::assess::{Question, assess};
+use super::digest::{Digest, read};
+use super::model::Fleet;
+use super::sources::Gathered;
+use crate::model::finding::Severity;
+use crate::model::reading::Reading;
+use crate::report::sample;
+
+/// So many nodes of eight GPUs, alike but for names and a little noise of their figures.
+pub fn fleet_of(nodes: usize) -> Vec<Digest> {
+    let mut report = sample::healthy(8);
+    report.machine = "live".into();
+    report.snapshot.host.hostname = Reading::Known("node".to_owned());
+    let digest = read("node.json", &serde_json::to_vec(&report).unwrap(), &mut Vec::new()).unwrap();
+    let mut random = fastrand::Rng::with_seed(7);
+    let one = |number| {
+        let mut digest =
+            Digest { node: format!("node{number:03}"), file: format!("node{number:03}.json"), ..digest.clone() };
+        for (at, gpu) in digest.gpus.iter_mut().enumerate() {
+            gpu.uuid = Some(format!("GPU-{number}-{at}"));
+        }
+        for figure in &mut digest.figures {
+            let noise = 1.0 + 0.004 * (random.f32() + random.f32() + random.f32() - 1.5);
+            figure.value = figure.value.map(|value| value * noise);
+            figure.percent = figure.percent.map(|percent| percent * noise);
+        }
+        digest
+    };
+    (0..nodes).map(one).collect()
+}
+
+/// Lowers every figure of a GPU's copies.
+pub fn slow(digest: &mut Digest, gpu: u16, factor: f32) {
+    for figure in digest.figures.iter_mut().filter(|figure| figure.source == gpu || figure.destination == gpu) {
+        if !digest.kinds[usize::from(figure.kind)].what.is_time() {
+            figure.value = figure.value.map(|value| value * factor);
+            figure.percent = figure.percent.map(|percent| percent * factor);
+        }
+    }
+}
+
+/// What is said of these, on the usual terms.
+pub fn assessed(gathered: &Gathered) -> Fleet {
+    assess(gathered, &question())
+}
+
+/// Nothing asked beside the reports.
+pub fn question() -> Question {
+    Question {
+        list: None,
+        earlier: None,
+        history: false,
+        terms: Severity::Error.into(),
+        now: "2026-11-22T00:00:00Z".into(),
+    }
+}

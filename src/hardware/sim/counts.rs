@@ -1,0 +1,186 @@
+//! Counters of traffic of a simulated machine. What its driver moves is said by whoever asked for it, since the
+//! driver belongs to another process.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use super::routes::PathClass;
+use super::spec::{CounterFault, GpuSpec, MachineSpec, NvLinkSpec, NvLinkTarget};
+use crate::hardware::Counts;
+use crate::model::flow::{Endpoint, Flow};
+
+/// Time that others have from one reading of a GPU to the next.
+const STEP: Duration = Duration::from_millis(30);
+
+/// What one GPU has counted.
+#[derive(Debug, Default)]
+struct Counter {
+    /// Sent and received by each NVLink.
+    links: HashMap<u8, [f64; 2]>,
+    pcie: [u64; 2],
+    looks: u32,
+}
+
+/// What all GPUs have counted.
+#[derive(Debug, Default)]
+pub(super) struct Counters(Mutex<HashMap<u32, Counter>>);
+
+impl Counters {
+    /// Counts a copy at both its ends.
+    pub(super) fn carried(&self, spec: &MachineSpec, flow: Flow, bytes: u64) {
+        let nvlink =
+            flow.pair().filter(|pair| spec.direct_route(pair.source, pair.destination).class == PathClass::NvLink);
+        let mut counters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for (way, end, other) in [(0, flow.from, flow.to), (1, flow.to, flow.from)] {
+            let Endpoint::Gpu(gpu) = end else { continue };
+            let counter = counters.entry(gpu).or_default();
+            match nvlink {
+                Some(_) => counter.spread(spec, gpu, other, way, bytes),
+                None => counter.pcie[way] = counter.pcie[way].saturating_add(bytes),
+            }
+        }
+    }
+
+    /// What the counters of a GPU show.
+    pub(super) fn counts(&self, spec: &MachineSpec, index: u32, links: &[u8]) -> Counts {
+        let fault = spec.faults.counters.iter().find(|fault| fault.gpu == index);
+        if fault.is_some_and(|fault| fault.unread) {
+            return Counts { failure: Some("NVML: unknown error of the driver (999)".into()), ..Counts::default() };
+        }
+        let supported = !fault.is_some_and(|fault| fault.unsupported);
+        let mut counters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let counter = counters.entry(index).or_default();
+        counter.looks = counter.looks.saturating_add(1);
+        counter.others(spec, index);
+        let has_nvlink = spec.gpus.get(index as usize).is_some_and(|gpu| !gpu.nvlinks.is_empty());
+        let share = fault.map_or(1.0, |fault| fault.counted);
+        let of =
+            |link: u8| counter.links.get(&link).map_or([0; 2], |counted| counted.map(|bytes| whole(bytes * share)));
+        let sum = |way: usize| whole(counter.links.values().map(|counted| counted[way] * share).sum());
+        #[allow(clippy::cast_possible_truncation, reason = "a counter that wraps, as the real one does")]
+        let pcie = counter.pcie.map(|bytes| bytes as u32);
+        Counts {
+            nvlink: (has_nvlink && supported).then(|| [sum(0), sum(1)]),
+            links: if supported { links.iter().map(|link| (*link, of(*link))).collect() } else { Vec::new() },
+            pcie: supported.then_some(pcie),
+            failure: None,
+        }
+    }
+}
+
+impl Counter {
+    /// Counts bytes on the NVLinks of a GPU towards the other end, evenly but for those that are odd.
+    fn spread(&mut self, spec: &MachineSpec, gpu: u32, other: Endpoint, way: usize, bytes: u64) {
+        let Some(own) = spec.gpus.get(gpu as usize) else { return };
+        let leads = |links: &NvLinkSpec| {
+            links.active
+                && (links.remote == NvLinkTarget::Switch || other.gpu().map(NvLinkTarget::Gpu) == Some(links.remote))
+        };
+        let fault = spec.faults.counters.iter().find(|fault| fault.gpu == gpu);
+        let used: Vec<(u8, f64)> = each_link(own)
+            .filter(|(links, _)| leads(links))
+            .map(|(_, number)| (number, fault.map_or(1.0, |fault| part(fault, number))))
+            .collect();
+        let all: f64 = used.iter().map(|(_, part)| part).sum();
+        #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
+        let bytes = bytes as f64;
+        for (number, part) in used.into_iter().filter(|_| all > 0.0) {
+            self.links.entry(number).or_default()[way] += bytes * part / all;
+        }
+    }
+
+    /// Counts what others have moved since the last reading.
+    fn others(&mut self, spec: &MachineSpec, gpu: u32) {
+        if self.looks < 2 {
+            return;
+        }
+        let Some(own) = spec.gpus.get(gpu as usize) else { return };
+        let links: Vec<u8> = each_link(own).filter(|(links, _)| links.active).map(|(_, number)| number).collect();
+        for others in spec.faults.others.iter().filter(|others| others.gpu == gpu && others.only_at.is_none()) {
+            for way in 0..2 {
+                #[allow(clippy::cast_precision_loss, reason = "few links")]
+                let each = others.nvlink[way] * 1e9 * STEP.as_secs_f64() / links.len().max(1) as f64;
+                links.iter().for_each(|link| self.links.entry(*link).or_default()[way] += each);
+                let bytes = whole(others.pcie[way] * 1e9 * STEP.as_secs_f64());
+                self.pcie[way] = self.pcie[way].saturating_add(bytes);
+            }
+        }
+    }
+}
+
+fn part(fault: &CounterFault, number: u8) -> f64 {
+    fault.links.iter().find(|link| link.link == number).map_or(1.0, |link| link.part)
+}
+
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes are positive and far below 2^63")]
+fn whole(bytes: f64) -> u64 {
+    bytes.round() as u64
+}
+
+/// Every NVLink of a GPU with its number.
+pub(super) fn each_link(spec: &GpuSpec) -> impl Iterator<Item = (&NvLinkSpec, u8)> {
+    // A link's number is eight bits: of more links than that, there are 256.
+    spec.nvlinks.iter().flat_map(|links| std::iter::repeat_n(links, usize::from(links.count))).zip(0..=u8::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hardware::sim::builtin;
+    use crate::hardware::sim::spec::{LinkPart, OthersWork, Pairs};
+    use crate::model::placement::Pair;
+
+    const BYTES: u64 = 18 << 20;
+
+    fn spec() -> MachineSpec {
+        builtin::get("h200x2").unwrap()
+    }
+
+    /// What GPU 0 counts of a copy to GPU 1.
+    fn sent(spec: &MachineSpec) -> Counts {
+        let counters = Counters::default();
+        counters.counts(spec, 0, &[0, 17]);
+        counters.carried(spec, Pair { source: 0, destination: 1 }.into(), BYTES);
+        counters.counts(spec, 0, &[0, 17])
+    }
+
+    #[test]
+    fn bytes_are_counted_where_they_pass() {
+        let counts = sent(&spec());
+        assert_eq!((counts.nvlink, counts.pcie, counts.failure), (Some([BYTES, 0]), Some([0, 0]), None));
+        assert_eq!(counts.links, [(0, [1 << 20, 0]), (17, [1 << 20, 0])], "an eighteenth each");
+        let mut astray = spec();
+        astray.faults.over_pcie.push(Pairs::Both(0, 1));
+        let counts = sent(&astray);
+        assert_eq!((counts.nvlink, counts.pcie), (Some([0, 0]), Some([BYTES as u32, 0])));
+        assert!(astray.joined_by_nvlink(0, 1), "NVML still says so");
+    }
+
+    #[test]
+    fn odd_counters_and_others_show() {
+        let odd = |fault: CounterFault| {
+            let mut spec = spec();
+            spec.faults.counters.push(fault);
+            sent(&spec)
+        };
+        let fault = || CounterFault { gpu: 0, links: Vec::new(), counted: 1.0, unread: false, unsupported: false };
+        let idle = odd(CounterFault { links: vec![LinkPart { link: 17, part: 0.0 }], ..fault() });
+        assert_eq!((idle.nvlink, idle.links[1].1), (Some([BYTES, 0]), [0, 0]));
+        assert_eq!(odd(CounterFault { counted: 0.5, ..fault() }).nvlink, Some([BYTES / 2, 0]));
+        assert!(odd(CounterFault { unread: true, ..fault() }).failure.is_some());
+        let none = odd(CounterFault { unsupported: true, ..fault() });
+        assert_eq!((none.nvlink, none.pcie, none.failure), (None, None, None));
+        let mut busy = spec();
+        busy.faults.others.push(OthersWork {
+            gpu: 0,
+            only_at: None,
+            nvlink: [10.0, 0.0],
+            pcie: [0.0; 2],
+            utilization: 0,
+            unread: false,
+            only_under_load: true,
+        });
+        assert_eq!(sent(&busy).nvlink, Some([BYTES + 300_000_000, 0]));
+    }
+}

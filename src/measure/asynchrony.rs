@@ -1,0 +1,176 @@
+//! Loops of launches with a wait in each turn, and what is read of a copy before it has ended.
+
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+use super::Outcome;
+use super::bench::Bench;
+use super::figures::{count, without_figures};
+use super::ground::Work;
+use super::statistics::{median, spread_percent};
+use crate::hardware::{ErrorKind, HardwareError, Stream};
+use crate::model::asynchrony::{Hazard, LaunchLoop};
+use crate::model::measurement::Status;
+use crate::model::one_gpu::Ending;
+use crate::model::placement::{Engine, Pair, Path, Side};
+use crate::plan::{Action, Round};
+
+/// Length of the kernels of a loop: about what a small matrix product takes.
+const LOOP_KERNEL: Duration = Duration::from_micros(10);
+
+/// Turns of a loop that a timeline shows: they are all alike.
+const TURNS_SHOWN: u32 = 20;
+
+/// One loop of launches.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct LoopTimes {
+    /// Host time of the loop, nanoseconds.
+    pub host_ns: f64,
+    /// Until the GPU had done everything, nanoseconds.
+    pub whole_ns: f64,
+}
+
+/// What was read of one copy.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct HazardSample {
+    /// Share of what was looked at that was old at once after the call, per cent.
+    pub stale_percent: f64,
+    /// The same after the wait.
+    pub after_wait_percent: f64,
+    /// From the call until the wait ended, nanoseconds.
+    pub copy_ns: f64,
+}
+
+impl Bench<'_> {
+    /// Runs a loop of launches on one GPU, with a wait for it or another one in each turn.
+    pub(super) fn launch_loop(&self, round: &Round, samples: u32, turns: u32) -> Result<Outcome, HardwareError> {
+        let (gpu, waited_for) = of_loop(round).ok_or_else(not_asked)?;
+        let (device, other) = (self.seat(gpu)?.device, self.seat(waited_for)?.device);
+        let stream = *self.streams(device, 1)?.first().ok_or_else(not_asked)?;
+        let turn = || -> Result<(), HardwareError> {
+            self.driver.spin(stream, LOOP_KERNEL)?;
+            self.driver.drain(other)
+        };
+        let mut loops = Vec::new();
+        // The first one warms up and is not counted.
+        for _ in 0..=samples {
+            let host_ns = self.timed(|| (0..turns).try_for_each(|_| turn()))?;
+            let whole_ns = host_ns + self.timed(|| self.driver.drain(device))?;
+            loops.push(LoopTimes { host_ns, whole_ns });
+        }
+        loops.remove(0);
+        let name = || format!("GPU {gpu} works, wait for GPU {waited_for} in each turn");
+        self.show("loop", name, || {
+            for _ in 0..turns.min(TURNS_SHOWN) {
+                self.call(|| format!("launch the kernel on GPU {gpu}"), || self.driver.spin(stream, LOOP_KERNEL))?;
+                self.call(|| format!("wait for GPU {waited_for}"), || self.driver.drain(other))?;
+            }
+            self.call(|| format!("wait for GPU {gpu}"), || self.driver.drain(device))
+        })?;
+        Ok(Outcome::LaunchLoop { loops })
+    }
+
+    /// Reads what a copy to the host brings, at once after its call and again after its end.
+    #[allow(clippy::cast_precision_loss, reason = "counts stay far below 2^53")]
+    pub(super) fn hazard(&self, round: &Round, samples: u32) -> Result<Outcome, HardwareError> {
+        let ground = self.ground(round)?;
+        let host = ground.host.ok_or_else(not_asked)?[1];
+        let stream = *self.streams(ground.device, 1)?.first().ok_or_else(not_asked)?;
+        let within = Pair { source: ground.gpu, destination: ground.gpu };
+        let mut all = Vec::new();
+        for _ in 0..samples {
+            let seed = self.seeds.next(within, Engine::Copy, Side::Source, Path::Staged);
+            // What else was in there is gone.
+            self.contents.borrow_mut().remove(&ground.gpu);
+            self.driver.fill(ground.send, ground.bytes, seed)?;
+            self.driver.synchronize(Stream::default_of(ground.device))?;
+            self.driver.host_poison(host, ground.bytes, seed)?;
+            let old_share = || {
+                let seen = self.driver.host_look(host, ground.bytes, seed, seed)?;
+                Ok::<_, HardwareError>(100.0 * seen.wrong as f64 / seen.words.max(1) as f64)
+            };
+            let mut stale_percent = 0.0;
+            let copy_ns = self.timed(|| {
+                self.enqueue_work(&ground, stream, Work::Out)?;
+                stale_percent = old_share()?;
+                self.driver.synchronize(stream)
+            })?;
+            all.push(HazardSample { stale_percent, after_wait_percent: old_share()?, copy_ns });
+        }
+        Ok(Outcome::Hazard { samples: all })
+    }
+}
+
+/// The GPU that works, and the one that is waited for.
+fn of_loop(round: &Round) -> Option<(u32, u32)> {
+    let mut gpus = round.flows.iter().filter_map(|flow| flow.within());
+    Some((gpus.next()?, gpus.next()?))
+}
+
+/// The cell of a loop; none where the round is of another kind.
+pub(super) fn loop_cell(round: &Round, outcome: &Outcome) -> Option<LaunchLoop> {
+    let Action::LaunchLoop { turns, .. } = round.task.action else { return None };
+    let (gpu, synchronized) = of_loop(round)?;
+    let mut cell = LaunchLoop {
+        gpu,
+        synchronized,
+        turns,
+        kernel_us: LOOP_KERNEL.as_secs_f64() * 1e6,
+        turn_us: None,
+        host_us: None,
+        samples: 0,
+        spread_percent: None,
+        ending: Ending::MEASURED,
+    };
+    let Outcome::LaunchLoop { loops } = outcome else {
+        let (status, reason) = without_figures(outcome);
+        cell.ending = Ending::without(status, reason);
+        return Some(cell);
+    };
+    let us = |ns: &dyn Fn(&LoopTimes) -> f64| -> Vec<f64> {
+        loops.iter().map(|times| ns(times) / 1e3 / f64::from(turns.max(1))).collect()
+    };
+    let whole = us(&|times| times.whole_ns);
+    (cell.turn_us, cell.host_us) = (median(&whole), median(&us(&|times| times.host_ns)));
+    (cell.samples, cell.spread_percent) = (count(&whole), spread_percent(&whole));
+    if cell.turn_us.is_none() {
+        cell.ending = Ending::without(Status::Failed, Some("the worker gave no samples".into()));
+    }
+    Some(cell)
+}
+
+/// The cell of data that is read too early; none where the round is of another kind.
+pub(super) fn hazard_cell(round: &Round, outcome: &Outcome) -> Option<Hazard> {
+    let Action::Hazard { .. } = round.task.action else { return None };
+    let (gpu, numa_node, memory) = super::ground::ends(round)?;
+    let mut cell = Hazard {
+        gpu,
+        memory: memory?,
+        numa_node,
+        bytes: round.task.setup.bytes,
+        stale_percent: None,
+        stale_after_wait_percent: None,
+        copy_us: None,
+        samples: 0,
+        ending: Ending::MEASURED,
+    };
+    let Outcome::Hazard { samples } = outcome else {
+        let (status, reason) = without_figures(outcome);
+        cell.ending = Ending::without(status, reason);
+        return Some(cell);
+    };
+    let over = |figure: &dyn Fn(&HazardSample) -> f64| samples.iter().map(figure).collect::<Vec<_>>();
+    let stale = over(&|sample| sample.stale_percent);
+    cell.stale_percent = median(&stale);
+    cell.stale_after_wait_percent = over(&|sample| sample.after_wait_percent).into_iter().reduce(f64::max);
+    cell.copy_us = median(&over(&|sample| sample.copy_ns / 1e3));
+    cell.samples = count(&stale);
+    if cell.stale_percent.is_none() {
+        cell.ending = Ending::without(Status::Failed, Some("the worker gave no samples".into()));
+    }
+    Some(cell)
+}
+
+fn not_asked() -> HardwareError {
+    HardwareError::new(ErrorKind::Other, "the round is of another kind")
+}

@@ -1,0 +1,243 @@
+//! How long calls hold the host: launches, waits, and copies of every direction and kind of memory.
+//!
+//! Nothing is gated: a call that waits for its work must find it running. What a call leaves unfinished is waited for
+//! before the next one. A copy that blocks is one with the wait for its end, which is what frameworks make of it.
+
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+use super::Outcome;
+use super::bench::Bench;
+use super::figures::{count, without_figures};
+use super::ground::{Ground, Work};
+use super::statistics::{median, spread_percent};
+use super::timeline::Ran;
+use crate::hardware::{Event, HardwareError, Stream};
+use crate::model::asynchrony::{Call, HostCall};
+use crate::model::flow::HostMemory;
+use crate::model::host::HostDirection;
+use crate::model::measurement::Status;
+use crate::model::one_gpu::Ending;
+use crate::model::placement::HostMode;
+use crate::plan::{Action, Round};
+
+/// Length of the kernel that is launched or waited for: longer than any call takes by itself.
+const KERNEL: Duration = Duration::from_micros(200);
+
+/// A call that is timed: everything but the GPU and its memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Asked {
+    /// The call.
+    pub call: Call,
+    /// Of a copy between host and GPU, which way.
+    pub direction: Option<HostDirection>,
+    /// Whether it is to wait.
+    pub host: HostMode,
+    /// Whether there is work.
+    pub busy: bool,
+}
+
+/// What a call took.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CallTimes {
+    /// Which.
+    pub asked: Asked,
+    /// Time of the host in the call, nanoseconds, one for each sample.
+    pub host_ns: Vec<f64>,
+    /// Time of the work on the GPU, nanoseconds, one for each sample.
+    pub work_ns: Vec<f64>,
+}
+
+/// A copy, once: the host in the call, in the call and the wait for its end, and the copy on the GPU.
+pub(super) struct CalledOnce {
+    pub(super) host_ns: f64,
+    pub(super) blocking_ns: f64,
+    pub(super) whole_ns: f64,
+}
+
+impl Bench<'_> {
+    /// Times the calls of a round: copies from and to host memory where it has some, else all others.
+    pub(super) fn calls(&self, round: &Round, samples: u32) -> Result<Outcome, HardwareError> {
+        let ground = self.ground(round)?;
+        let mut calls = Vec::new();
+        for (direction, work) in copies(ground.host.is_some()) {
+            let [free, held] = [HostMode::NonBlocking, HostMode::Blocking].map(|host| copy(direction, host));
+            let (mut free, mut held) = (CallTimes::of(free), CallTimes::of(held));
+            // The first of each warms up and is not counted.
+            for sample in 0..=samples {
+                let once = self.called(&ground, work)?;
+                if sample > 0 {
+                    free.push(once.host_ns, once.whole_ns);
+                    held.push(once.blocking_ns, once.whole_ns);
+                }
+            }
+            let name = || match ground.host {
+                Some([buffer, _]) => format!("{}, {}", work.name(ground.gpu), buffer.memory),
+                None => work.name(ground.gpu),
+            };
+            self.show("calls", name, || self.called(&ground, work).map(drop))?;
+            calls.extend([free, held]);
+        }
+        if ground.host.is_none() {
+            for asked in waits() {
+                let mut times = CallTimes::of(asked);
+                for sample in 0..=samples {
+                    let (host_ns, work_ns) = self.waited(&ground, asked)?;
+                    if sample > 0 {
+                        times.push(host_ns, work_ns);
+                    }
+                }
+                let name =
+                    || format!("{}, {}", asked.call, if asked.busy { "with work" } else { "nothing to wait for" });
+                self.show("calls", name, || self.waited(&ground, asked).map(drop))?;
+                calls.push(times);
+            }
+        }
+        Ok(Outcome::Calls { calls })
+    }
+
+    /// One copy, and the wait for its end.
+    pub(super) fn called(&self, ground: &Ground, work: Work) -> Result<CalledOnce, HardwareError> {
+        let (stream, [start, end]) = self.stream_and_events(ground)?;
+        self.driver.record(start, stream)?;
+        let host_ns = self.timed(|| self.enqueue_work(ground, stream, work))?;
+        self.driver.record(end, stream)?;
+        let launched = self.last_call();
+        let wait = || self.call(|| "wait for its end".into(), || self.driver.synchronize_event(end));
+        let blocking_ns = host_ns + self.timed(wait)?;
+        self.note_between(ground, work, [start, end], launched)?;
+        Ok(CalledOnce { host_ns, blocking_ns, whole_ns: self.lasted(start, end)? })
+    }
+
+    /// One launch or wait: nanoseconds of the host in the call, and of the work.
+    fn waited(&self, ground: &Ground, asked: Asked) -> Result<(f64, f64), HardwareError> {
+        let (stream, [start, end]) = self.stream_and_events(ground)?;
+        let driver = self.driver;
+        if asked.busy {
+            driver.record(start, stream)?;
+        }
+        let mut host_ns = 0.0;
+        if asked.busy {
+            host_ns = self.timed(|| self.enqueue_work(ground, stream, Work::Kernel(KERNEL)))?;
+            driver.record(end, stream)?;
+        }
+        let launched = self.last_call();
+        let wait = || match asked.call {
+            Call::Launch | Call::Copy => Ok(()),
+            Call::SynchronizeStream => driver.synchronize(stream),
+            Call::SynchronizeEvent => driver.synchronize_event(end),
+            Call::SynchronizeDevice => driver.drain(ground.device),
+        };
+        if !matches!(asked.call, Call::Launch | Call::Copy) {
+            host_ns = self.timed(|| self.call(|| asked.call.to_string(), wait))?;
+        }
+        driver.synchronize(stream)?;
+        if asked.busy {
+            self.note_between(ground, Work::Kernel(KERNEL), [start, end], launched)?;
+        }
+        Ok((host_ns, if asked.busy { self.lasted(start, end)? } else { 0.0 }))
+    }
+
+    /// Notes work between two events for a timeline.
+    fn note_between(
+        &self,
+        ground: &Ground,
+        work: Work,
+        [start, end]: [Event; 2],
+        call: Option<usize>,
+    ) -> Result<(), HardwareError> {
+        if !self.is_shown() {
+            return Ok(());
+        }
+        let (stream, _) = self.stream_and_events(ground)?;
+        let (gpu, stream) = (ground.gpu, stream.id);
+        self.worked(Ran { name: work.name(gpu), kind: work.kind(), gpu, stream, start, end, call })
+    }
+
+    fn stream_and_events(&self, ground: &Ground) -> Result<(Stream, [Event; 2]), HardwareError> {
+        let (streams, events) = (self.streams(ground.device, 1)?, self.events(ground.device, 2)?);
+        Ok((streams[0], [events[0], events[1]]))
+    }
+}
+
+impl CallTimes {
+    const fn of(asked: Asked) -> Self {
+        Self { asked, host_ns: Vec::new(), work_ns: Vec::new() }
+    }
+
+    fn push(&mut self, host_ns: f64, work_ns: f64) {
+        self.host_ns.push(host_ns);
+        self.work_ns.push(work_ns);
+    }
+}
+
+/// The copies of a round.
+fn copies(with_host: bool) -> Vec<(Option<HostDirection>, Work)> {
+    match with_host {
+        true => vec![(Some(HostDirection::ToDevice), Work::In), (Some(HostDirection::ToHost), Work::Out)],
+        false => vec![(None, Work::Within)],
+    }
+}
+
+const fn copy(direction: Option<HostDirection>, host: HostMode) -> Asked {
+    Asked { call: Call::Copy, direction, host, busy: true }
+}
+
+/// Launches, and waits with and without something to wait for.
+fn waits() -> Vec<Asked> {
+    let asked = |call, host, busy| Asked { call, direction: None, host, busy };
+    let waits = [Call::SynchronizeStream, Call::SynchronizeEvent, Call::SynchronizeDevice];
+    let both = waits.into_iter().flat_map(|call| [true, false].map(|busy| asked(call, HostMode::Blocking, busy)));
+    std::iter::once(asked(Call::Launch, HostMode::NonBlocking, true)).chain(both).collect()
+}
+
+/// The cells of a round; none where it is of another kind.
+pub(super) fn cells(round: &Round, outcome: &Outcome) -> Vec<HostCall> {
+    let (Action::Calls { .. }, Some(ends)) = (round.task.action, super::ground::ends(round)) else {
+        return Vec::new();
+    };
+    if let Outcome::Calls { calls } = outcome {
+        return calls.iter().map(|times| measured(round, ends, times)).collect();
+    }
+    let with_host = ends.2.is_some();
+    let hosts = [HostMode::NonBlocking, HostMode::Blocking];
+    let asked = copies(with_host).into_iter().flat_map(|(direction, _)| hosts.map(|host| copy(direction, host)));
+    let waits = if with_host { Vec::new() } else { waits() };
+    let (status, reason) = without_figures(outcome);
+    let ending = Ending::without(status, reason);
+    asked.chain(waits).map(|asked| HostCall { ending: ending.clone(), ..empty(round, ends, asked) }).collect()
+}
+
+fn measured(round: &Round, ends: Ends, times: &CallTimes) -> HostCall {
+    let mut cell = empty(round, ends, times.asked);
+    cell.host_blocked_us = median(&times.host_ns).map(|ns| ns / 1e3);
+    cell.work_us = median(&times.work_ns).map(|ns| ns / 1e3);
+    cell.samples = count(&times.host_ns);
+    cell.spread_percent = spread_percent(&times.host_ns);
+    if cell.host_blocked_us.is_none() {
+        cell.ending = Ending::without(Status::Failed, Some("the worker gave no samples".into()));
+    }
+    cell
+}
+
+/// A GPU, the node of its host memory, and how that was allocated.
+type Ends = (u32, Option<u32>, Option<HostMemory>);
+
+fn empty(round: &Round, (gpu, numa_node, memory): Ends, asked: Asked) -> HostCall {
+    let Asked { call, direction, host, busy } = asked;
+    HostCall {
+        gpu,
+        call,
+        memory,
+        numa_node,
+        direction,
+        bytes: (call == Call::Copy).then_some(round.task.setup.bytes),
+        host,
+        busy,
+        host_blocked_us: None,
+        work_us: None,
+        samples: 0,
+        spread_percent: None,
+        ending: Ending::MEASURED,
+    }
+}

@@ -1,0 +1,30 @@
+//! What is noted of a round that is followed.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+use crate::hardware::{Event, Stream};
+use crate::model::timeline::{Part, Timeline};
+
+/// The call that opens the gates.
+pub(super) const OPEN_GATES: &str = "open the gates";
+
+/// The round that is followed now, and the clocks that were set.
+#[derive(Default)]
+pub(super) struct Following {
+    pub clocks: RefCell<HashMap<u32, GpuClock>>,
+    pub round: RefCell<Option<Timeline>>,
+    /// What is shown now.
+    pub part: RefCell<Option<Part>>,
+}
+
+/// A GPU's clock: the time since an event that is never recorded again.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct GpuClock {
+    pub stream: Stream,
+    pub zero: Event,
+    pub zero_ns: f64,
+    /// The event of the last reading, and what that was.
+    pub mark: Event,
+    pub mark_ns: f64,
+}

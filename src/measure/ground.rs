@@ -1,0 +1,151 @@
+//! A GPU with what the probes on one GPU need, and work that is let go at the same time.
+
+use std::time::Duration;
+
+use super::bench::{Bench, Origin};
+use crate::hardware::{Buffer, Device, ErrorKind, Event, HardwareError, HostBuffer, Stream};
+use crate::model::flow::{Endpoint, Flow, HostMemory};
+use crate::model::timeline::WorkKind;
+use crate::plan::Round;
+
+/// A GPU, its buffers, and those in the memory of the host that it exchanges bytes with.
+pub(super) struct Ground {
+    /// NVML's index.
+    pub gpu: u32,
+    pub device: Device,
+    pub send: Buffer,
+    pub receive: Buffer,
+    /// What is copied to the GPU, and where the GPU's bytes go to.
+    pub host: Option<[HostBuffer; 2]>,
+    /// Bytes of each copy.
+    pub bytes: u64,
+}
+
+/// Something that a GPU does.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Work {
+    /// A copy from the host.
+    In,
+    /// A copy to the host.
+    Out,
+    /// A copy within the GPU.
+    Within,
+    /// A kernel of this length.
+    Kernel(Duration),
+}
+
+impl Work {
+    /// What it does, for a timeline.
+    pub fn name(self, gpu: u32) -> String {
+        match self {
+            Self::In => format!("copy to GPU {gpu}"),
+            Self::Out => "copy to the host".to_owned(),
+            Self::Within => "copy within the GPU".to_owned(),
+            Self::Kernel(_) => "kernel".to_owned(),
+        }
+    }
+
+    /// What kind of work it is, for a timeline.
+    pub const fn kind(self) -> WorkKind {
+        match self {
+            Self::In | Self::Out | Self::Within => WorkKind::Copy,
+            Self::Kernel(_) => WorkKind::Kernel,
+        }
+    }
+}
+
+impl Bench<'_> {
+    /// What a round on one GPU needs. Its bytes are as many as every buffer holds.
+    pub(super) fn ground(&self, round: &Round) -> Result<Ground, HardwareError> {
+        let gpu = round.flows.iter().flat_map(|flow| flow.ends()).find_map(Endpoint::gpu).ok_or_else(no_gpu)?;
+        let seat = self.seat(gpu)?;
+        let host = match round.flows.iter().find_map(host_end) {
+            Some((memory, node)) => Some(self.host_buffers(seat.device, memory, node, round.task.setup.bytes.0)?),
+            None => None,
+        };
+        let in_host = host.into_iter().flatten().map(|buffer| buffer.bytes);
+        let bytes = in_host.chain([seat.send.bytes, seat.receive.bytes]).fold(round.task.setup.bytes.0, u64::min);
+        Ok(Ground { gpu, device: seat.device, send: seat.send, receive: seat.receive, host, bytes })
+    }
+
+    /// Two buffers of host memory, the second of which is written.
+    fn host_buffers(
+        &self,
+        device: Device,
+        memory: HostMemory,
+        node: Option<u32>,
+        bytes: u64,
+    ) -> Result<[HostBuffer; 2], HardwareError> {
+        let first = self.lend(device, (memory, node), bytes, true, &[])?;
+        let second = self.lend(device, (memory, node), bytes, false, &[first])?;
+        self.holds(second.buffer, None);
+        Ok([first.buffer, second.buffer])
+    }
+
+    /// Enqueues work.
+    pub(super) fn enqueue_work(&self, ground: &Ground, stream: Stream, work: Work) -> Result<(), HardwareError> {
+        let Ground { send, receive, bytes, .. } = *ground;
+        let host = || ground.host.ok_or_else(|| HardwareError::new(ErrorKind::Other, "no host memory was planned"));
+        let run = || match work {
+            Work::In => self.driver.copy_to_device(stream, receive, host()?[0], bytes),
+            Work::Out => self.driver.copy_to_host(stream, host()?[1], send, bytes),
+            Work::Within => self.driver.copy(stream, receive, send, bytes),
+            Work::Kernel(length) => self.driver.spin(stream, length),
+        };
+        let verb = if matches!(work, Work::Kernel(_)) { "launch the " } else { "" };
+        self.call(|| format!("{verb}{}", work.name(ground.gpu)), run)
+    }
+
+    /// Lets pieces of work go at the same time, each in a stream of its own, and says how many nanoseconds after that
+    /// each has ended.
+    pub(super) fn set_off(&self, ground: &Ground, works: &[Work]) -> Result<Vec<f64>, HardwareError> {
+        let streams = self.streams(ground.device, works.len())?;
+        let ends = self.events(ground.device, works.len())?;
+        let opened = self.gated(|| {
+            let opened = self.close_gate(ground.gpu)?;
+            for ((&stream, &work), &end) in streams.iter().zip(works).zip(&ends) {
+                self.driver.wait(stream, opened)?;
+                self.enqueue_work(ground, stream, work)?;
+                self.driver.record(end, stream)?;
+            }
+            Ok(opened)
+        })?;
+        streams.iter().try_for_each(|stream| self.driver.synchronize(*stream))?;
+        self.gates_held()?;
+        ends.iter().map(|end| self.lasted(opened, *end)).collect()
+    }
+
+    /// Nanoseconds from one event to another.
+    ///
+    /// # Errors
+    ///
+    /// The time is no number, or the second is not after the first.
+    pub(super) fn lasted(&self, start: Event, end: Event) -> Result<f64, HardwareError> {
+        let origin = Origin { event: start, at: Duration::ZERO };
+        let spans = self.spans(origin, &[start, end])?;
+        spans.first().map(|span| span.length_ns()).ok_or_else(no_gpu)
+    }
+}
+
+/// The host's end of a flow, where it has one.
+fn host_end(flow: &Flow) -> Option<(HostMemory, Option<u32>)> {
+    flow.ends().into_iter().find_map(|end| match end {
+        Endpoint::Host { node, memory } => Some((memory, node)),
+        Endpoint::Gpu(_) => None,
+    })
+}
+
+fn no_gpu() -> HardwareError {
+    HardwareError::new(ErrorKind::Other, "a round on one GPU names none")
+}
+
+/// The GPU of a round, and of its host memory the node and how it was allocated.
+pub(super) fn ends(round: &Round) -> Option<(u32, Option<u32>, Option<HostMemory>)> {
+    let mut ends = round.flows.iter().flat_map(|flow| flow.ends());
+    let gpu = ends.clone().find_map(Endpoint::gpu)?;
+    let host = ends.find_map(|end| match end {
+        Endpoint::Host { node, memory } => Some((node, memory)),
+        Endpoint::Gpu(_) => None,
+    });
+    Some((gpu, host.and_then(|(node, _)| node), host.map(|(_, memory)| memory)))
+}

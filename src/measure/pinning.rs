@@ -1,0 +1,154 @@
+//! What page-locking memory of the host costs: time, and memory of this process.
+
+use serde::{Deserialize, Serialize};
+
+use super::Outcome;
+use super::bench::Bench;
+use super::figures::{count, without_figures};
+use super::host_pool::of_host;
+use super::statistics::median;
+use crate::hardware::{ErrorKind, HardwareError, HostRoom};
+use crate::model::flow::{Endpoint, HostMemory, Setup};
+use crate::model::host::Pinning;
+use crate::model::measurement::Status;
+use crate::model::units::{Bytes, GIB};
+use crate::plan::Round;
+
+/// What page-locking cost, each as often as it was done; nanoseconds, and bytes.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Pinned {
+    /// To allocate page-locked memory.
+    pub allocate_ns: Vec<f64>,
+    /// To free it.
+    pub free_ns: Vec<f64>,
+    /// To page-lock memory that was there.
+    pub register_ns: Vec<f64>,
+    /// To unlock it.
+    pub unregister_ns: Vec<f64>,
+    /// Memory of this process that allocating took.
+    pub allocating_takes: Vec<u64>,
+    /// Memory of this process that a buffer and its page-locked copy took.
+    pub copying_takes: Vec<u64>,
+    /// The limit that comes nearest, and what it leaves.
+    pub limit: Option<(String, u64)>,
+    /// Why there is no more.
+    pub refused: Option<HardwareError>,
+}
+
+impl Bench<'_> {
+    /// Times page-locking on a node.
+    pub(super) fn pinning(&self, round: &Round, samples: u32) -> Result<Outcome, HardwareError> {
+        let node = match round.flows.first().map(|flow| flow.from) {
+            Some(Endpoint::Host { node, .. }) => node,
+            _ => return Err(HardwareError::new(ErrorKind::Other, "page-locking needs memory of the host")),
+        };
+        let limit = self.driver.host_room().ok().and_then(nearest);
+        let mut pinned = Pinned { limit, ..Pinned::default() };
+        for _ in 0..samples.max(1) {
+            if let Err(error) = self.pin(node, round.task.setup, &mut pinned) {
+                if error.kind == ErrorKind::Sticky {
+                    return Err(error);
+                }
+                pinned.refused = Some(error);
+                break;
+            }
+        }
+        Ok(Outcome::Pinned { pinned: Box::new(pinned) })
+    }
+
+    /// One sample. What was taken is given back, whatever comes of it.
+    fn pin(&self, node: Option<u32>, setup: Setup, into: &mut Pinned) -> Result<(), HardwareError> {
+        let (device, bytes) = (self.any_device()?, setup.bytes.0);
+        let resident = || self.driver.process_memory().map(|memory| memory.resident.0);
+        let rise = |before: Option<u64>| Some(resident()?.saturating_sub(before?));
+        let before = resident();
+        let (buffer, allocate) = self.clocked(|| self.take_host(device, (HostMemory::Pinned, node), bytes))?;
+        into.allocate_ns.push(allocate.length_ns());
+        into.allocating_takes.extend(rise(before));
+        into.free_ns.push(self.clocked(|| self.free_host(buffer))?.1.length_ns());
+        let before = resident();
+        let pageable = self.take_host(device, (HostMemory::Pageable, node), bytes)?;
+        let registered = self.clocked(|| self.driver.host_register(device, pageable).map_err(of_host)).and_then(
+            |(buffer, register)| {
+                let (_, unregister) = self.clocked(|| self.driver.host_unregister(buffer))?;
+                Ok([register.length_ns(), unregister.length_ns()])
+            },
+        );
+        let copy = self.take_host(device, (HostMemory::Pinned, node), bytes).map(|copy| (rise(before), copy));
+        let freed = copy.and_then(|(taken, copy)| {
+            into.copying_takes.extend(taken);
+            self.free_host(copy)
+        });
+        // What went wrong first is told: memory that could not be unlocked cannot be freed either.
+        let pageable = self.free_host(pageable);
+        let [register, unregister] = registered?;
+        pageable.and(freed)?;
+        into.register_ns.push(register);
+        into.unregister_ns.push(unregister);
+        Ok(())
+    }
+}
+
+/// The limit that comes nearest, in words, with what it leaves.
+fn nearest(room: HostRoom) -> Option<(String, u64)> {
+    let locked = room
+        .lock_limit
+        .map(|limit| (format!("the limit of locked memory (ulimit -l) is {} KiB", limit.0 >> 10), limit.0));
+    let group = room.group_leaves.map(|left| (format!("the control group or container leaves {left}"), left.0));
+    locked.into_iter().chain(group).min_by_key(|(_, left)| *left)
+}
+
+/// The cell of a round.
+pub(super) fn cell(node: Option<u32>, setup: Setup, outcome: &Outcome) -> Pinning {
+    let mut cell = Pinning {
+        numa_node: node,
+        bytes: setup.bytes,
+        allocate_ms_per_gib: None,
+        free_ms_per_gib: None,
+        register_ms_per_gib: None,
+        unregister_ms_per_gib: None,
+        allocating_takes_bytes: None,
+        copying_takes_bytes: None,
+        limit: None,
+        limit_bytes: None,
+        refused: matches!(outcome, Outcome::Failed { .. }),
+        samples: 0,
+        status: Status::Measured,
+        reason: None,
+    };
+    let Outcome::Pinned { pinned } = outcome else {
+        (cell.status, cell.reason) = without_figures(outcome);
+        return cell;
+    };
+    let per_gib = |ns: &[f64]| median(ns).map(|ns| ns / 1e6 * in_gib(setup.bytes));
+    let bytes = |taken: &[u64]| {
+        let mut sorted = taken.to_vec();
+        sorted.sort_unstable();
+        sorted.get(sorted.len() / 2).map(|taken| Bytes(*taken))
+    };
+    cell.allocate_ms_per_gib = per_gib(&pinned.allocate_ns);
+    cell.free_ms_per_gib = per_gib(&pinned.free_ns);
+    cell.register_ms_per_gib = per_gib(&pinned.register_ns);
+    cell.unregister_ms_per_gib = per_gib(&pinned.unregister_ns);
+    cell.allocating_takes_bytes = bytes(&pinned.allocating_takes);
+    cell.copying_takes_bytes = bytes(&pinned.copying_takes);
+    cell.samples = count(&pinned.allocate_ns);
+    // A limit of which more was page-locked binds nobody here: the driver does not count, or this is root.
+    let binds = |left: u64| pinned.refused.is_some() || left >= setup.bytes.0;
+    let limit = pinned.limit.clone().filter(|(_, left)| binds(*left));
+    (cell.limit, cell.limit_bytes) = limit.map_or((None, None), |(limit, left)| (Some(limit), Some(Bytes(left))));
+    if let Some(error) = &pinned.refused {
+        let (status, reason) = without_figures(&Outcome::Failed { error: error.clone() });
+        cell.reason = reason;
+        if cell.samples == 0 || cell.register_ms_per_gib.is_none() {
+            (cell.status, cell.refused) = (status, true);
+        }
+    }
+    cell
+}
+
+/// How many times a size goes into a GiB.
+#[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
+fn in_gib(bytes: Bytes) -> f64 {
+    GIB as f64 / bytes.0.max(1) as f64
+}

@@ -1,0 +1,269 @@
+//! Copies between the memory of the host and GPUs, and what it costs to page-lock that memory.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::flow::{Endpoint, Flow, HostMemory};
+use super::placement::Engine;
+use super::status::{Status, Verified};
+use super::units::{Bytes, GbPerSecond};
+
+/// Which way bytes go between host and GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum HostDirection {
+    /// From the memory of the host to the GPU.
+    ToDevice,
+    /// From the GPU to the memory of the host.
+    ToHost,
+    /// Both at the same time.
+    BothWays,
+}
+
+impl fmt::Display for HostDirection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::ToDevice => "to device",
+            Self::ToHost => "to host",
+            Self::BothWays => "both ways",
+        })
+    }
+}
+
+/// Where the host's buffer of a copy comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Allocation {
+    /// It was there before the copies, and every one of them uses it.
+    Reused,
+    /// It is allocated and page-locked for each copy and freed after it: the figure has that time in it.
+    Anew,
+}
+
+impl fmt::Display for Allocation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Reused => "re-used",
+            Self::Anew => "anew",
+        })
+    }
+}
+
+/// Bandwidth between the memory of the host and a GPU in one configuration.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct HostCopy {
+    /// The GPU, by NVML's index.
+    pub gpu: u32,
+    /// The NUMA node that holds the host's buffer. Null where that is not known.
+    pub numa_node: Option<u32>,
+    /// How the host's buffer was allocated.
+    pub memory: HostMemory,
+    /// Which way the bytes go.
+    pub direction: HostDirection,
+    /// What moved the bytes: a copy engine, or a kernel over mapped memory.
+    pub engine: Engine,
+    /// Whether the buffer was there before, or was made for each copy.
+    pub allocation: Allocation,
+    /// GPUs that copied in this way at the same time, this one included; 1 is this GPU alone.
+    #[serde(default = "alone")]
+    pub at_once: u32,
+    /// Size of one copy.
+    pub bytes: Bytes,
+    /// Bytes over time of a plain row of copies, median over the rows, of one direction: for both ways the mean of
+    /// the two. A buffer that is made anew counts with the time that takes.
+    pub achieved_gbps: Option<GbPerSecond>,
+    /// Of both ways, the rate to the device. Null for one way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to_device_gbps: Option<GbPerSecond>,
+    /// Of both ways, the rate to the host. Null for one way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to_host_gbps: Option<GbPerSecond>,
+    /// Payload rate of the narrowest hop between the GPU and the host, of which GPUs that copy at the same time
+    /// through it have a part each. Null where no hop's rate is known.
+    #[serde(default)]
+    pub theoretical_gbps: Option<GbPerSecond>,
+    /// That hop, for people: `GPU 3's slot 0000:3b:00.0 (Gen4 x4)`.
+    #[serde(default)]
+    pub bottleneck: Option<String>,
+    /// Achieved as per cent of theoretical.
+    #[serde(default)]
+    pub percent: Option<f64>,
+    /// What healthy machines reach. Null where theory is not known, or the figure depends on the host's processor
+    /// more than on a link.
+    #[serde(default)]
+    pub expected_gbps: Option<GbPerSecond>,
+    /// The lowest rate that healthy machines are known to have reached there. Null where none is known.
+    #[serde(default)]
+    pub expected_low_gbps: Option<GbPerSecond>,
+    /// The highest one.
+    #[serde(default)]
+    pub expected_high_gbps: Option<GbPerSecond>,
+    /// Achieved as per cent of expected.
+    #[serde(default)]
+    pub expected_percent: Option<f64>,
+    /// Number of rows.
+    pub samples: u32,
+    /// (Largest - smallest) / median of the rows, per cent.
+    pub spread_percent: Option<f64>,
+    /// Time that the host spent in the call that enqueued one copy, microseconds.
+    pub host_blocked_us: Option<f64>,
+    /// Whether the bytes arrived, both ways where both were copied.
+    pub verified: Verified,
+    /// What was wrong with the bytes, in words; null when nothing was.
+    #[serde(default)]
+    pub verification_detail: Option<String>,
+    /// How the measurement ended.
+    pub status: Status,
+    /// Why there is no figure.
+    pub reason: Option<String>,
+    /// Whether another program moved data over the links of this GPU or worked on it: the figure is shown, and
+    /// nothing is judged by it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub disturbed: bool,
+}
+
+const fn alone() -> u32 {
+    1
+}
+
+/// How bytes are copied between host and GPU: everything but the GPU, the node and the size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct HostWay {
+    /// How the host's buffer was allocated.
+    pub memory: HostMemory,
+    /// Which way the bytes go.
+    pub direction: HostDirection,
+    /// What moved the bytes.
+    pub engine: Engine,
+    /// Whether the buffer was there before.
+    pub allocation: Allocation,
+}
+
+impl HostWay {
+    /// From re-used pinned memory to the device by copy engine.
+    pub const PINNED: Self = Self {
+        memory: HostMemory::Pinned,
+        direction: HostDirection::ToDevice,
+        engine: Engine::Copy,
+        allocation: Allocation::Reused,
+    };
+
+    /// The same in another direction.
+    #[must_use]
+    pub const fn with_direction(self, direction: HostDirection) -> Self {
+        Self { direction, ..self }
+    }
+
+    /// The same with other memory.
+    #[must_use]
+    pub const fn with_memory(self, memory: HostMemory) -> Self {
+        Self { memory, ..self }
+    }
+}
+
+impl fmt::Display for HostWay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.memory)?;
+        if self.allocation == Allocation::Anew {
+            write!(f, " {}", self.allocation)?;
+        }
+        if self.engine == Engine::Kernel {
+            write!(f, ", by kernel")?;
+        }
+        write!(f, ", {}", self.direction)
+    }
+}
+
+impl HostCopy {
+    /// How its bytes are copied.
+    pub const fn way(&self) -> HostWay {
+        let Self { memory, direction, engine, allocation, .. } = *self;
+        HostWay { memory, direction, engine, allocation }
+    }
+
+    /// From where to where; both ways are named by the one to the device.
+    pub const fn flow(&self) -> Flow {
+        let up =
+            Flow { from: Endpoint::Host { node: self.numa_node, memory: self.memory }, to: Endpoint::Gpu(self.gpu) };
+        if matches!(self.direction, HostDirection::ToHost) { up.reversed() } else { up }
+    }
+
+    /// Its rate, where it was measured and nothing was in its way.
+    pub fn rate(&self) -> Option<GbPerSecond> {
+        let sound = self.status == Status::Measured && !self.disturbed && !self.verified.is_wrong();
+        self.achieved_gbps.filter(|_| sound)
+    }
+}
+
+/// What it costs to page-lock memory of one NUMA node.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Pinning {
+    /// The NUMA node of the memory. Null where that is not known.
+    pub numa_node: Option<u32>,
+    /// Size of the buffers that were tried.
+    pub bytes: Bytes,
+    /// Milliseconds per GiB to allocate page-locked memory.
+    pub allocate_ms_per_gib: Option<f64>,
+    /// Milliseconds per GiB to free it.
+    pub free_ms_per_gib: Option<f64>,
+    /// Milliseconds per GiB to page-lock memory that the process has already, written to before.
+    pub register_ms_per_gib: Option<f64>,
+    /// Milliseconds per GiB to unlock it.
+    pub unregister_ms_per_gib: Option<f64>,
+    /// Memory of the host that allocating `bytes` page-locked takes, by the process's own accounting.
+    pub allocating_takes_bytes: Option<Bytes>,
+    /// Memory of the host that is taken where `bytes` are allocated as usual and a page-locked copy is made of them:
+    /// both together.
+    pub copying_takes_bytes: Option<Bytes>,
+    /// The limit that page-locking met or comes nearest to, in words; null where there is none.
+    #[serde(default)]
+    pub limit: Option<String>,
+    /// What that limit leaves to this process. Null where it is not a number, or there is none.
+    #[serde(default)]
+    pub limit_bytes: Option<Bytes>,
+    /// Whether the driver or a limit refused it, and it was not just left out or cut off.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub refused: bool,
+    /// Number of samples.
+    pub samples: u32,
+    /// How the measurement ended.
+    pub status: Status,
+    /// Why there is no figure.
+    pub reason: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::measurement::Measurements;
+    use crate::model::testing::host_copy;
+
+    #[test]
+    fn a_host_copy_says_its_way() {
+        let copy = host_copy(3, 55.0);
+        assert_eq!(copy.cell().flow.to_string(), "pinned host memory → GPU 3");
+        let down = HostCopy { direction: HostDirection::ToHost, numa_node: Some(1), ..copy.clone() };
+        assert_eq!(down.cell().flow.to_string(), "GPU 3 → pinned host memory of NUMA node 1");
+        assert_eq!(down.way().to_string(), "pinned, to host");
+        let anew = HostCopy { allocation: Allocation::Anew, ..copy.clone() };
+        assert_eq!(anew.way().to_string(), "pinned anew, to device");
+        assert!(copy.cell().tested() && copy.rate().is_some());
+        assert_eq!(HostCopy { disturbed: true, ..copy }.rate(), None);
+    }
+
+    #[test]
+    fn of_several_sizes_the_largest_that_was_measured_is_shown() {
+        let small = HostCopy { bytes: Bytes(1), ..host_copy(0, 20.0) };
+        let large = HostCopy { bytes: Bytes(3), status: Status::Hung, ..host_copy(0, 99.0) };
+        let at_once = HostCopy { at_once: 2, bytes: Bytes(9), ..host_copy(0, 30.0) };
+        let host = vec![small, host_copy(0, 55.0), large, at_once, host_copy(1, 54.0)];
+        let measurements = Measurements { host, ..Measurements::default() };
+        let rates: Vec<_> = measurements.host_alone(HostWay::PINNED).iter().filter_map(|copy| copy.rate()).collect();
+        assert_eq!(rates, [GbPerSecond(55.0), GbPerSecond(54.0)]);
+    }
+}

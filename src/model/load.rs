@@ -1,0 +1,357 @@
+//! Several flows at once: what they reached together and each, and what counters saw of known traffic.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::flow::{Endpoint, Flow, Setup};
+use super::probe::{Cell, Probe};
+use super::status::{Status, Verified};
+use super::units::{Bytes, GbPerSecond};
+
+/// What the flows of a load have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Pattern {
+    /// Two flows into one GPU.
+    TwoIntoOne,
+    /// Two flows of different GPUs through one hop of the graph that both pass.
+    ThroughOneHop,
+    /// One GPU to all others.
+    OneToAll,
+    /// All others to one GPU.
+    AllToOne,
+    /// Every GPU to the next one, the last to the first.
+    Ring,
+    /// Every GPU to the next one and to the one before.
+    RingBothWays,
+    /// Every GPU to the one so many places further: a permutation.
+    Shift,
+    /// Every GPU to every other.
+    AllPairs,
+    /// Each GPU of one half to one of the other half, and back.
+    Bisection,
+    /// Every GPU below one PCIe switch to the next one there.
+    BelowOneSwitch,
+    /// Every GPU of one NUMA node to the next one there.
+    WithinOneNode,
+    /// The memory of the host to all GPUs.
+    HostToAll,
+    /// All GPUs to the memory of the host.
+    AllToHost,
+    /// Neighbours copy to each other while one of them copies from the host.
+    NeighboursBesideHost,
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::TwoIntoOne => "two into one",
+            Self::ThroughOneHop => "through one hop",
+            Self::OneToAll => "one to all",
+            Self::AllToOne => "all to one",
+            Self::Ring => "ring",
+            Self::RingBothWays => "ring, both ways",
+            Self::Shift => "shift",
+            Self::AllPairs => "all pairs",
+            Self::Bisection => "bisection",
+            Self::BelowOneSwitch => "below one switch",
+            Self::WithinOneNode => "within one NUMA node",
+            Self::HostToAll => "host to all",
+            Self::AllToHost => "all to host",
+            Self::NeighboursBesideHost => "neighbours beside host",
+        })
+    }
+}
+
+/// One flow of a load.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct LoadFlow {
+    /// Where its bytes come from.
+    pub from: Endpoint,
+    /// Where they go to.
+    pub to: Endpoint,
+    /// Its rate while all flows ran, median over the samples.
+    pub achieved_gbps: Option<GbPerSecond>,
+    /// Its max-min fair share of the hops on its way. Null where no rate on the way is known.
+    #[serde(default)]
+    pub expected_gbps: Option<GbPerSecond>,
+}
+
+impl LoadFlow {
+    /// A flow of which nothing is measured yet.
+    pub const fn of(flow: Flow) -> Self {
+        Self { from: flow.from, to: flow.to, achieved_gbps: None, expected_gbps: None }
+    }
+
+    /// From where to where.
+    pub const fn flow(&self) -> Flow {
+        Flow { from: self.from, to: self.to }
+    }
+}
+
+/// Several flows that ran at the same time.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct LoadPattern {
+    /// What the flows have in common.
+    pub pattern: Pattern,
+    /// Which of several such patterns: `GPU 3`, `by 2`, `link from 0000:00:01.0 to 0000:01:00.0`. Empty where there is
+    /// only one of its kind.
+    #[serde(default)]
+    pub of: String,
+    /// The flows, all of which ran at the same time.
+    pub flows: Vec<LoadFlow>,
+    /// Size of one copy.
+    pub bytes: Bytes,
+    /// Rate of all flows together from the first start to the last end with all flows running, median over the
+    /// samples. Null where it was not measured.
+    pub achieved_gbps: Option<GbPerSecond>,
+    /// The sum that the capacities of the graph allow, shared max-min fairly. Null where one of the flows has none.
+    #[serde(default)]
+    pub theoretical_gbps: Option<GbPerSecond>,
+    /// Achieved as per cent of theoretical.
+    #[serde(default)]
+    pub percent: Option<f64>,
+    /// The sum that healthy machines reach on those ways. Null where one of the flows has none.
+    #[serde(default)]
+    pub expected_gbps: Option<GbPerSecond>,
+    /// Achieved as per cent of expected.
+    #[serde(default)]
+    pub expected_percent: Option<f64>,
+    /// Jain's index of the flows' rates, each divided by its expected share: 1 where all have the same part of what
+    /// they should, 1/n where one of n has everything. Null for one flow.
+    #[serde(default)]
+    pub fairness: Option<f64>,
+    /// The hop that limits the pattern, for people. Null where none is known.
+    #[serde(default)]
+    pub limited_by: Option<String>,
+    /// Number of samples.
+    pub samples: u32,
+    /// (Largest - smallest) / median of the samples' sums, per cent.
+    pub spread_percent: Option<f64>,
+    /// Whether the bytes of all flows arrived.
+    pub verified: Verified,
+    /// What was wrong with the bytes, in words; null when nothing was.
+    #[serde(default)]
+    pub verification_detail: Option<String>,
+    /// How the measurement ended.
+    pub status: Status,
+    /// Why there is no figure.
+    pub reason: Option<String>,
+    /// Whether another program moved data over the same links or worked on the same GPUs: the figure is shown, and
+    /// nothing is judged by it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub disturbed: bool,
+}
+
+impl LoadPattern {
+    /// A pattern that was not measured, for this reason.
+    pub fn without(pattern: Pattern, of: String, flows: &[Flow], status: Status, reason: Option<String>) -> Self {
+        Self {
+            pattern,
+            of,
+            flows: flows.iter().copied().map(LoadFlow::of).collect(),
+            bytes: Bytes(0),
+            achieved_gbps: None,
+            theoretical_gbps: None,
+            percent: None,
+            expected_gbps: None,
+            expected_percent: None,
+            fairness: None,
+            limited_by: None,
+            samples: 0,
+            spread_percent: None,
+            verified: Verified::Skipped,
+            verification_detail: None,
+            status,
+            reason,
+            disturbed: false,
+        }
+    }
+
+    /// Its name: no other pattern of a report has it. `all to one, GPU 3`.
+    pub fn name(&self) -> String {
+        if self.of.is_empty() { self.pattern.to_string() } else { format!("{}, {}", self.pattern, self.of) }
+    }
+
+    /// Its rate, where it was measured and nothing was in its way.
+    pub fn rate(&self) -> Option<GbPerSecond> {
+        let sound = self.status == Status::Measured && !self.disturbed && !self.verified.is_wrong();
+        self.achieved_gbps.filter(|_| sound)
+    }
+
+    /// Takes its figures out.
+    pub fn forget(&mut self) {
+        (self.achieved_gbps, self.percent, self.expected_percent) = (None, None, None);
+        (self.fairness, self.spread_percent) = (None, None);
+        for flow in &mut self.flows {
+            flow.achieved_gbps = None;
+        }
+    }
+
+    /// What every probe has in common, for each flow.
+    pub fn cells(&self) -> impl Iterator<Item = Cell<'_>> {
+        self.flows.iter().map(|flow| Cell {
+            probe: Probe::Load,
+            flow: flow.flow(),
+            setup: Setup::REFERENCE.with_bytes(self.bytes),
+            status: self.status,
+            has_figure: self.achieved_gbps.is_some(),
+            reason: self.reason.as_deref(),
+            disturbed: self.disturbed,
+            verified: self.verified,
+        })
+    }
+}
+
+/// What the counters of a GPU saw of known traffic, beside what this program sent. Counters may have counted more: what
+/// they count around data, and what others sent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Counted {
+    /// The GPU, by NVML's index.
+    pub gpu: u32,
+    /// The pattern of the known traffic.
+    pub pattern: Pattern,
+    /// Which of several such patterns, as in `load[]`.
+    #[serde(default)]
+    pub of: String,
+    /// Bytes that this program sent from this GPU to others, directly.
+    pub sent_bytes: Bytes,
+    /// Bytes that it sent from others to this one, directly.
+    pub received_bytes: Bytes,
+    /// Bytes that it sent from this GPU to the memory of the host.
+    pub sent_to_host_bytes: Bytes,
+    /// Bytes that it sent from the memory of the host to this GPU.
+    pub received_from_host_bytes: Bytes,
+    /// Data sent over its NVLinks. Null where that is not counted, like the next three.
+    pub nvlink_sent_bytes: Option<Bytes>,
+    /// Data received over its NVLinks.
+    pub nvlink_received_bytes: Option<Bytes>,
+    /// Bytes sent over its PCIe link, at least: the counter wraps.
+    pub pcie_sent_bytes: Option<Bytes>,
+    /// Bytes received over its PCIe link, at least.
+    pub pcie_received_bytes: Option<Bytes>,
+    /// What each of its active NVLinks counted. Empty where that is not counted per link.
+    #[serde(default)]
+    pub links: Vec<LinkShare>,
+    /// Why a count is missing that this GPU and driver have, or that they have none; null where none is.
+    #[serde(default)]
+    pub reason: Option<String>,
+    /// Whether another program moved data over the same links: the counts are shown, and nothing is judged by them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub disturbed: bool,
+}
+
+/// What one NVLink counted.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct LinkShare {
+    /// The link, by NVML's number.
+    pub link: u8,
+    /// Data that it sent.
+    pub sent_bytes: Option<Bytes>,
+    /// Data that it received.
+    pub received_bytes: Option<Bytes>,
+    /// What it sent as per cent of what all links of the GPU sent. Null where nothing was sent.
+    #[serde(default)]
+    pub sent_percent: Option<f64>,
+    /// What it received as per cent of what all received. Null where nothing was received.
+    #[serde(default)]
+    pub received_percent: Option<f64>,
+}
+
+impl Counted {
+    /// Of a GPU of which no counter is known, for this reason.
+    pub const fn unread(gpu: u32, pattern: Pattern, of: String, reason: Option<String>) -> Self {
+        Self {
+            gpu,
+            pattern,
+            of,
+            sent_bytes: Bytes(0),
+            received_bytes: Bytes(0),
+            sent_to_host_bytes: Bytes(0),
+            received_from_host_bytes: Bytes(0),
+            nvlink_sent_bytes: None,
+            nvlink_received_bytes: None,
+            pcie_sent_bytes: None,
+            pcie_received_bytes: None,
+            links: Vec::new(),
+            reason,
+            disturbed: false,
+        }
+    }
+
+    /// Writes the share of each link beside what it counted. Doing so twice changes nothing.
+    pub fn share(&mut self) {
+        let sent = self.links.iter().filter_map(|link| link.sent_bytes).map(|bytes| bytes.0).sum();
+        let received = self.links.iter().filter_map(|link| link.received_bytes).map(|bytes| bytes.0).sum();
+        for link in &mut self.links {
+            link.sent_percent = link.sent_bytes.and_then(|bytes| share(bytes.0, sent));
+            link.received_percent = link.received_bytes.and_then(|bytes| share(bytes.0, received));
+        }
+    }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
+fn share(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| 100.0 * part as f64 / whole as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::flow::HostMemory;
+    use crate::model::placement::Pair;
+
+    fn two_into_one() -> LoadPattern {
+        let flows = [1, 2].map(|source| Flow::from(Pair { source, destination: 0 }));
+        LoadPattern::without(Pattern::TwoIntoOne, "GPU 0".into(), &flows, Status::Skipped, Some("no time".into()))
+    }
+
+    #[test]
+    fn a_pattern_has_a_name_and_a_cell_for_each_flow() {
+        let mut load = two_into_one();
+        assert_eq!(load.name(), "two into one, GPU 0");
+        assert_eq!(
+            load.cells().map(|cell| cell.flow.to_string()).collect::<Vec<_>>(),
+            ["GPU 1 → GPU 0", "GPU 2 → GPU 0"]
+        );
+        assert!(load.cells().all(|cell| !cell.tested()) && load.rate().is_none());
+        (load.status, load.achieved_gbps) = (Status::Measured, Some(GbPerSecond(399.0)));
+        assert!(load.cells().all(|cell| cell.tested()) && load.rate().is_some());
+        load.disturbed = true;
+        assert_eq!(load.rate(), None);
+    }
+
+    #[test]
+    fn it_is_written_as_the_contract_says() {
+        let host = Endpoint::Host { node: Some(1), memory: HostMemory::Pinned };
+        let mut load = two_into_one();
+        load.flows.push(LoadFlow::of(Flow { from: host, to: Endpoint::Gpu(0) }));
+        let written = serde_json::to_value(&load).unwrap();
+        assert_eq!(written["pattern"], "two-into-one");
+        assert_eq!(written["flows"][0]["from"], serde_json::json!({ "gpu": 1 }));
+        assert_eq!(written["flows"][2]["from"], serde_json::json!({ "host": { "node": 1, "memory": "pinned" } }));
+        assert_eq!(serde_json::from_value::<LoadPattern>(written).unwrap(), load);
+    }
+
+    #[test]
+    fn each_link_has_its_share_of_what_all_counted() {
+        let mut counted = Counted::unread(0, Pattern::Ring, String::new(), None);
+        let link = |link, sent| LinkShare {
+            link,
+            sent_bytes: Some(Bytes(sent)),
+            received_bytes: Some(Bytes(0)),
+            sent_percent: None,
+            received_percent: None,
+        };
+        counted.links = vec![link(0, 30), link(1, 10)];
+        counted.share();
+        assert_eq!(counted.links.iter().map(|link| link.sent_percent).collect::<Vec<_>>(), [Some(75.0), Some(25.0)]);
+        assert!(counted.links.iter().all(|link| link.received_percent.is_none()));
+    }
+}

@@ -1,0 +1,203 @@
+//! Pipelines of copies and kernels on one GPU, and the copy engines that they need.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::flow::{Endpoint, Flow, HostMemory};
+use super::one_gpu::{Ending, OneGpu};
+use super::probe::Probe;
+use super::units::Bytes;
+
+/// What a pipeline waits for most of the time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Bound {
+    /// Its copies.
+    Copy,
+    /// Its kernels.
+    Kernel,
+    /// The host, which enqueues them.
+    Host,
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Copy => "copies",
+            Self::Kernel => "kernels",
+            Self::Host => "host",
+        })
+    }
+}
+
+/// A pipeline on one GPU: several batches, each copied in, worked on by a kernel and copied out; once in one stream,
+/// where everything waits for what stands before it, and once in several, which take the batches in turn.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Pipeline {
+    /// The GPU, by NVML's index.
+    pub gpu: u32,
+    /// The NUMA node that holds the host's buffers. Null where that is not known.
+    pub numa_node: Option<u32>,
+    /// How the host's buffers were allocated.
+    pub memory: HostMemory,
+    /// Number of batches.
+    pub batches: u32,
+    /// Bytes of each batch that are copied in, and as many out.
+    pub bytes: Bytes,
+    /// Number of streams, where there are several.
+    pub streams: u32,
+    /// Time of all batches in one stream, microseconds, median.
+    pub one_stream_us: Option<f64>,
+    /// Time of all batches in several streams, microseconds, median.
+    pub several_streams_us: Option<f64>,
+    /// How many times as fast several streams are.
+    pub speed_up: Option<f64>,
+    /// How many times as fast they would be if nothing waited but for the same copy direction or the same kernel:
+    /// worked out from the times of single stages.
+    pub possible_speed_up: Option<f64>,
+    /// Time to copy a batch in, by itself, microseconds.
+    pub copy_in_us: Option<f64>,
+    /// Time of a batch's kernel, by itself, microseconds: chosen as a part of the copies' time.
+    pub kernel_us: Option<f64>,
+    /// Time to copy a batch out, by itself, microseconds.
+    pub copy_out_us: Option<f64>,
+    /// Time that the host spends to enqueue all batches, microseconds, median.
+    pub enqueue_us: Option<f64>,
+    /// What the pipeline in several streams waits for most of the time.
+    pub bound: Option<Bound>,
+    /// Number of samples.
+    pub samples: u32,
+    /// (Largest - smallest) / median of the time in several streams, per cent.
+    pub spread_percent: Option<f64>,
+    /// How it ended.
+    #[serde(flatten)]
+    pub ending: Ending,
+}
+
+impl OneGpu for Pipeline {
+    fn probe(&self) -> Probe {
+        Probe::Pipeline
+    }
+
+    fn flow(&self) -> Flow {
+        let host = Endpoint::Host { node: self.numa_node, memory: self.memory };
+        Flow { from: host, to: Endpoint::Gpu(self.gpu) }
+    }
+
+    fn bytes(&self) -> Bytes {
+        self.bytes
+    }
+
+    fn what(&self) -> String {
+        format!("{} batches of {} in {} streams", self.batches, self.bytes, self.streams)
+    }
+
+    fn figures(&self) -> Vec<(&'static str, Option<f64>)> {
+        vec![
+            ("speed_up", self.speed_up),
+            ("one_stream_us", self.one_stream_us),
+            ("several_streams_us", self.several_streams_us),
+            ("possible_speed_up", self.possible_speed_up),
+            ("copy_in_us", self.copy_in_us),
+            ("kernel_us", self.kernel_us),
+            ("copy_out_us", self.copy_out_us),
+            ("enqueue_us", self.enqueue_us),
+            ("spread_percent", self.spread_percent),
+        ]
+    }
+
+    fn forget(&mut self) {
+        (self.speed_up, self.possible_speed_up, self.bound) = (None, None, None);
+        (self.one_stream_us, self.several_streams_us, self.enqueue_us) = (None, None, None);
+        (self.copy_in_us, self.kernel_us, self.copy_out_us) = (None, None, None);
+        self.spread_percent = None;
+    }
+
+    fn ending(&self) -> &Ending {
+        &self.ending
+    }
+
+    fn ending_mut(&mut self) -> &mut Ending {
+        &mut self.ending
+    }
+}
+
+/// Which copies of one GPU run at the same time, from which its copy engines follow.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Engines {
+    /// The GPU, by NVML's index.
+    pub gpu: u32,
+    /// The NUMA node that holds the host's buffers. Null where that is not known.
+    pub numa_node: Option<u32>,
+    /// Bytes of each copy, between the GPU and pinned memory.
+    pub bytes: Bytes,
+    /// Copy engines that the driver reports (`CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT`). Null where it does not tell.
+    pub reported: Option<u32>,
+    /// Copy engines that were at work at the same time, as far as copies between host and GPU show: 0 where a copy and
+    /// a kernel take turns, 1 where copies to the GPU and to the host do, 2 where these overlap, one more for each
+    /// direction in which two copies do.
+    pub observed: Option<u32>,
+    /// How far a copy to the GPU and one to the host overlap, per cent of the shorter one.
+    pub opposite_percent: Option<f64>,
+    /// How far two copies to the GPU overlap, per cent. They share the link: 0 is one after the other, 100 side by
+    /// side at half the rate each.
+    pub both_to_device_percent: Option<f64>,
+    /// How far two copies to the host overlap, per cent.
+    pub both_to_host_percent: Option<f64>,
+    /// How far a copy to the GPU and a kernel overlap, per cent of the shorter one.
+    pub kernel_to_device_percent: Option<f64>,
+    /// How far a copy to the host and a kernel overlap, per cent of the shorter one.
+    pub kernel_to_host_percent: Option<f64>,
+    /// Number of samples.
+    pub samples: u32,
+    /// How it ended.
+    #[serde(flatten)]
+    pub ending: Ending,
+}
+
+impl OneGpu for Engines {
+    fn probe(&self) -> Probe {
+        Probe::Engines
+    }
+
+    fn flow(&self) -> Flow {
+        let host = Endpoint::Host { node: self.numa_node, memory: HostMemory::Pinned };
+        Flow { from: host, to: Endpoint::Gpu(self.gpu) }
+    }
+
+    fn bytes(&self) -> Bytes {
+        self.bytes
+    }
+
+    fn what(&self) -> String {
+        format!("copies of {}", self.bytes)
+    }
+
+    fn figures(&self) -> Vec<(&'static str, Option<f64>)> {
+        vec![
+            ("opposite_percent", self.opposite_percent),
+            ("both_to_device_percent", self.both_to_device_percent),
+            ("both_to_host_percent", self.both_to_host_percent),
+            ("kernel_to_device_percent", self.kernel_to_device_percent),
+            ("kernel_to_host_percent", self.kernel_to_host_percent),
+        ]
+    }
+
+    fn forget(&mut self) {
+        (self.observed, self.opposite_percent) = (None, None);
+        (self.both_to_device_percent, self.both_to_host_percent) = (None, None);
+        (self.kernel_to_device_percent, self.kernel_to_host_percent) = (None, None);
+    }
+
+    fn ending(&self) -> &Ending {
+        &self.ending
+    }
+
+    fn ending_mut(&mut self) -> &mut Ending {
+        &mut self.ending
+    }
+}

@@ -1,0 +1,96 @@
+//! Several flows at once: which patterns, with how many bytes. The flows of each are found in `patterns`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Deserialize;
+
+use super::patterns::{Planned, patterns};
+use super::peers::copy_bytes;
+use super::{Action, Group, Request, Round, Task, deadline, host};
+use crate::model::flow::{Endpoint, Flow, Setup};
+use crate::model::units::{Bytes, MIB};
+
+/// Time that one copy of a flow alone should take, milliseconds: long against the 8 us that a copy with its event costs
+/// beside its bytes on H200 (docs/measurement.md), and short enough for dozens of patterns.
+const COPY_MS: f64 = 0.5;
+/// Buffers begin at multiples of this: large pages of the GPU.
+pub const AREA_STEP: u64 = 2 * MIB;
+/// Size of copies of a route whose rate is not known.
+const UNKNOWN_ROUTE: u64 = 64 * MIB;
+
+/// Several flows at once.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Load {
+    /// Rows of each pattern; 0 leaves the probe out.
+    pub rows: u32,
+    /// Copies of the slowest flow in each of them, the first of which is not counted.
+    #[serde(default = "four")]
+    pub copies: u32,
+    /// All patterns, and not only permutations, two or all into one GPU, and two through one hop.
+    #[serde(default)]
+    pub everything: bool,
+}
+
+const fn four() -> u32 {
+    4
+}
+
+/// The rounds of all patterns, behind others of which `next` are the number and the slot that come next. None where
+/// one pair is to be copied at a time.
+pub(super) fn rounds(request: &Request<'_>, next: (u32, u32)) -> Vec<Round> {
+    let Load { rows, copies, .. } = request.profile.load;
+    if rows == 0 || request.serial || !request.groups.contains(&Group::Load) {
+        return Vec::new();
+    }
+    let mut planned = Vec::new();
+    for Planned { pattern, of, flows, counted } in patterns(request) {
+        let Some(bytes) = bytes(request, &flows) else { continue };
+        let action = Action::Load { pattern, rows, copies: copies.max(2), counted };
+        let task = Task { setup: Setup::REFERENCE.with_bytes(bytes), action };
+        let deadline = request.deadline.unwrap_or_else(|| deadline(&task, flows.len()));
+        let number = u32::try_from(planned.len()).unwrap_or(u32::MAX);
+        let (id, slot) = (next.0.saturating_add(number), next.1.saturating_add(number));
+        planned.push(Round { id, slot, flows, task, deadline, timeline: false, name: of });
+    }
+    planned
+}
+
+/// Flows into and out of each GPU, the most there are: in, out.
+fn most_at_one_end(flows: &[Flow]) -> (u64, u64) {
+    let most = |end: fn(&Flow) -> Endpoint| {
+        let mut count: BTreeMap<u32, u64> = BTreeMap::new();
+        flows.iter().filter_map(|flow| end(flow).gpu()).for_each(|gpu| *count.entry(gpu).or_default() += 1);
+        count.into_values().max().unwrap_or(1)
+    };
+    (most(|flow| flow.to), most(|flow| flow.from))
+}
+
+/// Bytes of a copy, so that the buffer of every GPU has an area for each flow into it. None where they would be too few.
+fn bytes(request: &Request<'_>, flows: &[Flow]) -> Option<Bytes> {
+    let gpus: BTreeSet<u32> = flows.iter().flat_map(|flow| flow.ends()).filter_map(Endpoint::gpu).collect();
+    let devices = request.driver.devices.iter().filter(|device| gpus.contains(&device.index));
+    let buffer = devices.filter_map(|device| device.budget_bytes).map(|budget| budget.0 / 2).min()?;
+    let (into, out_of) = most_at_one_end(flows);
+    let area = buffer / into / AREA_STEP * AREA_STEP;
+    if area == 0 {
+        return None;
+    }
+    let rates = flows.iter().filter_map(|flow| request.topology.route(flow.pair()?)?.theoretical_gbps);
+    // By the fastest, for which the cost of a copy beside its bytes counts most. Those that share an end are slower by
+    // themselves; what one engine copies in turn is not.
+    let rate = rates.map(|rate| rate.0).reduce(f64::max);
+    #[allow(clippy::cast_precision_loss, reason = "few flows")]
+    let milliseconds = COPY_MS * (out_of as f64 / into as f64).min(1.0);
+    let between = rate.map_or(UNKNOWN_ROUTE.min(area), |rate| copy_bytes(rate, milliseconds, area));
+    if flows.iter().all(|flow| flow.pair().is_some()) {
+        return Some(Bytes(between));
+    }
+    let with_host = flows.iter().filter(|flow| flow.with_host().is_some()).count();
+    let of_host = host::bytes(request, with_host)?.0.min(area);
+    Some(Bytes(if rate.is_some() { of_host.min(between) } else { of_host }))
+}
+
+#[cfg(test)]
+#[path = "load_tests.rs"]
+mod tests;

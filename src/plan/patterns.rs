@@ -1,0 +1,271 @@
+//! The flows of each load pattern, from the graph. No two patterns have the same flows.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::many::{MOST_GPUS_IN_FULL, gpus_in_full};
+use super::{Request, budget, host, is_direct};
+use crate::model::flow::{Endpoint, Flow, HostMemory};
+use crate::model::load::Pattern;
+use crate::model::node::NodeId;
+use crate::model::placement::Pair;
+use crate::model::topology::{Hop, Link, LinkClass, LinkKind, NodeKind};
+
+/// Hops that are tried with two flows at most: chosen. Machines with more GPUs than [`MOST_GPUS_IN_FULL`] have
+/// hundreds that are alike.
+const MOST_HOPS: usize = 32;
+
+/// Other GPUs that one can reach at a time without NVSwitch: CUDA C++ Programming Guide, Peer-to-Peer Memory Access.
+const MOST_PEERS: usize = 8;
+
+/// A pattern that is to be measured.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Planned {
+    pub(super) pattern: Pattern,
+    /// Which of several such patterns.
+    pub(super) of: String,
+    pub(super) flows: Vec<Flow>,
+    /// Whether counters are read around it.
+    pub(super) counted: bool,
+}
+
+/// All patterns that the profile has for these GPUs.
+pub(super) fn patterns(request: &Request<'_>) -> Vec<Planned> {
+    let usable = |gpu: &u32| budget(request.driver, Pair { source: *gpu, destination: *gpu }).is_some();
+    let gpus: Vec<u32> = request.gpus.iter().copied().filter(usable).collect();
+    let some: Vec<u32> = gpus_in_full(&gpus).into_iter().collect();
+    let mut found = Found { request, gpus, seen: BTreeSet::new(), planned: Vec::new() };
+    found.permutations();
+    some.iter().for_each(|gpu| found.two_into(*gpu));
+    found.through_hops();
+    some.iter().for_each(|gpu| found.all_into(*gpu));
+    if request.profile.load.everything {
+        some.iter().for_each(|gpu| found.out_of(*gpu));
+        found.both_ways();
+        found.groups();
+        found.host();
+    }
+    found.planned
+}
+
+/// What was found so far.
+struct Found<'a> {
+    request: &'a Request<'a>,
+    gpus: Vec<u32>,
+    /// Sets of flows that are planned already.
+    seen: BTreeSet<BTreeSet<Flow>>,
+    planned: Vec<Planned>,
+}
+
+impl Found<'_> {
+    /// Plans a pattern with those of these flows that go directly, if there are two and no other pattern has them.
+    fn add(&mut self, pattern: Pattern, of: String, flows: impl IntoIterator<Item = Flow>) {
+        let direct = |flow: &Flow| match flow.pair() {
+            Some(pair) => is_direct(self.request.driver, pair),
+            None => flow.with_host().is_some(),
+        };
+        let flows: Vec<Flow> = flows.into_iter().filter(direct).collect();
+        let own: BTreeSet<Flow> = flows.iter().copied().collect();
+        if flows.len() < 2 || own.len() < flows.len() || self.exceeds_peers(&flows) || !self.seen.insert(own) {
+            return;
+        }
+        let counted = matches!(pattern, Pattern::Ring | Pattern::HostToAll | Pattern::AllToHost);
+        self.planned.push(Planned { pattern, of, flows, counted });
+    }
+
+    /// Whether a GPU would have to reach more others at the same time than it can without NVSwitch.
+    fn exceeds_peers(&self, flows: &[Flow]) -> bool {
+        let mut reached: BTreeMap<u32, usize> = BTreeMap::new();
+        for pair in flows.iter().filter_map(|flow| flow.pair()) {
+            let class = self.request.topology.route(pair).map(|route| route.class);
+            if !matches!(class, Some(LinkClass::NvLink(_))) {
+                *reached.entry(pair.source).or_default() += 1;
+            }
+        }
+        reached.into_values().any(|others| others > MOST_PEERS)
+    }
+
+    /// Every GPU to the one so many places further, in this order.
+    fn shift(gpus: &[u32], by: usize) -> Vec<Flow> {
+        let to = |place: usize| gpus[(place + by) % gpus.len()];
+        gpus.iter().enumerate().map(|(place, &gpu)| flow(gpu, to(place))).collect()
+    }
+
+    fn permutations(&mut self) {
+        let gpus = self.gpus.clone();
+        let every = gpus.len() <= MOST_GPUS_IN_FULL;
+        for by in (1..gpus.len()).filter(|by| every || [1, gpus.len() / 2].contains(by)) {
+            match by {
+                1 => self.add(Pattern::Ring, String::new(), Self::shift(&gpus, 1)),
+                _ => self.add(Pattern::Shift, format!("by {by}"), Self::shift(&gpus, by)),
+            }
+        }
+    }
+
+    /// The other GPUs, from the one behind this one on.
+    fn others(&self, gpu: u32) -> Vec<u32> {
+        let place = self.gpus.iter().position(|other| *other == gpu).unwrap_or(0);
+        let (before, behind) = self.gpus.split_at(place);
+        behind.iter().skip(1).chain(before).copied().collect()
+    }
+
+    fn two_into(&mut self, gpu: u32) {
+        let direct = |from: &u32| is_direct(self.request.driver, Pair { source: *from, destination: gpu });
+        let from: Vec<u32> = self.others(gpu).into_iter().filter(direct).take(2).collect();
+        self.add(Pattern::TwoIntoOne, format!("GPU {gpu}"), from.into_iter().map(|from| flow(from, gpu)));
+    }
+
+    fn all_into(&mut self, gpu: u32) {
+        let others = self.others(gpu);
+        self.add(Pattern::AllToOne, format!("GPU {gpu}"), others.into_iter().map(|from| flow(from, gpu)));
+    }
+
+    fn out_of(&mut self, gpu: u32) {
+        let others = self.others(gpu);
+        self.add(Pattern::OneToAll, format!("GPU {gpu}"), others.into_iter().map(|to| flow(gpu, to)));
+    }
+
+    fn both_ways(&mut self) {
+        let gpus = self.gpus.clone();
+        let there = Self::shift(&gpus, 1);
+        let back: Vec<Flow> = there.iter().map(|flow| flow.reversed()).collect();
+        self.add(Pattern::RingBothWays, String::new(), there.into_iter().chain(back));
+        if gpus.len() <= MOST_GPUS_IN_FULL {
+            // As one permutation behind the other: where an engine takes turns, no two send to the same GPU at a time.
+            let flows = (1..gpus.len()).flat_map(|by| Self::shift(&gpus, by));
+            self.add(Pattern::AllPairs, String::new(), flows.collect::<Vec<_>>());
+        }
+        let halves = self.by_place();
+        let (one, other) = halves.split_at(halves.len() / 2);
+        let across = one.iter().zip(other).flat_map(|(&one, &other)| [flow(one, other), flow(other, one)]);
+        self.add(Pattern::Bisection, String::new(), across.collect::<Vec<_>>());
+    }
+
+    /// The GPUs in the order in which they hang in the tree: those of a node and of a switch beside each other.
+    fn by_place(&self) -> Vec<u32> {
+        let mut gpus = self.gpus.clone();
+        let way = |gpu: u32| {
+            let nodes = self.request.topology.gpu_path(gpu);
+            nodes.split_last().map_or(Vec::new(), |(_, above)| above.to_vec())
+        };
+        gpus.sort_by_key(|&gpu| (host::node_of(self.request, gpu), way(gpu), gpu));
+        gpus
+    }
+
+    /// What lies below one switch, and what within one NUMA node.
+    fn groups(&mut self) {
+        let (mut switches, mut nodes) = (BTreeMap::<NodeId, Vec<u32>>::new(), BTreeMap::<u32, Vec<u32>>::new());
+        for &gpu in &self.gpus {
+            // The nearest one: of several above each other the others are hops of their own.
+            let path = self.request.topology.gpu_path(gpu);
+            let is_switch = |id: &&NodeId| {
+                let kind = self.request.topology.node(**id).map(|node| node.kind);
+                kind == Some(NodeKind::SwitchPort)
+            };
+            // From the GPU up: its downstream port, then the upstream port that all GPUs of the switch have.
+            switches.entry_for(path.iter().rev().filter(is_switch).nth(1).copied(), gpu);
+            nodes.entry_for(host::node_of(self.request, gpu), gpu);
+        }
+        for (switch, gpus) in switches {
+            self.add(Pattern::BelowOneSwitch, switch.to_string(), Self::shift(&gpus, 1));
+        }
+        for (node, gpus) in nodes {
+            self.add(Pattern::WithinOneNode, format!("NUMA node {node}"), Self::shift(&gpus, 1));
+        }
+    }
+
+    fn up(&self, gpu: u32) -> Flow {
+        let node = host::node_of(self.request, gpu);
+        Flow { from: Endpoint::Gpu(gpu), to: Endpoint::Host { node, memory: HostMemory::Pinned } }
+    }
+
+    fn host(&mut self) {
+        let up: Vec<Flow> = self.gpus.iter().map(|gpu| self.up(*gpu)).collect();
+        let down: Vec<Flow> = up.iter().map(|flow| flow.reversed()).collect();
+        self.add(Pattern::HostToAll, String::new(), down);
+        self.add(Pattern::AllToHost, String::new(), up);
+        for couple in self.by_place().chunks_exact(2) {
+            let (one, other) = (couple[0], couple[1]);
+            if is_direct(self.request.driver, Pair { source: one, destination: other }) {
+                let of = format!("GPU {one} and GPU {other}");
+                let flows = [flow(one, other), flow(other, one), self.up(one).reversed()];
+                self.add(Pattern::NeighboursBesideHost, of, flows);
+            }
+        }
+    }
+
+    /// Two flows through each hop that several GPUs share, each direction by itself.
+    fn through_hops(&mut self) {
+        let before = self.planned.len();
+        for (hop, flows) in self.hops() {
+            if self.planned.len() - before >= MOST_HOPS {
+                return;
+            }
+            let (from, to) = hop;
+            self.add(Pattern::ThroughOneHop, format!("link from {from} to {to}"), flows);
+        }
+    }
+
+    /// Hops with two flows that share none of their GPUs, one behind the other: copies between GPUs where there are such,
+    /// else with the host.
+    fn hops(&self) -> Vec<((NodeId, NodeId), Vec<Flow>)> {
+        let mut found: Vec<((NodeId, NodeId), Vec<Flow>)> = Vec::new();
+        let usable: BTreeSet<u32> = self.gpus.iter().copied().collect();
+        let pairs = Pair::ordered(&self.gpus).into_iter().filter(|pair| is_direct(self.request.driver, *pair));
+        let mut passing: BTreeMap<(NodeId, NodeId), Vec<Pair>> = BTreeMap::new();
+        for pair in pairs {
+            let hops = self.request.topology.route(pair).map_or(&[][..], |route| &route.hops);
+            hops.iter().filter(|hop| self.is_shared(hop)).for_each(|hop| {
+                passing.entry((hop.from, hop.to)).or_default().push(pair);
+            });
+        }
+        for (hop, pairs) in &passing {
+            let apart = |pair: &&Pair, other: &Pair| {
+                let ends = [pair.source, pair.destination];
+                !ends.contains(&other.source) && !ends.contains(&other.destination)
+            };
+            let two = pairs.iter().find_map(|pair| Some([*pair, *pairs.iter().find(|other| apart(&pair, other))?]));
+            found.extend(two.map(|two| (*hop, two.map(Flow::from).to_vec())));
+        }
+        for link in &self.request.topology.links {
+            let all = link.pcie.as_ref().map_or(&[][..], |pcie| &pcie.gpus);
+            let below: Vec<u32> = all.iter().copied().filter(|gpu| usable.contains(gpu)).take(2).collect();
+            for hop in [(link.lower, link.upper), (link.upper, link.lower)] {
+                if below.len() == 2 && found.iter().all(|(other, _)| *other != hop) {
+                    let up = below.iter().map(|gpu| self.up(*gpu));
+                    let flows = if hop.0 == link.lower { up.collect() } else { up.map(Flow::reversed).collect() };
+                    found.push((hop, flows));
+                }
+            }
+        }
+        found
+    }
+
+    /// Whether a hop is one that GPUs share: a PCIe link above a switch, or the link between NUMA nodes.
+    fn is_shared(&self, hop: &Hop) -> bool {
+        let between = |link: &&Link| [(link.upper, link.lower), (link.lower, link.upper)].contains(&(hop.from, hop.to));
+        let ends_at_gpu = [hop.from, hop.to].iter().any(|end| matches!(end, NodeId::Gpu(_)));
+        let link = self.request.topology.links.iter().find(between);
+        link.is_some_and(|link| match link.kind {
+            LinkKind::Pcie => link.pcie.is_some() && !ends_at_gpu,
+            LinkKind::Interconnect => true,
+            LinkKind::NvLink | LinkKind::RootComplex => false,
+        })
+    }
+}
+
+/// A GPU among those of a group, if it has one.
+trait EntryFor<K> {
+    fn entry_for(&mut self, key: Option<K>, gpu: u32);
+}
+
+impl<K: Ord> EntryFor<K> for BTreeMap<K, Vec<u32>> {
+    fn entry_for(&mut self, key: Option<K>, gpu: u32) {
+        if let Some(key) = key {
+            self.entry(key).or_default().push(gpu);
+        }
+    }
+}
+
+fn flow(source: u32, destination: u32) -> Flow {
+    Pair { source, destination }.into()
+}

@@ -1,0 +1,68 @@
+//! Pipelines of copies and kernels on each GPU, and which of its copies run at the same time.
+
+use serde::Deserialize;
+
+use super::{Action, Group, Request, Task, one_gpu, overlap};
+use crate::model::flow::{Flow, HostMemory};
+use crate::model::units::{Bytes, MIB};
+
+/// Pipelines of copies and kernels.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pipeline {
+    /// Samples in one stream, and as many in several; 0 leaves the probes out.
+    pub samples: u32,
+    /// Batches of a pipeline.
+    #[serde(default = "batches")]
+    pub batches: u32,
+    /// Bytes of a batch each way.
+    #[serde(default = "batch_bytes", deserialize_with = "overlap::bytes")]
+    pub bytes: Bytes,
+    /// Bytes of a copy of which it is asked whether it runs beside another.
+    #[serde(default = "engine_bytes", deserialize_with = "overlap::bytes")]
+    pub engine_bytes: Bytes,
+    /// Numbers of streams, each compared with one.
+    #[serde(default = "streams")]
+    pub streams: Vec<u32>,
+    /// Whether pipelines from and to pageable memory are measured too.
+    #[serde(default)]
+    pub pageable: bool,
+}
+
+const fn batches() -> u32 {
+    8
+}
+
+/// Some 0.15 ms each way on Gen5 x16: far more than a launch takes.
+const fn batch_bytes() -> Bytes {
+    Bytes(8 * MIB)
+}
+
+const fn engine_bytes() -> Bytes {
+    Bytes(16 * MIB)
+}
+
+fn streams() -> Vec<u32> {
+    vec![3]
+}
+
+/// The rounds for each GPU that can be used.
+pub(super) fn rounds(request: &Request<'_>) -> Vec<(Vec<Flow>, Task)> {
+    let Pipeline { samples, batches, bytes, engine_bytes, ref streams, pageable } = request.profile.pipeline;
+    if !request.groups.contains(&Group::Pipeline) || samples == 0 {
+        return Vec::new();
+    }
+    let mut rounds = Vec::new();
+    for (gpu, most) in one_gpu::buffers(request) {
+        let engines = one_gpu::task(engine_bytes, most, Action::Engines { samples });
+        rounds.push((one_gpu::host_flows(request, gpu, HostMemory::Pinned), engines));
+        let memories = [HostMemory::Pinned, HostMemory::Pageable];
+        for memory in memories.into_iter().filter(|memory| pageable || *memory == HostMemory::Pinned) {
+            for &streams in streams {
+                let task = one_gpu::task(bytes, most, Action::Pipeline { samples, batches, streams });
+                rounds.push((one_gpu::host_flows(request, gpu, memory), task));
+            }
+        }
+    }
+    rounds
+}

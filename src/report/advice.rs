@@ -1,0 +1,19 @@
+//! Advice for programs.
+
+use super::page::{Page, Paint};
+use crate::model::report::Report;
+
+/// The advice of a report, a topic each; nothing where there is none.
+pub(super) fn write(page: &mut Page, report: &Report) {
+    if report.advice.is_empty() {
+        return;
+    }
+    page.heading("For programs on this machine");
+    for advice in &report.advice {
+        let mut text = advice.sentence.clone();
+        if !advice.pytorch.is_empty() {
+            text += &format!(" In PyTorch: {}.", advice.pytorch.join("; "));
+        }
+        page.item(2, 11, advice.basis.topic(), Paint::Strong, &text);
+    }
+}

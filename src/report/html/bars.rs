@@ -1,0 +1,152 @@
+//! Figures as bars: stream placements with their overlap, copies between host and GPU, pipelines; each beside what is
+//! expected of it.
+
+use maud::{Markup, html};
+
+use super::super::digest::{Digest, Figures, is_sound};
+use super::super::figures::Spread;
+use super::super::host::Ways;
+use super::super::streams;
+use crate::model::flow::Setup;
+use crate::model::measurement::Measurements;
+use crate::model::placement::{Placement, Side};
+use crate::model::rounding::{percent, range, rate, short};
+
+/// All charts that have something to show.
+pub(super) fn write(digest: &Digest<'_>) -> Markup {
+    let Some(measurements) = &digest.report.measurements else { return html! {} };
+    html! { (placements(measurements)) (host(measurements)) (pipelines(measurements)) }
+}
+
+/// A bar of this share of its whole, per cent, with the range that is expected.
+fn bar(share: f64, expected: Option<[f64; 2]>) -> Markup {
+    let of = |share: f64| if share.is_finite() { share.clamp(0.0, 100.0) } else { 0.0 };
+    let band = expected.map(|[low, high]| format!("left:{:.1}%;width:{:.1}%", of(low), (of(high) - of(low)).max(0.6)));
+    html! {
+        span .bar aria-hidden="true" {
+            span .fill style=(format!("width:{:.1}%", of(share))) {}
+            @if let Some(band) = band { span .band style=(band) {} }
+        }
+    }
+}
+
+/// Rate and overlap of the eight placements, medians over all pairs.
+fn placements(measurements: &Measurements) -> Markup {
+    if measurements.overlap.is_empty() {
+        return html! {};
+    }
+    let whole =
+        Placement::all().filter_map(|placement| Some(rates(measurements, placement).rates?.max)).fold(0.0, f64::max);
+    html! {
+        section {
+            h2 { "Stream placements" }
+            p .faint {
+                "Streams of source and destination, and whether the host waits; medians over all pairs. Overlap is the \
+                 share of a kernel that ran at the same time as the copy: on a default stream the two may have to take \
+                 turns, by CUDA's rules and not by a fault."
+            }
+            div .scroll tabindex="0" role="region" aria-label="Stream placements" {
+                table .bars {
+                    thead { tr {
+                        td {}
+                        @for caption in ["rate, GB/s", "overlap on the source, %", "overlap on the destination, %"] {
+                            th scope="col" { (caption) }
+                        }
+                    } }
+                    tbody {
+                        @for placement in Placement::all() {
+                            @let figures = rates(measurements, placement);
+                            tr {
+                                th scope="row" { (placement.to_string()) }
+                                td { (measured(figures.rates, rate, whole, figures.expected)) }
+                                @for side in [Side::Source, Side::Destination] {
+                                    td { (measured(overlap(measurements, placement, side), percent, 100.0, None)) }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn rates(measurements: &Measurements, placement: Placement) -> Figures {
+    let cells = measurements.in_setup(Setup::REFERENCE.with_placement(placement));
+    Figures::of(cells.into_values().filter(|cell| is_sound(cell)))
+}
+
+fn overlap(measurements: &Measurements, placement: Placement, side: Side) -> Option<Spread> {
+    let of = measurements.overlap.iter().filter(|cell| cell.placement == placement && cell.compute_on == side);
+    Spread::of(of.filter(|cell| cell.cell().tested()).filter_map(|cell| cell.overlap_percent))
+}
+
+/// A median as a bar with its figure.
+fn measured(spread: Option<Spread>, text: fn(f64) -> String, whole: f64, expected: Option<[f64; 2]>) -> Markup {
+    let share = |value: f64| if whole > 0.0 { 100.0 * value / whole } else { 0.0 };
+    html! {
+        @match spread {
+            Some(spread) => { (bar(share(spread.median), expected.map(|ends| ends.map(share)))) " " (text(spread.median)) }
+            None => { span .faint { "not measured" } }
+        }
+    }
+}
+
+/// Copies between host and GPU, a bar for each way.
+fn host(measurements: &Measurements) -> Markup {
+    let ways: Vec<Ways> = Ways::of(measurements).into_iter().filter(|way| way.rates.is_some()).collect();
+    let highest = |way: &Ways| way.rates.map_or(0.0, |rates| rates.max).max(way.expected.map_or(0.0, |[_, high]| high));
+    let whole = ways.iter().map(highest).fold(0.0, f64::max);
+    html! {
+        @if !ways.is_empty() {
+            section {
+                h2 { "Copies between host and GPU" }
+                p .faint { "GB/s of one GPU and one direction, median over the GPUs; the frame is what is expected." }
+                div .scroll tabindex="0" role="region" aria-label="Copies between host and GPU" {
+                    table .bars {
+                        tbody {
+                            @for way in &ways {
+                                tr {
+                                    th scope="row" { (way.label()) }
+                                    td { (measured(way.rates, rate, whole, way.expected)) }
+                                    td .faint {
+                                        @if let Some([low, high]) = way.expected { (range(low, high, rate, " to ")) " expected" }
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// How many times as fast pipelines are in several streams.
+fn pipelines(measurements: &Measurements) -> Markup {
+    let rows = streams::speed_ups(measurements);
+    let possible = |name: &str| {
+        let cells = measurements.pipeline.iter().filter(|cell| streams::name_of(cell) == name);
+        Spread::of(cells.filter_map(|cell| cell.possible_speed_up)).map(|spread| spread.median)
+    };
+    let all = rows.iter().flat_map(|(name, spread)| [Some(spread.max), possible(name)]).flatten();
+    let whole = all.fold(1.0, f64::max);
+    html! {
+        @if !rows.is_empty() {
+            section {
+                h2 { "Pipelines in several streams" }
+                p .faint { "How many times as fast as in one stream; the frame is what is possible." }
+                table .bars {
+                    tbody {
+                        @for (name, spread) in &rows {
+                            tr {
+                                th scope="row" { (name) }
+                                td { (measured(Some(*spread), short, whole, possible(name).map(|most| [most; 2]))) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Findings as cards: what is wrong, what to do, which causes remain and how to tell them apart, what was seen.
+
+use maud::{Markup, html};
+
+use super::super::digest::Digest;
+use super::super::escape::clean;
+use super::super::evidence;
+use super::super::findings::sentence;
+use super::blocks::NEW_LINE;
+use crate::model::finding::{Finding, RuleId, Severity};
+use crate::model::snapshot::Snapshot;
+
+/// Findings of one rule that have a card each; the others are listed.
+const SHOWN_PER_RULE: usize = 4;
+
+/// The findings, the worst first.
+pub(super) fn write(digest: &Digest<'_>) -> Markup {
+    let mut groups: Vec<((Severity, &RuleId), Vec<&Finding>)> = Vec::new();
+    for finding in &digest.findings {
+        let key = (finding.severity, &finding.code);
+        match groups.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, alike)) => alike.push(finding),
+            None => groups.push((key, vec![finding])),
+        }
+    }
+    let snapshot = &digest.report.snapshot;
+    html! {
+        @if !groups.is_empty() {
+            (NEW_LINE) section .findings aria-label="Findings" {
+                h2 { "Findings" }
+                @for (_, alike) in &groups {
+                    @let (shown, rest) = alike.split_at(alike.len().min(SHOWN_PER_RULE));
+                    @for finding in shown { (NEW_LINE) (card(finding, snapshot)) }
+                    @if !rest.is_empty() { (more(rest, snapshot)) }
+                }
+            }
+        }
+    }
+}
+
+const fn word(severity: Severity) -> (&'static str, &'static str, &'static str) {
+    match severity {
+        Severity::Error => ("error", "✖", "Error"),
+        Severity::Warning => ("warning", "▲", "Warning"),
+        Severity::Info => ("info", "ℹ", "Note"),
+    }
+}
+
+/// A card; what is only good to know is folded to its sentence.
+fn card(finding: &Finding, snapshot: &Snapshot) -> Markup {
+    let (class, sign, name) = word(finding.severity);
+    let title = html! {
+        span .badge { span aria-hidden="true" { (sign) } " " (name) }
+        " " (clean(&sentence(finding, snapshot))) " " code { (clean(&finding.code)) }
+    };
+    html! {
+        @if finding.severity == Severity::Info {
+            details .finding.(class) { summary { (title) } (inside(finding)) }
+        } @else {
+            article .finding.(class) { h3 { (title) } (inside(finding)) }
+        }
+    }
+}
+
+fn inside(finding: &Finding) -> Markup {
+    let seen = evidence::sentences(finding);
+    html! {
+            @if !finding.next_step.is_empty() { p .next { strong { "Next step: " } (clean(&finding.next_step)) } }
+            @if !finding.suspects.is_empty() { (suspects(finding)) }
+            @if !finding.location.is_empty() && finding.location != finding.subject.to_string() {
+                p .where { strong { "Where: " } (clean(&finding.location)) }
+            }
+            @if !seen.is_empty() {
+                details open[finding.severity > Severity::Info] {
+                    summary { "What was seen" }
+                    ul { @for sentence in seen { li { (clean(&sentence)) } } }
+                }
+            }
+            (effects(finding))
+    }
+}
+
+/// Possible causes, to be ticked off.
+fn suspects(finding: &Finding) -> Markup {
+    html! {
+        p { strong { "Suspects, and the test for each:" } }
+        ul .suspects {
+            @for suspect in &finding.suspects {
+                li { label { input type="checkbox"; span { strong { (clean(&suspect.cause)) } " · " (clean(&suspect.test)) } } }
+            }
+        }
+    }
+}
+
+fn effects(finding: &Finding) -> Markup {
+    let effects = evidence::effects(finding);
+    html! {
+        @if !effects.is_empty() {
+            details {
+                summary { "Explains " (super::super::figures::count(effects.len(), "other finding")) }
+                ul { @for effect in effects { li { (clean(&effect.to_string())) } } }
+            }
+        }
+    }
+}
+
+fn more(rest: &[&Finding], snapshot: &Snapshot) -> Markup {
+    let (class, ..) = word(rest[0].severity);
+    html! {
+        details .finding.(class) {
+            summary { (rest.len()) " more like this " code { (clean(&rest[0].code)) } }
+            ul { @for finding in rest { li { (clean(&sentence(finding, snapshot))) } } }
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Two reports side by side: how each pair changed, what appeared and what is gone.
+
+use maud::{Markup, html};
+
+use super::super::digest::Digest;
+use super::super::escape::clean;
+use super::super::findings::sentence;
+use super::super::page::Page;
+use super::blocks::{NEW_LINE, flow};
+use crate::diagnose::compare::{Change, Comparison};
+use crate::model::finding::{Finding, Severity};
+use crate::model::placement::Pair;
+use crate::model::report::Report;
+use crate::model::rounding::rate;
+
+/// The page; `page` is the one that the text has.
+pub(in crate::report) fn page(comparison: &Comparison, new: &Report, page: &Page) -> String {
+    let title = "peerscope: two reports of one machine";
+    let content = html! {
+        h1 { (title) }
+        section .top { (flow(super::top(page.blocks()))) }
+        (changes(comparison, new))
+        (list("New findings", &comparison.appeared, new))
+        (list("Findings that are gone", &comparison.gone, new))
+    };
+    let tool = &new.tool;
+    let footer = html! { p { (clean(&tool.name)) " " (clean(&tool.version)) } };
+    super::file(title, super::POLICY, &content, &footer, &html! {})
+}
+
+/// A cell of the map by how far a figure fell or rose.
+fn class(change: &Change) -> &'static str {
+    match change.percent() {
+        fall if fall <= -10.0 => "h0",
+        fall if fall <= -5.0 => "h1",
+        fall if fall <= -2.0 => "h2",
+        rise if rise < 2.0 => "h3",
+        rise if rise < 5.0 => "h4",
+        _ => "h5",
+    }
+}
+
+fn sign(change: &Change) -> &'static str {
+    match change.percent() {
+        fall if fall <= -2.0 => "▾",
+        rise if rise >= 2.0 => "▴",
+        _ => "",
+    }
+}
+
+fn changes(comparison: &Comparison, new: &Report) -> Markup {
+    let gpus = Digest::of(new).gpus();
+    let of = |pair: Pair| comparison.pairs.iter().find(|change| change.pair == pair);
+    let small = gpus.len() > 16;
+    html! {
+        @if !comparison.pairs.is_empty() && gpus.len() > 1 {
+            (NEW_LINE) section {
+                h2 { "What changed, pair by pair" }
+                p .faint { "One-way copies from the GPU of the row to the GPU of the column: per cent that the later figure lies above or below the earlier one." }
+                p .legend {
+                    @for (class, words) in [("h0", "-10 and less"), ("h1", "-5"), ("h2", "-2"), ("h3", "as before"), ("h4", "+2"), ("h5", "+5 and more")] {
+                        span class=(format!("key {class}")) { (words) } " "
+                    }
+                    span .key .none { "not in both" }
+                }
+                div .scroll tabindex="0" role="region" aria-label="Changes of pairs" {
+                    table .heat.small[small] {
+                        thead { tr { td {} @for gpu in &gpus { th scope="col" { @if !small { "GPU " } (gpu) } } } }
+                        tbody {
+                            @for &source in &gpus {
+                                tr {
+                                    th scope="row" { @if !small { "GPU " } (source) }
+                                    @for &destination in &gpus {
+                                        @if source == destination { td .self {} } @else { (cell(of(Pair { source, destination }), small)) }
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn cell(change: Option<&Change>, small: bool) -> Markup {
+    let Some(change) = change else { return html! { td .none { @if !small { "-" } } } };
+    let tip = format!("{}: {} GB/s then, {} now", change.pair, rate(change.old_gbps), rate(change.new_gbps));
+    let sign = sign(change);
+    html! {
+        td class=(class(change)) title=(tip) {
+            @if small { (sign) } @else {
+                @if !sign.is_empty() { span .sign { (sign) } }
+                (format!("{:+.1}", change.percent()).replace("-0.0", "0.0").replace("+0.0", "0.0"))
+            }
+        }
+    }
+}
+
+fn list(title: &str, findings: &[Finding], report: &Report) -> Markup {
+    html! {
+        @if !findings.is_empty() {
+            (NEW_LINE) section {
+                h2 { (title) }
+                @for finding in findings {
+                    @let class = match finding.severity { Severity::Error => "error", Severity::Warning => "warning", Severity::Info => "info" };
+                    article .finding.(class) {
+                        p { strong .badge { (finding.severity.to_string()) } " " (clean(&sentence(finding, &report.snapshot))) " " code { (clean(&finding.code)) } }
+                    }
+                }
+            }
+        }
+    }
+}

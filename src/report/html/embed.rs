@@ -1,0 +1,115 @@
+//! The report within its page, so that `diagnose` reads it back: JSON, compressed and in base64, since the JSON of eight
+//! GPUs alone is larger than a page may be, and nothing in base64 can end the element that it lies in.
+
+use std::io::{Read, Write};
+
+use flate2::Compression;
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
+use maud::{Markup, PreEscaped, html};
+
+use crate::model::report::Report;
+
+/// The id of the element.
+const ID: &str = "peerscope-report";
+
+/// Characters of base64, by value.
+const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+/// The element.
+pub(super) fn element(report: &Report) -> Markup {
+    html! { script id=(ID) type="application/gzip" { (PreEscaped(packed(report))) } }
+}
+
+/// Nothing where it could not be packed, which plain data always can.
+fn packed(report: &Report) -> String {
+    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+    let written = super::super::json::write(report, &mut packed).and_then(|()| packed.flush());
+    written.and_then(|()| packed.finish()).map(|bytes| base64(&bytes)).unwrap_or_default()
+}
+
+/// Whether these bytes are a page and not JSON.
+pub(in crate::report) fn is_page(bytes: &[u8]) -> bool {
+    bytes.trim_ascii_start().starts_with(b"<")
+}
+
+/// The JSON of a page, at most this many bytes of it.
+///
+/// # Errors
+///
+/// What is wrong with the page, to follow the file's name.
+pub(in crate::report) fn json_of(page: &[u8], most: u64) -> Result<Vec<u8>, String> {
+    let marker = format!("<script id=\"{ID}\" type=\"application/gzip\">");
+    let start = memchr::memmem::find(page, marker.as_bytes()).map(|at| at + marker.len());
+    let rest = start.and_then(|start| page.get(start..)).ok_or("is a page without a report of peerscope in it")?;
+    let end = memchr::memchr(b'<', rest).ok_or("ends within its report: the page was cut off")?;
+    let bytes = from_base64(&rest[..end]).ok_or("has a report in it that is not base64")?;
+    let mut json = Vec::new();
+    let read = GzDecoder::new(bytes.as_slice()).take(most + 1).read_to_end(&mut json);
+    read.map_err(|error| format!("has a report in it that cannot be unpacked: {error}"))?;
+    if json.len() as u64 > most { Err("has a report in it that is too large".into()) } else { Ok(json) }
+}
+
+pub(super) fn base64(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for three in bytes.chunks(3) {
+        let value = three.iter().chain([&0, &0]).take(3).fold(0_u32, |value, byte| value << 8 | u32::from(*byte));
+        for place in 0..4 {
+            let digit = DIGITS[(value >> (18 - 6 * place) & 63) as usize];
+            text.push(if place <= three.len() { char::from(digit) } else { '=' });
+        }
+    }
+    text
+}
+
+fn from_base64(text: &[u8]) -> Option<Vec<u8>> {
+    let mut values = [None; 256];
+    for (value, digit) in (0_u32..).zip(DIGITS) {
+        values[usize::from(*digit)] = Some(value);
+    }
+    let digits: Vec<u8> = text.iter().copied().filter(|byte| !byte.is_ascii_whitespace() && *byte != b'=').collect();
+    let mut bytes = Vec::with_capacity(digits.len() / 4 * 3);
+    for four in digits.chunks(4) {
+        if four.len() == 1 {
+            return None;
+        }
+        let mut value = 0_u32;
+        for place in 0..4 {
+            value = value << 6 | four.get(place).map_or(Some(0), |digit| values[usize::from(*digit)])?;
+        }
+        let [_, three @ ..] = value.to_be_bytes();
+        bytes.extend_from_slice(&three[..four.len() - 1]);
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::sample;
+
+    #[test]
+    fn bytes_survive_base64() {
+        for length in 0..70_u8 {
+            let bytes: Vec<u8> = (0..length).map(|n| n.wrapping_mul(37)).collect();
+            assert_eq!(from_base64(base64(&bytes).as_bytes()).unwrap(), bytes);
+        }
+        assert_eq!(base64(b"peer"), "cGVlcg==");
+        assert!(from_base64(b"cGV*").is_none() && from_base64(b"c").is_none());
+    }
+
+    #[test]
+    fn a_page_gives_its_report_back() {
+        let report = sample::pcie_box();
+        let page = format!("<!DOCTYPE html>{}</body>", element(&report).into_string());
+        assert!(is_page(page.as_bytes()) && !is_page(b" {}"));
+        let json = json_of(page.as_bytes(), 1 << 30).unwrap();
+        let back: Report = serde_json::from_slice(&json).unwrap();
+        assert_eq!(back.snapshot.gpus, report.snapshot.gpus);
+        assert_eq!(back.verdict, report.verdict);
+        assert!(json_of(page.as_bytes(), 1000).unwrap_err().contains("too large"));
+        assert!(json_of(b"<html>", 1000).unwrap_err().contains("without a report"));
+        let cut = &page.as_bytes()[..page.len() / 2];
+        assert!(json_of(cut, 1 << 30).unwrap_err().contains("cut off"));
+    }
+}

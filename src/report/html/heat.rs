@@ -1,0 +1,295 @@
+//! Heat maps: a figure for every pair, coloured by its share of what is expected. Colour is never alone: what a finding
+//! is about has a mark, and what is low a sign.
+
+use std::collections::{BTreeMap, HashMap};
+
+use maud::{Markup, html};
+
+use super::super::digest::Digest;
+use super::super::figures::Spread;
+use super::super::marks::{Figure, meaning};
+use super::super::paint::Paint;
+use super::super::{escape::clean, highlight};
+use super::host_map;
+use super::possible::Possible;
+use crate::model::flow::Setup;
+use crate::model::measurement::{Measurements, PeerBandwidth};
+use crate::model::node::NodeId;
+use crate::model::placement::{Direction, Engine, Pair, Path, Side};
+use crate::model::report::Report;
+use crate::model::rounding::{percent, rate, short};
+use crate::model::topology::{LinkClass, NodeKind};
+
+/// More GPUs have small cells, which show their values when they are pointed at.
+const MOST: usize = 16;
+
+/// Lower ends of the steps of colour, per cent of expected, with the words of the legend.
+const STEPS: [(f64, &str); 6] =
+    [(0.0, "below 50"), (50.0, "50"), (70.0, "70"), (85.0, "85"), (92.0, "92"), (98.0, "98 and more")];
+
+/// Below this share a cell has a sign too.
+const LOW: f64 = 85.0;
+
+/// One cell.
+pub(super) struct Heat {
+    pub(super) text: String,
+    /// Per cent of what is expected.
+    pub(super) share: Option<f64>,
+    pub(super) tip: String,
+}
+
+/// A heat map of pairs.
+struct Map {
+    name: &'static str,
+    note: String,
+    cells: HashMap<Pair, Heat>,
+}
+
+/// What every map needs to know of the machine.
+pub(super) struct Ground {
+    gpus: Vec<u32>,
+    marks: HashMap<Pair, Paint>,
+    of_gpu: HashMap<u32, Paint>,
+    groups: BTreeMap<u32, (Option<NodeId>, Option<NodeId>)>,
+}
+
+impl Ground {
+    /// In the order of rows and columns.
+    pub(super) fn gpus(&self) -> &[u32] {
+        &self.gpus
+    }
+
+    pub(super) fn of(digest: &Digest<'_>) -> Self {
+        let gpus = digest.gpus();
+        let groups = gpus.iter().map(|&gpu| (gpu, group(digest.report, gpu))).collect();
+        let (mut marks, mut of_gpu): (HashMap<Pair, Paint>, HashMap<u32, Paint>) = Default::default();
+        for finding in &digest.findings {
+            let paint = highlight::paint(finding.severity);
+            for pair in highlight::pairs(finding) {
+                let worst = marks.entry(pair).or_default();
+                *worst = paint.max(*worst);
+            }
+            for gpu in highlight::gpus(finding) {
+                let worst = of_gpu.entry(gpu).or_default();
+                *worst = paint.max(*worst);
+            }
+        }
+        Self { gpus, marks, of_gpu, groups }
+    }
+}
+
+/// The socket and the switch of a GPU: those of one group stand together.
+fn group(report: &Report, gpu: u32) -> (Option<NodeId>, Option<NodeId>) {
+    let way = report.topology.way_up(NodeId::Gpu(gpu));
+    let is = |id: &&NodeId, kind| report.topology.node(**id).is_some_and(|node| node.kind == kind);
+    let socket = way.iter().find(|id| is(id, NodeKind::NumaNode)).copied();
+    (socket, way.iter().rfind(|id| is(id, NodeKind::SwitchPort)).copied())
+}
+
+/// All maps there are, one shown at a time.
+pub(super) fn write(digest: &Digest<'_>) -> Markup {
+    let Some(measurements) = &digest.report.measurements else { return html! {} };
+    let ground = Ground::of(digest);
+    let possible = Possible::of(digest.report);
+    let maps = if ground.gpus.len() > 1 { maps(digest, measurements, &ground, &possible) } else { Vec::new() };
+    let host = host_map::table(measurements, &ground, &possible);
+    html! {
+        @if !maps.is_empty() || host.is_some() {
+            section .maps aria-label="Heat maps" {
+                h2 { "Pair by pair, and GPU by GPU" }
+                p .faint { "From the GPU of the row to the GPU of the column, GB/s; the colour is the share of what healthy machines reach." }
+                (legend())
+                div .tabs {
+                    @for (number, map) in maps.iter().enumerate() {
+                        @let id = format!("map{number}");
+                        input type="radio" name="map" id=(id) checked[number == 0];
+                        label for=(id) { (map.name) }
+                        div .panel { h3 { (map.name) } (table(map, &ground, digest.report)) p .faint { (map.note) } }
+                    }
+                    @if let Some(host) = &host {
+                        input type="radio" name="map" id="host" checked[maps.is_empty()];
+                        label for="host" { "host" }
+                        div .panel { h3 { "host" } (host) p .faint { "each GPU alone with the memory of the host; of several NUMA nodes the best" } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn maps(digest: &Digest<'_>, measurements: &Measurements, ground: &Ground, possible: &Possible<'_>) -> Vec<Map> {
+    let reference = Setup::REFERENCE;
+    let setups = [
+        ("both ways", reference.with_direction(Direction::BothWays)),
+        ("read", reference.with_issuer(Side::Destination)),
+        ("kernel writes", reference.with_engine(Engine::Kernel)),
+        ("kernel reads", reference.with_engine(Engine::Kernel).with_issuer(Side::Destination)),
+        ("staged", reference.with_path(Path::Staged)),
+    ];
+    let rates = |name, setup: Setup, cells: BTreeMap<Pair, &PeerBandwidth>| {
+        let (note, cells) = match setup.path {
+            Path::Direct => {
+                (setup.to_string(), cells.into_iter().map(|(pair, cell)| (pair, heat(cell, possible))).collect())
+            }
+            Path::Staged => (format!("{setup}; the colour compares with the median"), staged(cells)),
+        };
+        Map { name, note, cells }
+    };
+    let mut maps = vec![rates("one way", reference, digest.pairs.clone())];
+    maps.extend(setups.map(|(name, setup)| rates(name, setup, measurements.in_setup(setup))));
+    maps.push(latency(measurements));
+    // A map with holes wherever one looks says less than the tables below.
+    let whole = ground.gpus.len() * ground.gpus.len().saturating_sub(1);
+    maps.retain(|map| !map.cells.is_empty() && (ground.gpus.len() <= MOST || map.cells.len() * 2 > whole));
+    maps
+}
+
+/// Copies through the host, each beside the median: what is expected of them depends on the processors most of all.
+fn staged(cells: BTreeMap<Pair, &PeerBandwidth>) -> HashMap<Pair, Heat> {
+    let rates = cells.values().filter(|cell| !cell.disturbed).filter_map(|cell| Some(cell.achieved_gbps?.0));
+    let median = Spread::of(rates).map(|spread| spread.median).filter(|median| *median > 0.0);
+    let share = |cell: &PeerBandwidth| Some(100.0 * cell.achieved_gbps.filter(|_| !cell.disturbed)?.0 / median?);
+    let heat = |cell: &PeerBandwidth| Heat { share: share(cell), ..plain(cell) };
+    cells.into_iter().map(|(pair, cell)| (pair, heat(cell))).collect()
+}
+
+/// A figure beside what healthy machines reach on a route without a narrow link. What goes through the host is not
+/// held against that.
+fn heat(cell: &PeerBandwidth, possible: &Possible<'_>) -> Heat {
+    let plain = plain(cell);
+    let expected = cell.expected_percent.zip(cell.expected_gbps).filter(|_| cell.achieved_gbps.is_some());
+    let Some((share, expected)) = expected.filter(|_| !cell.disturbed && cell.setup.path == Path::Direct) else {
+        return plain;
+    };
+    let of_possible = possible.of_pair(cell.pair);
+    let (share, expected) = (share * of_possible, expected.0 / of_possible);
+    Heat {
+        share: Some(share),
+        tip: format!("{}, {}% of {} expected", plain.tip, percent(share), rate(expected)),
+        ..plain
+    }
+}
+
+/// A figure, or the word for why there is none.
+fn plain(cell: &PeerBandwidth) -> Heat {
+    let (text, tip) = match Figure::of(Some(cell)) {
+        Figure::Number { value, .. } => {
+            let achieved = cell.achieved_gbps.map(|achieved| format!(": {} GB/s", rate(achieved.0)));
+            (value, achieved.unwrap_or_default())
+        }
+        Figure::Word(word) => {
+            (word.to_owned(), format!(": {}", cell.reason.as_deref().unwrap_or_else(|| meaning(word))))
+        }
+    };
+    Heat { text, share: None, tip: clean(&format!("{}{tip}", cell.pair)).into_owned() }
+}
+
+/// Latencies, each beside the median of all: less is better.
+fn latency(measurements: &Measurements) -> Map {
+    let direct = || measurements.latency.iter().filter(|cell| cell.path == Path::Direct);
+    let median = Spread::of(direct().filter_map(|cell| cell.latency_us)).map(|spread| spread.median);
+    let cells = direct().map(|cell| {
+        let text = cell.latency_us.map_or_else(|| super::super::marks::word(cell.status).to_owned(), short);
+        let share = median.zip(cell.latency_us).filter(|(_, us)| *us > 0.0).map(|(median, us)| 100.0 * median / us);
+        (cell.pair, Heat { tip: format!("{}: {text} us", cell.pair), text, share })
+    });
+    Map {
+        name: "latency",
+        note: "microseconds of a small copy; the colour compares with the median".into(),
+        cells: cells.collect(),
+    }
+}
+
+fn step(share: f64) -> usize {
+    STEPS.iter().rposition(|(low, _)| share >= *low).unwrap_or(0)
+}
+
+fn legend() -> Markup {
+    html! {
+        p .legend {
+            span { "per cent of expected: " }
+            @for (number, (_, words)) in STEPS.iter().enumerate() { span class=(format!("key h{number}")) { (words) } " " }
+            span .key .none { "not known" } " "
+            span { "✖ ▲ a finding is about it, ▾ below " (LOW) }
+        }
+    }
+}
+
+/// The sign of a cell, and its class.
+pub(super) fn dress(heat: Option<&Heat>, mark: Paint) -> (&'static str, String) {
+    let share = heat.and_then(|heat| heat.share);
+    let sign = match mark {
+        Paint::Error => "✖",
+        Paint::Warning => "▲",
+        _ if share.is_some_and(|share| share < LOW) => "▾",
+        _ => "",
+    };
+    let class = match mark {
+        Paint::Error => " error",
+        Paint::Warning => " warning",
+        _ => "",
+    };
+    (sign, share.map_or_else(|| "none".to_owned(), |share| format!("h{}", step(share))) + class)
+}
+
+fn table(map: &Map, ground: &Ground, report: &Report) -> Markup {
+    let small = ground.gpus.len() > MOST;
+    let starts = |place: usize| {
+        place > 0 && ground.groups.get(&ground.gpus[place]) != ground.groups.get(&ground.gpus[place - 1])
+    };
+    html! {
+        div .scroll tabindex="0" role="region" aria-label=(map.name) {
+            table .heat.small[small] {
+                thead { tr { td {} @for (place, &gpu) in ground.gpus.iter().enumerate() { (head(ground, gpu, "col", starts(place), small)) } } }
+                tbody {
+                    @for (row, &source) in ground.gpus.iter().enumerate() {
+                        tr .top[starts(row)] {
+                            (head(ground, source, "row", false, small))
+                            @for (column, &destination) in ground.gpus.iter().enumerate() {
+                                @let pair = Pair { source, destination };
+                                @if source == destination {
+                                    td .self.left[starts(column)] { @if !small { "·" } }
+                                } @else {
+                                    (cell(map, ground, report, pair, (starts(column), small)))
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The name of a GPU, with the mark of a finding about it.
+pub(super) fn head(ground: &Ground, gpu: u32, scope: &str, left: bool, small: bool) -> Markup {
+    let paint = ground.of_gpu.get(&gpu).copied().unwrap_or_default();
+    let (sign, _) = dress(None, paint);
+    html! {
+        th scope=(scope) .left[left].error[paint == Paint::Error].warning[paint == Paint::Warning] data-g=(gpu) {
+            @if small { (gpu) } @else { (sign) "GPU " (gpu) }
+        }
+    }
+}
+
+fn cell(map: &Map, ground: &Ground, report: &Report, pair: Pair, (left, small): (bool, bool)) -> Markup {
+    let heat = map.cells.get(&pair);
+    let (sign, mut class) = dress(heat, ground.marks.get(&pair).copied().unwrap_or_default());
+    if left {
+        class += " left";
+    }
+    let gpus = format!("{} {}", pair.source, pair.destination);
+    let way =
+        report.topology.route(pair).filter(|_| !small).filter(|route| matches!(route.class, LinkClass::NvLink(_)));
+    let tip = heat.map(|heat| heat.tip.as_str());
+    html! {
+        @if small {
+            td class=(class) title=[tip] { (sign) }
+        } @else {
+            td class=(class) title=[tip] data-g=(gpus) data-way=[way.map(|_| "nv")] {
+                @if !sign.is_empty() { span .sign { (sign) } }
+                (heat.map_or("-", |heat| heat.text.as_str()))
+            }
+        }
+    }
+}

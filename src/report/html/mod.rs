@@ -1,0 +1,148 @@
+//! The report as one HTML file for a browser or a printer: the verdict and the findings first, a picture of the machine,
+//! heat maps and charts, everything else folded away, and the report itself, so that `diagnose` reads the file back. It
+//! loads nothing from anywhere, and runs nothing but the script in it, which shows what belongs together.
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use self::blocks::{NEW_LINE, flow};
+use super::body;
+use super::digest::{Caveat, Digest};
+use super::escape::clean;
+use super::format::{Format, Style};
+use super::page::{Block, Page};
+
+mod bars;
+mod blocks;
+mod cards;
+mod comparison;
+pub(super) mod embed;
+mod head;
+mod heat;
+mod host_map;
+mod possible;
+
+pub(super) use self::comparison::page as comparison;
+
+/// HTML.
+pub(super) const FORMAT: Format = Format::new("html", &["html", "htm"], "For a browser", render);
+
+/// The style sheets, within the file.
+const STYLE_SHEETS: [&str; 3] = [include_str!("colors.css"), include_str!("html.css"), super::picture::STYLE_SHEET];
+
+/// Shows what belongs to what is pointed at.
+const SCRIPT: &str = include_str!("script.js");
+
+/// Its SHA-256 in base64: a browser runs this script and no other. A test compares.
+const SCRIPT_HASH: &str = "HFnWQVO+z89trBpYBjK7e/qY5pyGgX49SEl8bmX64A8=";
+
+/// Nothing is fetched and nothing runs, even if a hostile name gets through.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
+
+/// Sections that are shown open.
+const OPEN: [&str; 1] = ["Not tested, or not as planned"];
+
+fn render(digest: &Digest<'_>, style: &Style) -> String {
+    let page = body::page(digest, style.verbose);
+    let tool = &digest.report.tool;
+    let footer = html! {
+        p { (clean(&tool.name)) " " (clean(&tool.version)) ", started " (clean(&digest.report.started_at)) }
+        p { "The whole report is in this file: " code { "peerscope diagnose FILE.html" } " reads it." }
+    };
+    let content = html! {
+        (head::write(digest, page.blocks()))
+        (cards::write(digest))
+        (picture(digest))
+        (heat::write(digest))
+        div .charts { (bars::write(digest)) }
+        (rest(page.blocks()))
+    };
+    let end = html! { (NEW_LINE) (embed::element(digest.report)) (NEW_LINE) script { (PreEscaped(SCRIPT)) } };
+    let policy = format!("{POLICY}; script-src 'sha256-{SCRIPT_HASH}'");
+    file(&title(digest), &policy, &content, &footer, &end)
+}
+
+/// A page as a file that loads nothing and runs nothing. The title is clean.
+pub(crate) fn document(title: &str, page: &Page, footer: &Markup) -> String {
+    let blocks = page.blocks();
+    let content = html! {
+        h1 { (title) }
+        section .top { (flow(top(blocks))) }
+        @for blocks in sections(blocks) { (NEW_LINE) section { (flow(blocks)) } }
+    };
+    file(title, POLICY, &content, footer, &html! {})
+}
+
+fn file(title: &str, policy: &str, content: &Markup, footer: &Markup, end: &Markup) -> String {
+    let markup = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                meta http-equiv="Content-Security-Policy" content=(policy);
+                title { (title) }
+                style { @for sheet in STYLE_SHEETS { (PreEscaped(sheet)) } }
+            }
+            body {
+                main { (content) }
+                (NEW_LINE) footer { (footer) }
+                (end)
+            }
+        }
+    };
+    markup.into_string() + "\n"
+}
+
+/// What comes before the first heading.
+fn top(blocks: &[Block]) -> &[Block] {
+    let first = blocks.iter().position(|block| matches!(block, Block::Heading(_))).unwrap_or(blocks.len());
+    &blocks[..first]
+}
+
+/// The rest, from heading to heading.
+fn sections(blocks: &[Block]) -> impl Iterator<Item = &[Block]> {
+    let rest = &blocks[top(blocks).len()..];
+    rest.chunk_by(|_, next| !matches!(next, Block::Heading(_)))
+}
+
+fn title(digest: &Digest<'_>) -> String {
+    let report = digest.report;
+    if digest.is(Caveat::Simulated) {
+        return format!("{}: simulated machine {}", clean(&report.tool.name), clean(&report.machine));
+    }
+    let host = report.snapshot.host.hostname.known().map_or("a machine without a known name", String::as_str);
+    format!("{}: {}", clean(&report.tool.name), clean(host))
+}
+
+fn picture(digest: &Digest<'_>) -> Markup {
+    html! {
+        @if !digest.report.topology.nodes.is_empty() {
+            (NEW_LINE) section .machine {
+                h2 { "The machine" }
+                p .faint {
+                    "The wider a line, the faster the link."
+                    span .hint { " Point at a part, or at a pair below, to see what its copies take." }
+                }
+                div .scroll tabindex="0" role="region" aria-label="Picture of the machine" { (super::picture::inline(digest)) }
+            }
+        }
+    }
+}
+
+/// Everything else, each section to be opened.
+fn rest(blocks: &[Block]) -> Markup {
+    html! {
+        @for section in sections(blocks) {
+            @let (title, rest) = match section {
+                [Block::Heading(title), rest @ ..] => (title.as_str(), rest),
+                all => ("More", all),
+            };
+            (NEW_LINE)
+            details open[OPEN.contains(&title)] { summary { (title) } (flow(rest)) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,236 @@
+//! Several flows at once: what each pattern reached beside what it should, and what counters saw of it.
+
+use super::figures::{Spread, count};
+use super::matrix::{Cell, Table};
+use super::page::{Page, Paint};
+use super::tables::{done_cell, median, or_dash, spread_cells};
+use crate::model::load::{Counted, LinkShare, LoadPattern, Pattern};
+use crate::model::measurement::Measurements;
+use crate::model::rounding::{percent, range, rate};
+use crate::model::units::Bytes;
+
+/// Figures of all patterns of one kind.
+pub(super) struct Kind<'a> {
+    /// What they have in common.
+    pub(super) pattern: Pattern,
+    /// The patterns, as the report has them.
+    pub(super) all: Vec<&'a LoadPattern>,
+    /// Their sums, GB/s.
+    pub(super) rates: Option<Spread>,
+}
+
+impl<'a> Kind<'a> {
+    /// All kinds of a report, in its order.
+    pub(super) fn of(measurements: &'a Measurements) -> Vec<Self> {
+        let mut kinds: Vec<Self> = Vec::new();
+        for load in &measurements.load {
+            match kinds.iter_mut().find(|kind| kind.pattern == load.pattern) {
+                Some(kind) => kind.all.push(load),
+                None => kinds.push(Self { pattern: load.pattern, all: vec![load], rates: None }),
+            }
+        }
+        for kind in &mut kinds {
+            kind.rates = Spread::of(kind.sound().filter_map(|load| Some(load.rate()?.0)));
+        }
+        kinds
+    }
+
+    /// Those with a figure.
+    fn sound(&self) -> impl Iterator<Item = &'a LoadPattern> {
+        self.all.iter().copied().filter(|load| load.rate().is_some())
+    }
+
+    /// The one that reaches least of what it should.
+    pub(super) fn worst(&self) -> Option<&'a LoadPattern> {
+        let part = |load: &LoadPattern| load.expected_percent.unwrap_or(f64::INFINITY);
+        self.sound().min_by(|one, other| part(one).total_cmp(&part(other)))
+    }
+
+    /// The least and the most that is expected, GB/s.
+    fn expected(&self) -> Option<Spread> {
+        Spread::of(self.sound().filter_map(|load| Some(load.expected_gbps?.0)))
+    }
+
+    /// `399 GB/s in all, 101% of expected`, of several patterns the range.
+    pub(super) fn text(&self) -> Option<String> {
+        let rates = self.rates?;
+        let shares = Spread::of(self.sound().filter_map(|load| load.expected_percent));
+        let of = shares.map(|of| format!(", {}% of expected", range(of.min, of.max, percent, " to ")));
+        Some(format!("{} GB/s in all{}", range(rates.min, rates.max, rate, " to "), of.unwrap_or_default()))
+    }
+}
+
+/// Everything there is to show.
+pub(super) fn write(page: &mut Page, measurements: &Measurements) {
+    patterns(page, measurements);
+    counted(page, &measurements.counted);
+}
+
+/// A row for each kind of pattern; on request one for each pattern.
+fn patterns(page: &mut Page, measurements: &Measurements) {
+    let kinds = Kind::of(measurements);
+    if kinds.is_empty() {
+        return;
+    }
+    page.heading("Several flows at once, all flows of a pattern together");
+    let mut table = Table::of_figures(8);
+    table.captions(["", "GB/s", "", "", "GB/s", "% of", "", ""]);
+    table.captions(["pattern", "min", "median", "max", "expected", "that", "fairness", "patterns"]);
+    for kind in &kinds {
+        let mut cells = vec![Cell::from(kind.pattern.to_string())];
+        cells.extend(spread_cells(kind.rates, rate));
+        cells.push(or_dash(kind.expected().map(|of| range(of.min, of.max, rate, "-"))));
+        cells.push(median(Spread::of(kind.sound().filter_map(|load| load.expected_percent)), percent));
+        let least = kind.sound().filter_map(|load| load.fairness).reduce(f64::min);
+        cells.push(or_dash(least.map(fairness)));
+        cells.push(done_cell(kind.rates, kind.all.len()));
+        table.row(cells);
+        if page.verbose() && kind.all.len() > 1 {
+            kind.all.iter().for_each(|load| table.row(of_pattern(load)));
+        }
+    }
+    page.table(table);
+    for kind in &kinds {
+        let limit = kind.worst().and_then(|load| Some((load, load.limited_by.as_deref()?)));
+        if let Some((load, by)) = limit {
+            page.item(2, 11, "limit", Paint::Strong, &format!("{}: {by}", load.name()));
+        }
+    }
+    for found in &measurements.all_reduce {
+        let text = format!(
+            "by {} over {}: {} GB/s of bus bandwidth at most, since each sends {} in the pattern {}",
+            found.algorithm,
+            count(found.gpus as usize, "GPU"),
+            found.bus_gbps,
+            found.sent_gbps,
+            found.pattern,
+        );
+        page.item(2, 13, "all-reduce", Paint::Strong, &text);
+    }
+    let note = "from the first start to the last end with all flows running; expected are max-min fair shares of what \
+                healthy machines get through each hop; fairness is Jain's index, the least of the patterns";
+    page.note(Paint::Faint, note);
+}
+
+fn of_pattern(load: &LoadPattern) -> Vec<Cell> {
+    let achieved = load.rate().map(|achieved| rate(achieved.0));
+    vec![
+        Cell::from(format!("  {}", if load.of.is_empty() { load.pattern.to_string() } else { load.of.clone() })),
+        Cell::default(),
+        or_dash(achieved),
+        Cell::default(),
+        or_dash(load.expected_gbps.map(|expected| rate(expected.0))),
+        or_dash(load.expected_percent.map(percent)),
+        or_dash(load.fairness.map(fairness)),
+        Cell::default(),
+    ]
+}
+
+fn fairness(index: f64) -> String {
+    format!("{index:.2}")
+}
+
+/// What counters saw, over all GPUs; on request of each.
+fn counted(page: &mut Page, counted: &[Counted]) {
+    let summary = summary(counted);
+    if counted.is_empty() || (summary.is_empty() && !page.verbose()) {
+        return;
+    }
+    page.heading("Counters around known traffic");
+    for line in summary {
+        page.note(Paint::Plain, &line);
+    }
+    if page.verbose() {
+        let mut table = Table::of_figures(6);
+        table.captions(["", "copied", "over NVLink", "", "over PCIe, at least", ""]);
+        table.captions(["GPU, pattern", "sent", "sent", "received", "sent", "received"]);
+        for seen in counted {
+            let size = |bytes: Option<Bytes>| or_dash(bytes.map(|bytes| bytes.to_string()));
+            table.row([
+                Cell::from(format!("GPU{}, {}", seen.gpu, seen.pattern)),
+                Cell::from(seen.sent_bytes.to_string()),
+                size(seen.nvlink_sent_bytes),
+                size(seen.nvlink_received_bytes),
+                size(seen.pcie_sent_bytes),
+                size(seen.pcie_received_bytes),
+            ]);
+        }
+        page.table(table);
+    }
+}
+
+/// What the counts come to, a sentence each.
+pub(super) fn summary(counted: &[Counted]) -> Vec<String> {
+    let sound = || counted.iter().filter(|seen| !seen.disturbed);
+    let part = |counted: Option<Bytes>, known: Bytes| (known.0 > 0).then(|| counted.map(|bytes| of(bytes, known)))?;
+    let parts = sound().flat_map(|seen| {
+        let received = part(seen.nvlink_received_bytes, seen.received_bytes);
+        [part(seen.nvlink_sent_bytes, seen.sent_bytes), received]
+    });
+    let gpus = |is_meant: fn(&Counted) -> bool| {
+        let mut gpus: Vec<u32> = sound().filter(|seen| is_meant(seen)).map(|seen| seen.gpu).collect();
+        gpus.dedup();
+        count(gpus.len(), "GPU")
+    };
+    let nvlink = Spread::of(parts.flatten()).map(|of| {
+        let gpus = gpus(|seen| seen.nvlink_sent_bytes.is_some());
+        format!("NVLinks counted {}% of what was copied between GPUs ({gpus})", range(of.min, of.max, tenth, " to "))
+    });
+    let directions = [|link: &LinkShare| link.sent_percent, |link: &LinkShare| link.received_percent];
+    let links = sound().flat_map(|seen| directions.map(|direction| even(&seen.links, direction))).flatten().flatten();
+    let links = Spread::of(links)
+        .map(|of| format!("each link carried {}% of an equal part", range(of.min, of.max, tenth, " to ")));
+    let mut unread: Vec<&str> = counted.iter().filter_map(|seen| seen.reason.as_deref()).collect();
+    unread.sort_unstable();
+    unread.dedup();
+    let unread = (!unread.is_empty()).then(|| format!("not counted: {}", unread.join("; ")));
+    nvlink.into_iter().chain(links).chain(unread).collect()
+}
+
+/// The share of each link as per cent of an equal one, where all lead to the switches: all carry something.
+#[allow(clippy::cast_precision_loss, reason = "a number of links")]
+fn even(links: &[LinkShare], direction: fn(&LinkShare) -> Option<f64>) -> Option<Vec<f64>> {
+    let shares: Option<Vec<f64>> = links.iter().map(direction).collect();
+    shares.map(|shares| shares.iter().map(|share| share * shares.len() as f64).collect())
+}
+
+#[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
+fn of(part: Bytes, whole: Bytes) -> f64 {
+    100.0 * part.0 as f64 / whole.0 as f64
+}
+
+fn tenth(value: f64) -> String {
+    format!("{value:.1}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::format::Style;
+    use crate::report::{sample, text};
+
+    fn shown(measurements: &Measurements, verbose: bool) -> String {
+        let mut page = Page::new(verbose);
+        write(&mut page, measurements);
+        text::lay_out(&page, &Style { width: 100, ..Style::PLAIN })
+    }
+
+    #[test]
+    fn patterns_their_limits_and_counters_are_shown() {
+        let measurements = sample::loaded().measurements.unwrap();
+        let text = shown(&measurements, false).split_whitespace().collect::<Vec<_>>().join(" ");
+        for part in [
+            "all to one 399 399 399 396 101",
+            "1.00 1",
+            "limit all to one, GPU 0: 18 x NVLink 4.0 of GPU 0, shared by 7 flows",
+            "all-reduce by ring over 8 GPUs: 390 GB/s of bus bandwidth at most, since each sends 390 in the pattern ring",
+            "all-reduce by tree over 8 GPUs: 341 GB/s",
+            "NVLinks counted 100.0% of what was copied between GPUs (8 GPUs)",
+            "each link carried 100.0% of an equal part",
+        ] {
+            assert!(text.contains(part), "{part}:\n{text}");
+        }
+        assert!(shown(&measurements, true).contains("GPU7, ring"));
+        assert_eq!(shown(&Measurements::default(), true), "");
+    }
+}

@@ -1,0 +1,78 @@
+//! Parts that are alike, drawn as one, where a machine has more than fit side by side.
+
+use super::parts::{Kind, Part};
+use crate::report::figures::ranges;
+use crate::report::paint::Paint;
+
+/// GPUs and adapters that are drawn side by side; more of them are folded.
+const MOST: usize = 24;
+
+/// Folds parts alike, those deepest in the tree first, until no more than [`MOST`] stand side by side. Parts with a
+/// finding stay by themselves.
+pub(super) fn fold(mut parts: Vec<Part>) -> Vec<Part> {
+    for depth in (0..=depth(&parts)).rev() {
+        if leaves(&parts) <= MOST {
+            break;
+        }
+        parts = fold_at(parts, depth);
+    }
+    parts
+}
+
+fn depth(parts: &[Part]) -> usize {
+    parts.iter().map(|part| 1 + depth(&part.below)).max().unwrap_or(0)
+}
+
+pub(super) fn leaves(parts: &[Part]) -> usize {
+    parts.iter().map(|part| if part.below.is_empty() { 1 } else { leaves(&part.below) }).sum()
+}
+
+fn fold_at(parts: Vec<Part>, depth: usize) -> Vec<Part> {
+    if depth > 0 {
+        let within = |part: Part| Part { below: fold_at(part.below.clone(), depth - 1), ..part };
+        return parts.into_iter().map(within).collect();
+    }
+    let mut folded: Vec<(String, Part)> = Vec::new();
+    for part in parts {
+        let kind = signature(&part);
+        match folded.iter_mut().find(|(known, _)| *known == kind) {
+            Some((_, alike)) if !is_marked(&part) => absorb(alike, part),
+            _ => folded.push((kind, part)),
+        }
+    }
+    folded.into_iter().map(|(_, part)| part).collect()
+}
+
+fn is_marked(part: &Part) -> bool {
+    part.mark >= Paint::Warning || part.lost || part.below.iter().any(is_marked)
+}
+
+/// What parts have in common that are drawn as one.
+fn signature(part: &Part) -> String {
+    let above = part.above.as_ref().map(|above| (&above.label, &above.of));
+    let below: Vec<_> = part.below.iter().map(signature).collect();
+    let model = if part.kind == Kind::Gpu { part.lines.first() } else { None };
+    format!("{:?} {above:?} {model:?} {:?} {} {below:?}", part.kind, part.mark, part.lost)
+}
+
+/// Makes the first stand for both, with all that hangs below them.
+fn absorb(part: &mut Part, other: Part) {
+    part.times += other.times;
+    part.gpus.extend(other.gpus);
+    part.gpus.sort_unstable();
+    match part.kind {
+        Kind::Gpu => {
+            part.name = format!("GPU {}", ranges(&part.gpus));
+            part.lines.truncate(1);
+            part.tip = format!("{}: {} alike", part.name, part.times);
+        }
+        kind => {
+            part.name = format!("{} x {}", part.times, kind.word());
+            part.lines.clear();
+            part.tip.clone_from(&part.name);
+        }
+    }
+    for (mine, its) in part.below.iter_mut().zip(other.below) {
+        absorb(mine, its);
+    }
+}

@@ -1,0 +1,94 @@
+//! A picture of the machine as SVG, and the same tree for a terminal. The layout follows from the report alone.
+
+use maud::{Markup, PreEscaped, html};
+
+use self::draw::drawing;
+use super::digest::Digest;
+use super::escape::clean;
+use super::format::{Format, Of, Style};
+
+mod draw;
+mod fold;
+mod joins;
+mod layout;
+mod parts;
+pub(super) mod tree;
+
+/// SVG.
+pub(super) const FORMAT: Format =
+    Format { is_looked_at: true, of: Of::One, ..Format::new("svg", &["svg"], "A picture of the machine", render) };
+
+/// The style of everything in the picture.
+pub(super) const STYLE_SHEET: &str = include_str!("picture.css");
+
+/// The colours of a picture by itself.
+const COLORS: &str = include_str!("../html/colors.css");
+
+/// After the first line, so that the file can be read.
+const LINE_END: PreEscaped<&str> = PreEscaped("\n");
+
+/// Height of a line above the picture.
+const LINE: i32 = 20;
+
+/// A file of its own.
+fn render(digest: &Digest<'_>, _: &Style) -> String {
+    let layout = layout::of(digest.report);
+    let title = title(digest);
+    let caveats: Vec<&str> = digest.caveats.keys().map(|caveat| caveat.word()).collect();
+    let mut lines = vec![title.clone()];
+    if !caveats.is_empty() {
+        lines.push(caveats.join(", ").to_uppercase());
+    }
+    let head = LINE * i32::try_from(lines.len()).unwrap_or(2) + 8;
+    let width = lines.iter().map(|line| layout::text_width(line, 14) + 24).chain([layout.width]).max().unwrap_or(0);
+    let (width, height) = (width.min(layout.width.max(900)), layout.height + head);
+    let left = (width - layout.width) / 2;
+    let view = format!("0 0 {width} {height}");
+    let markup = html! {
+        svg xmlns="http://www.w3.org/2000/svg" width=(width) height=(height) viewBox=(view) role="img" {
+            (LINE_END)
+            title { (title) }
+            desc { (description(digest)) }
+            style { (PreEscaped(COLORS)) (PreEscaped(STYLE_SHEET)) }
+            rect .paper width=(width) height=(height) {}
+            @for (number, line) in (1..).zip(&lines) {
+                text .head.caveat[number > 1] x="12" y=(number * LINE) { (layout::fit(line, 14, width - 24)) }
+            }
+            g transform=(format!("translate({left} {head})")) { (drawing(&layout)) }
+        }
+    };
+    markup.into_string() + "\n"
+}
+
+/// The picture within a page.
+pub(super) fn inline(digest: &Digest<'_>) -> Markup {
+    let layout = layout::of(digest.report);
+    let view = format!("0 0 {} {}", layout.width, layout.height);
+    let width = format!("width:{}px", layout.width);
+    html! {
+        svg .picture viewBox=(view) style=(width) role="img" aria-label=(summary(digest)) { (drawing(&layout)) }
+    }
+}
+
+fn title(digest: &Digest<'_>) -> String {
+    let report = digest.report;
+    let host = report.snapshot.host.hostname.known().map_or("a machine without a known name", String::as_str);
+    format!("{}: {}, {}", clean(&report.tool.name), clean(host), clean(&report.started_at))
+}
+
+/// The picture in words, for those who do not see it.
+fn summary(digest: &Digest<'_>) -> String {
+    let gpus = super::figures::count(digest.report.snapshot.gpus.len(), "GPU");
+    format!("How {gpus} are connected, from the processors at the top to the GPUs at the bottom")
+}
+
+/// What must be known first, and the findings.
+fn description(digest: &Digest<'_>) -> String {
+    let caveats = digest.caveats.values().cloned();
+    let findings = digest.findings.iter().map(|finding| finding.message.clone());
+    let all: Vec<_> = caveats.chain([summary(digest)]).chain(findings).collect();
+    clean(&all.join(". ")).into_owned()
+}
+
+#[cfg(test)]
+mod tests;

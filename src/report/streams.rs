@@ -1,0 +1,213 @@
+//! Tables of what runs at the same time on each GPU, and of how long calls hold the host.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::figures::Spread;
+use super::matrix::{Cell, Table};
+use super::page::{Page, Paint};
+use super::tables::{done_cell, median, or_dash};
+use crate::model::asynchrony::{HostCall, LaunchLoop};
+use crate::model::measurement::Measurements;
+use crate::model::one_gpu::OneGpu;
+use crate::model::pipeline::{Engines, Pipeline};
+use crate::model::rounding::{percent, short};
+
+/// All tables that have something to show.
+pub(super) fn write(page: &mut Page, measurements: &Measurements) {
+    pipelines(page, measurements);
+    engines(page, measurements);
+    calls(page, measurements);
+    loops(page, measurements);
+    hazards(page, measurements);
+}
+
+/// Cells that are alike, in the order in which they came.
+fn alike<T: OneGpu>(cells: &[T], name: impl Fn(&T) -> String) -> Vec<(String, Vec<&T>)> {
+    let mut groups: Vec<(String, Vec<&T>)> = Vec::new();
+    for cell in cells {
+        let name = name(cell);
+        match groups.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, members)) => members.push(cell),
+            None => groups.push((name, vec![cell])),
+        }
+    }
+    groups
+}
+
+/// A figure over the GPUs whose cells count.
+fn over<T: OneGpu>(cells: &[&T], figure: impl Fn(&T) -> Option<f64>) -> Option<Spread> {
+    Spread::of(cells.iter().filter(|cell| cell.cell().tested()).filter_map(|cell| figure(cell)))
+}
+
+/// How many times as fast pipelines of each kind are in several streams, over the GPUs.
+pub(super) fn speed_ups(measurements: &Measurements) -> Vec<(String, Spread)> {
+    let groups = alike(&measurements.pipeline, name_of).into_iter();
+    groups.filter_map(|(name, cells)| Some((name, over(&cells, |cell| cell.speed_up)?))).collect()
+}
+
+/// A pipeline in words: `pinned, 8 MiB, 3 streams`.
+pub(super) fn name_of(cell: &Pipeline) -> String {
+    format!("{}, {}, {} streams", cell.memory, cell.bytes, cell.streams)
+}
+
+fn pipelines(page: &mut Page, measurements: &Measurements) {
+    let Some(first) = measurements.pipeline.first() else { return };
+    page.heading(&format!(
+        "Pipelines on each GPU: {} batches copied in, worked on and copied out, medians",
+        first.batches
+    ));
+    let mut table = Table::of_figures(7);
+    table.captions(["", "one stream", "several", "times", "times at", "bound", ""]);
+    table.captions(["host memory", "ms", "ms", "as fast", "the most", "by", "GPUs"]);
+    for (name, cells) in alike(&measurements.pipeline, name_of) {
+        let in_ms =
+            |figure: fn(&Pipeline) -> Option<f64>| median(over(&cells, |cell| Some(figure(cell)? / 1e3)), short);
+        let speed_up = over(&cells, |cell| cell.speed_up);
+        let mut bounds: Vec<_> = cells.iter().filter_map(|cell| cell.bound).collect();
+        bounds.sort_unstable();
+        bounds.dedup();
+        let bounds: Vec<_> = bounds.iter().map(ToString::to_string).collect();
+        table.row([
+            Cell::from(name),
+            in_ms(|cell| cell.one_stream_us),
+            in_ms(|cell| cell.several_streams_us),
+            median(speed_up, short),
+            median(over(&cells, |cell| cell.possible_speed_up), short),
+            or_dash(Some(bounds.join(", ")).filter(|bounds| !bounds.is_empty())),
+            done_cell(speed_up, cells.len()),
+        ]);
+    }
+    page.table(table);
+    page.note(Paint::Faint, "at the most: if only what needs the same copy direction or the kernels had to wait");
+}
+
+fn engines(page: &mut Page, measurements: &Measurements) {
+    if measurements.engines.is_empty() {
+        return;
+    }
+    page.heading("Copies at the same time on one GPU, overlap in per cent");
+    let mut table = Table::of_figures(8);
+    table.captions(["copy engines", "up and", "two", "two", "up and", "down and", "seen at", ""]);
+    table.captions(["reported", "down", "up", "down", "kernel", "kernel", "work", "GPUs"]);
+    let number = |number: Option<u32>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
+    let name = |cell: &Engines| format!("{}, {}", number(cell.reported), number(cell.observed));
+    for (_, cells) in alike(&measurements.engines, name) {
+        let share = |figure: fn(&Engines) -> Option<f64>| median(over(&cells, figure), percent);
+        table.row([
+            Cell::from(number(cells[0].reported)),
+            share(|cell| cell.opposite_percent),
+            share(|cell| cell.both_to_device_percent),
+            share(|cell| cell.both_to_host_percent),
+            share(|cell| cell.kernel_to_device_percent),
+            share(|cell| cell.kernel_to_host_percent),
+            Cell::from(number(cells[0].observed)),
+            done_cell(over(&cells, |cell| cell.opposite_percent), cells.len()),
+        ]);
+    }
+    page.table(table);
+    page.note(
+        Paint::Faint,
+        "up is from pinned memory to the GPU; two copies in one direction share an engine and take turns: 0 is as it \
+         should be",
+    );
+}
+
+fn calls(page: &mut Page, measurements: &Measurements) {
+    if measurements.calls.is_empty() {
+        return;
+    }
+    page.heading("How long calls hold the host, us, medians");
+    let mut table = Table::of_figures(5);
+    table.captions(["", "not", "", "GPU", ""]);
+    table.captions(["", "waiting", "waiting", "works", "GPUs"]);
+    for (name, cells) in alike(&measurements.calls, HostCall::words) {
+        let of =
+            |waits: bool| -> Vec<&HostCall> { cells.iter().copied().filter(|cell| cell.waits() == waits).collect() };
+        let [free, held] = [false, true].map(|waits| over(&of(waits), |cell| cell.host_blocked_us));
+        let busy: Vec<_> = cells.iter().copied().filter(|cell| cell.busy).collect();
+        let gpus: BTreeSet<_> = cells.iter().map(|cell| cell.gpu).collect();
+        table.row([
+            Cell::from(name),
+            median(free, short),
+            median(held, short),
+            median(over(&busy, |cell| cell.work_us), short),
+            done_cell(free, gpus.len()),
+        ]);
+    }
+    page.table(table);
+    let bytes = measurements.calls.iter().find_map(|cell| cell.bytes);
+    let bytes = bytes.map(|bytes| format!("copies of {bytes}; ")).unwrap_or_default();
+    page.note(
+        Paint::Faint,
+        &format!(
+            "{bytes}not waiting: copies that do not block, and waits with nothing to wait for; a copy that does not block \
+             and holds the host as long as the GPU works hides nothing"
+        ),
+    );
+}
+
+fn loops(page: &mut Page, measurements: &Measurements) {
+    let Some(first) = measurements.launch_loop.first() else { return };
+    page.heading(&format!(
+        "Loop of {} launches of {} us, with a wait in each turn, us per turn",
+        first.turns,
+        short(first.kernel_us)
+    ));
+    let mut table = Table::of_figures(5);
+    table.captions(["wait for", "min", "median", "max", "GPUs"]);
+    let mut rows: BTreeMap<bool, Vec<&LaunchLoop>> = BTreeMap::new();
+    for cell in &measurements.launch_loop {
+        rows.entry(cell.gpu != cell.synchronized).or_default().push(cell);
+    }
+    let mut medians = Vec::new();
+    for (is_other, cells) in rows {
+        let turn = over(&cells, |cell| cell.turn_us);
+        medians.extend(turn.map(|turn| turn.median));
+        let text = |value: Option<f64>| or_dash(value.map(short));
+        table.row([
+            Cell::from(if is_other { "another GPU" } else { "the same GPU" }),
+            text(turn.map(|turn| turn.min)),
+            text(turn.map(|turn| turn.median)),
+            text(turn.map(|turn| turn.max)),
+            done_cell(turn, cells.len()),
+        ]);
+    }
+    page.table(table);
+    if let [same, other] = medians.as_slice() {
+        page.note(Paint::Faint, &explained(*same, *other, first.kernel_us));
+    }
+}
+
+/// Why a turn takes what it takes.
+fn explained(same: f64, other: f64, kernel: f64) -> String {
+    let between = short((same - kernel).max(0.0));
+    let hidden = if other < same {
+        format!("; a wait for another GPU, which has no work, lets launches run ahead: {} us less", short(same - other))
+    } else {
+        "; a wait for another GPU, which has no work, saves nothing here: each turn's calls take longer than the kernel"
+            .to_owned()
+    };
+    format!(
+        "a wait for the same GPU leaves it idle for {between} us a turn, between the end of a kernel and the next one's start{hidden}"
+    )
+}
+
+fn hazards(page: &mut Page, measurements: &Measurements) {
+    if measurements.hazard.is_empty() {
+        return;
+    }
+    page.heading("Reading the bytes of a non-blocking copy to the host too early, per cent of them old");
+    let mut table = Table::of_figures(4);
+    table.captions(["", "at once", "after waiting", "GPUs"]);
+    for (name, cells) in alike(&measurements.hazard, |cell| format!("{} of {} memory", cell.bytes, cell.memory)) {
+        let stale = over(&cells, |cell| cell.stale_percent);
+        let right = over(&cells, |cell| cell.stale_after_wait_percent);
+        table.row([Cell::from(name), median(stale, percent), median(right, percent), done_cell(stale, cells.len())]);
+    }
+    page.table(table);
+    page.note(
+        Paint::Faint,
+        "synchronise the stream or an event before the bytes are used (torch.cuda.synchronize(), event.synchronize()); \
+         a copy to pageable memory waits by itself",
+    );
+}

@@ -1,0 +1,271 @@
+//! What several flows at once can carry: the hops that each passes, what they may have of them, and which hop is the
+//! limit.
+
+use std::collections::BTreeMap;
+
+use super::host::beside_pcie;
+use super::network::Network;
+use super::shares::{Demand, Passage, Share, max_min};
+use super::{graph, nvlink, routes};
+use crate::model::flow::{Endpoint, Flow};
+use crate::model::load::{LoadFlow, LoadPattern};
+use crate::model::measurement::{Impossible, Measurements, PeerBandwidth, Status};
+use crate::model::node::NodeId;
+use crate::model::placement::{Pair, Path};
+use crate::model::snapshot::Snapshot;
+use crate::model::topology::{Hop, Link, LinkClass, LinkKind, Topology};
+use crate::model::units::GbPerSecond;
+
+/// How far above what a hop can carry a sum may be, per cent, before it is refused. Chosen: nothing is taken out of
+/// these figures, and healthy machines reach 62 to 92% of it.
+const ABOVE_PERCENT: f64 = 2.0;
+
+/// The graph, in which the ways of flows are looked up.
+pub struct Ways<'a> {
+    snapshot: &'a Snapshot,
+    network: Network<'a>,
+}
+
+/// A hop of a way with its link.
+pub type Step<'a> = (Hop, &'a Link);
+
+/// Which direction of which link a hop is.
+pub const fn passage(step: &Step<'_>) -> Passage {
+    (step.0.from, step.0.to)
+}
+
+impl<'a> Ways<'a> {
+    /// Those of this machine.
+    pub fn of(snapshot: &'a Snapshot, topology: &'a Topology) -> Self {
+        Self { snapshot, network: Network::of(topology) }
+    }
+
+    /// What the copies of a flow pass, direct where CUDA does not refuse that. Empty where it is not known.
+    pub fn way(&self, flow: Flow) -> Vec<Step<'a>> {
+        match (flow.pair(), flow.with_host()) {
+            (Some(pair), _) => self.between(pair),
+            (_, Some(gpu)) => self.with_host(flow, gpu),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Direct, or through the host where CUDA refuses access.
+    pub fn path(&self, pair: Pair) -> Path {
+        let refused = self.network.topology.route(pair).is_some_and(|route| route.peer_access.cuda == Some(false));
+        if refused { Path::Staged } else { Path::Direct }
+    }
+
+    fn between(&self, pair: Pair) -> Vec<Step<'a>> {
+        let topology = self.network.topology;
+        if self.path(pair) == Path::Staged {
+            let [mut way, down] = [pair.source, pair.destination].map(|gpu| topology.way_up(NodeId::Gpu(gpu)));
+            way.extend(down.into_iter().rev());
+            way.dedup();
+            return self.network.over_pcie(&way);
+        }
+        let Some(route) = topology.route(pair) else { return Vec::new() };
+        let way: Vec<NodeId> = route.hops.first().map(|hop| hop.from).into_iter().collect();
+        let way: Vec<NodeId> = way.into_iter().chain(route.hops.iter().map(|hop| hop.to)).collect();
+        match route.class {
+            LinkClass::NvLink(_) => self.network.over_nvlink(&way),
+            // Links that are up may carry what the fabric's state says that they do not.
+            _ if self.may_pass_switches(pair) => Vec::new(),
+            _ => self.network.over_pcie(&way),
+        }
+    }
+
+    fn may_pass_switches(&self, pair: Pair) -> bool {
+        let ends = [pair.source, pair.destination].map(|gpu| self.snapshot.gpu(gpu));
+        ends.into_iter().all(|gpu| gpu.is_some_and(nvlink::may_reach_switches))
+    }
+
+    /// Over the links between the GPU and the root, and on to the memory of another node.
+    fn with_host(&self, flow: Flow, gpu: u32) -> Vec<Step<'a>> {
+        if self.snapshot.gpu(gpu).is_some_and(beside_pcie) {
+            return Vec::new();
+        }
+        let mut way = self.network.topology.way_up(NodeId::Gpu(gpu));
+        let node = flow.ends().into_iter().find_map(Endpoint::node).flatten();
+        let elsewhere = node.map(|node| NodeId::Numa(Some(node))).filter(|node| way.last() != Some(node));
+        // Where the graph does not show a way to that node, the one to the GPU's own is what is known.
+        way.extend(
+            elsewhere.filter(|node| way.last().is_some_and(|last| !self.network.over_pcie(&[*last, *node]).is_empty())),
+        );
+        if flow.to.gpu().is_some() {
+            way.reverse();
+        }
+        self.network.over_pcie(&way)
+    }
+
+    /// A hop, for someone who has to find it in the machine.
+    pub fn describe(&self, passage: Passage) -> String {
+        self.step(passage).map(|(hop, link)| routes::describe(&self.network, &hop, link)).unwrap_or_default()
+    }
+
+    /// The hop with its link.
+    pub fn step(&self, (from, to): Passage) -> Option<Step<'a>> {
+        let over_nvlink = self.network.over_nvlink(&[from, to]);
+        over_nvlink.into_iter().chain(self.network.over_pcie(&[from, to])).next()
+    }
+
+    /// What a link can carry at most, however it trained and whatever it shows at rest, GB/s. In a virtual machine the
+    /// ports above a GPU are made up.
+    fn most(&self, link: &Link) -> Option<f64> {
+        let made_up = self.snapshot.host.virtual_machine.get() == Some(true);
+        let is_known = link.kind == LinkKind::NvLink || link.lower.is_gpu() || !made_up;
+        let rates = link.possible_gbps.into_iter().chain(link.capacity_gbps).map(|rate| rate.0);
+        rates.reduce(f64::max).filter(|_| is_known)
+    }
+}
+
+/// Whether a hop has no limit of its own: the inside of a switch and a root port carry what their links do.
+pub fn is_no_limit(step: &Step<'_>) -> bool {
+    let port = step.1.kind == LinkKind::RootComplex && matches!(step.1.lower, NodeId::Pci(_));
+    is_inside_switch(step) || port
+}
+
+/// Whether a hop lies between two ports of one switch.
+pub fn is_inside_switch(step: &Step<'_>) -> bool {
+    step.1.label == graph::INSIDE_SWITCH
+}
+
+/// How flows share what they pass.
+#[derive(Debug)]
+pub struct Load<'a> {
+    /// What each flow passes, in the order of the flows.
+    pub ways: Vec<Vec<Step<'a>>>,
+}
+
+impl<'a> Load<'a> {
+    /// These flows, all at once.
+    pub fn of(ways: &Ways<'a>, flows: impl IntoIterator<Item = Flow>) -> Self {
+        Self { ways: flows.into_iter().map(|flow| ways.way(flow)).collect() }
+    }
+
+    /// Every hop with the flows that pass it, by their places.
+    pub fn passed(&self) -> BTreeMap<Passage, Vec<usize>> {
+        let mut passed: BTreeMap<Passage, Vec<usize>> = BTreeMap::new();
+        for (flow, way) in self.ways.iter().enumerate() {
+            way.iter().for_each(|step| passed.entry(passage(step)).or_default().push(flow));
+        }
+        passed
+    }
+
+    /// The step of this hop.
+    pub fn step(&self, of: Passage) -> Option<&Step<'a>> {
+        self.ways.iter().flatten().find(|step| passage(step) == of)
+    }
+
+    /// Whether something passes a hop of this flow in the other direction.
+    pub fn is_opposed(&self, flow: usize) -> bool {
+        let opposite = |(from, to): Passage| self.step((to, from)).is_some();
+        self.ways.get(flow).into_iter().flatten().any(|step| opposite(passage(step)))
+    }
+
+    /// The share of each flow where hops carry so much and flows can use no more than these caps, GB/s. None for a flow
+    /// of which no hop is known.
+    pub fn shares(&self, caps: &[f64], carries: impl Fn(&Step<'a>) -> Option<f64>) -> Vec<Option<Share>> {
+        let demand = |(way, cap): (&Vec<Step<'a>>, &f64)| Demand { way: way.iter().map(passage).collect(), cap: *cap };
+        let demands: Vec<Demand> = self.ways.iter().zip(caps).map(demand).collect();
+        let steps: BTreeMap<Passage, &Step<'a>> =
+            self.ways.iter().flatten().map(|step| (passage(step), step)).collect();
+        max_min(&demands, |passage| carries(steps.get(&passage)?))
+    }
+
+    /// What the graph alone allows.
+    fn theory(&self) -> Vec<Option<Share>> {
+        self.shares(&vec![f64::INFINITY; self.ways.len()], |(hop, _)| Some(hop.capacity_gbps?.0))
+    }
+}
+
+/// The sum of all shares; none where one is not known.
+pub fn sum(shares: &[Option<Share>]) -> Option<GbPerSecond> {
+    let all: Option<Vec<f64>> = shares.iter().map(|share| share.map(|share| share.gbps)).collect();
+    all.filter(|all| !all.is_empty()).map(|all| GbPerSecond(all.iter().sum()))
+}
+
+/// The hop that keeps most flows from more, and how many others keep as many.
+pub fn limit(shares: &[Option<Share>]) -> Option<(Passage, usize)> {
+    let mut kept: BTreeMap<Passage, usize> = BTreeMap::new();
+    for hop in shares.iter().flatten().filter_map(|share| share.by) {
+        *kept.entry(hop).or_default() += 1;
+    }
+    let most = kept.values().copied().max()?;
+    let mut fullest = kept.into_iter().filter(|(_, flows)| *flows == most).map(|(hop, _)| hop);
+    Some((fullest.next()?, fullest.count()))
+}
+
+/// Writes theory and the limiting hop beside every figure. Doing so twice changes nothing.
+pub fn fill(snapshot: &Snapshot, topology: &Topology, loads: &mut [LoadPattern]) {
+    if loads.is_empty() {
+        return;
+    }
+    let ways = Ways::of(snapshot, topology);
+    for pattern in loads {
+        let load = Load::of(&ways, pattern.flows.iter().map(LoadFlow::flow));
+        let shares = load.theory();
+        pattern.theoretical_gbps = sum(&shares);
+        pattern.limited_by = limit(&shares).map(|(hop, others)| named(&ways, &load, hop, others));
+        let rates = pattern.achieved_gbps.zip(pattern.theoretical_gbps);
+        pattern.percent = rates.map(|(achieved, theoretical)| achieved.percent_of(theoretical));
+    }
+}
+
+/// `18 x NVLink 4.0 of GPU 3, shared by 7 flows`, `18 x NVLink 4.0 of GPU 0, and 7 hops like it`.
+fn named(ways: &Ways<'_>, load: &Load<'_>, hop: Passage, others: usize) -> String {
+    let place = ways.describe(hop);
+    let flows = load.passed().get(&hop).map_or(1, Vec::len);
+    let shared = if flows > 1 { format!(", shared by {flows} flows") } else { String::new() };
+    let alike = match others {
+        0 => String::new(),
+        1 => ", and another hop like it".into(),
+        more => format!(", and {more} hops like it"),
+    };
+    format!("{place}{shared}{alike}")
+}
+
+/// Takes out the figures of flows that cannot have run at the same time: their sum is above what a hop that several of
+/// them pass can carry. Each alone would be possible, so they ran one after another. Doing so twice changes nothing.
+pub fn refuse(snapshot: &Snapshot, topology: &Topology, measurements: &mut Measurements) {
+    if measurements.load.is_empty() {
+        return;
+    }
+    let ways = Ways::of(snapshot, topology);
+    let alone: BTreeMap<Pair, f64> = measurements.reference(Path::Direct).into_iter().filter_map(rate_of).collect();
+    let mut found = Vec::new();
+    for pattern in measurements.load.iter_mut().filter(|pattern| pattern.status == Status::Measured) {
+        let Some(why) = beyond(&ways, pattern, &alone) else { continue };
+        let flow = pattern.flows.first().map(|flow| flow.flow().to_string()).unwrap_or_default();
+        found.push(Impossible { flow, measurement: format!("load, {}", pattern.name()), why: why.clone() });
+        pattern.forget();
+        (pattern.status, pattern.reason) = (Status::Skipped, Some(format!("set aside: {why}")));
+    }
+    measurements.impossible.extend(found);
+}
+
+fn rate_of((pair, cell): (Pair, &PeerBandwidth)) -> Option<(Pair, f64)> {
+    Some((pair, cell.achieved_gbps?.0))
+}
+
+/// Why these figures cannot be; none where they can. Where a single flow is above what a hop carries, what is known of
+/// the hop is wrong, which `bandwidth-impossible` reports.
+fn beyond(ways: &Ways<'_>, pattern: &LoadPattern, alone: &BTreeMap<Pair, f64>) -> Option<String> {
+    let load = Load::of(ways, pattern.flows.iter().map(LoadFlow::flow));
+    let rate = |flow: &usize| Some(pattern.flows.get(*flow)?.achieved_gbps?.0);
+    load.passed().into_iter().filter(|(_, flows)| flows.len() > 1).find_map(|(hop, flows)| {
+        let sum: f64 = flows.iter().filter_map(rate).sum();
+        let most = ways.most(load.step(hop)?.1)? * (1.0 + ABOVE_PERCENT / 100.0);
+        let single = |flow: &usize| alone.get(&pattern.flows.get(*flow)?.flow().pair()?).copied();
+        let is_wrong = flows.iter().filter_map(single).any(|rate| rate > most);
+        (sum > most && !is_wrong).then(|| {
+            let most = most / (1.0 + ABOVE_PERCENT / 100.0);
+            let (sum, most, flows) = (GbPerSecond(sum), GbPerSecond(most), flows.len());
+            let place = ways.describe(hop);
+            format!("{sum} GB/s of {flows} flows through {place}, which carries {most} at most: they did not run at the same time")
+        })
+    })
+}
+
+#[cfg(test)]
+#[path = "load_tests.rs"]
+mod tests;

@@ -1,0 +1,279 @@
+//! The Trace Event Format of Chrome, which Perfetto and others read: a process for the host and one for each GPU, a
+//! track for each stream, an arrow from each call to what it launched.
+//!
+//! Source: "Trace Event Format", Google, <https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU>:
+//! events M (names), X (slices), s and f (arrows), times in microseconds.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::clock::{Clock, ClockFacts, ClockId, clocks, id, micros};
+use crate::model::report::Tool;
+use crate::model::timeline::{ClockReading, Part, Timeline, Work};
+
+/// The host's process; GPU n is process n + 2. A viewer takes 0 for the idle task.
+const HOST: u64 = 1;
+/// Tracks of a process: its number times this, and more.
+const TRACKS: u64 = 1000;
+/// The host's tracks.
+const PARTS: u64 = HOST * TRACKS + 1;
+const CALLS: u64 = HOST * TRACKS + 2;
+/// Drivers tell times in steps of half a microsecond; two of them.
+const ROUNDED_US: f64 = 1.0;
+/// What times mean, said in the file.
+const TIMES: &str = "microseconds since the first event, on the host's monotonic clock; times of a GPU were brought onto it, \
+                     see clocks: an arrow may seem to point back by as much as their uncertainty";
+
+/// What a file says of itself.
+pub struct About<'a> {
+    /// What wrote it.
+    pub tool: &'a Tool,
+    /// `live`, or the name of the simulated machine.
+    pub machine: &'a str,
+    /// Whether it is a simulated one.
+    pub is_simulated: bool,
+    /// When the run began, RFC 3339, UTC.
+    pub started_at: &'a str,
+    /// Names of the GPUs by NVML's index, as far as they are known.
+    pub names: &'a BTreeMap<u32, String>,
+}
+
+/// An event of the format.
+#[derive(Debug, Serialize)]
+#[serde(tag = "ph")]
+enum Event {
+    #[serde(rename = "M")]
+    Name {
+        name: &'static str,
+        pid: u64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        tid: Option<u64>,
+        args: Value,
+    },
+    #[serde(rename = "X")]
+    Slice { name: String, cat: String, pid: u64, tid: u64, ts: f64, dur: f64, args: Value },
+    #[serde(rename = "s")]
+    Leaves { name: &'static str, cat: &'static str, id: u64, pid: u64, tid: u64, ts: f64 },
+    #[serde(rename = "f")]
+    Arrives { name: &'static str, cat: &'static str, id: u64, bp: &'static str, pid: u64, tid: u64, ts: f64 },
+}
+
+/// What happens on a track, from when to when on the host's clock, nanoseconds.
+struct Slice {
+    track: (u64, u64),
+    name: String,
+    category: String,
+    start_ns: f64,
+    end_ns: f64,
+    args: Value,
+    /// The arrow that leaves here or arrives here.
+    arrow: Option<(u64, bool)>,
+}
+
+/// When a gate opened, by the GPU's clock and the host's, and by how much the latter may be off, nanoseconds.
+#[derive(Clone, Copy)]
+struct Opening {
+    gpu_ns: f64,
+    host_ns: f64,
+    off_ns: f64,
+}
+
+/// The file's text.
+pub fn draw(timelines: &[Timeline], about: &About<'_>) -> String {
+    let mut drawing = Drawing { clocks: clocks(timelines), ..Drawing::default() };
+    timelines.iter().for_each(|timeline| drawing.timeline(timeline));
+    let file = json!({
+        "traceEvents": drawing.events(about),
+        "displayTimeUnit": "ns",
+        "otherData": {
+            "tool": format!("{} {}", about.tool.name, about.tool.version),
+            "machine": about.machine,
+            "simulated": about.is_simulated,
+            "started_at": about.started_at,
+            "times": TIMES,
+            "clocks": drawing.facts(),
+            "missing": drawing.missing,
+        },
+    });
+    format!("{file}\n")
+}
+
+#[derive(Default)]
+struct Drawing {
+    clocks: BTreeMap<ClockId, Clock>,
+    slices: Vec<Slice>,
+    arrows: u64,
+    /// Streams by GPU.
+    streams: BTreeMap<u32, BTreeSet<u32>>,
+    /// Of each clock that was used the worst uncertainty, nanoseconds, and the parts whose gates it contradicts.
+    used: BTreeMap<ClockId, (f64, usize)>,
+    missing: BTreeSet<String>,
+}
+
+impl Drawing {
+    fn timeline(&mut self, timeline: &Timeline) {
+        self.missing.extend(timeline.problem.clone());
+        let ids: BTreeMap<u32, ClockId> = timeline.clocks.iter().map(|reading| (reading.gpu, id(reading))).collect();
+        timeline.parts.iter().for_each(|part| self.part(part, &ids));
+    }
+
+    /// The calls of a part, what they launched, and the part as a whole.
+    fn part(&mut self, part: &Part, ids: &BTreeMap<u32, ClockId>) {
+        let first = self.slices.len();
+        for call in &part.calls {
+            let args = json!({ "probe": part.probe, "part": part.name });
+            self.push((HOST, CALLS), &call.name, "host", [call.start_ns, call.end_ns], args);
+        }
+        let openings: BTreeMap<u32, Opening> =
+            part.gates.iter().filter_map(|gate| Some((gate.gpu, self.opening(gate)?))).collect();
+        for work in &part.work {
+            match ids.get(&work.gpu) {
+                Some(&clock) => self.work(part, work, (clock, openings.get(&work.gpu).copied()), first),
+                None => {
+                    let why = format!("the work of GPU {}, whose clock was not read", work.gpu);
+                    self.missing.insert(why);
+                }
+            }
+        }
+        let ends = self.slices[first..].iter().map(|slice| [slice.start_ns, slice.end_ns]);
+        let whole = ends.reduce(|[start, end], [other, last]| [start.min(other), end.max(last)]);
+        if let Some(whole) = whole {
+            let (name, args) = (format!("{} {}", part.probe, part.name), json!({}));
+            self.push((HOST, PARTS), &name, "part", whole, args);
+        }
+    }
+
+    /// When a gate opened.
+    fn opening(&mut self, gate: &ClockReading) -> Option<Opening> {
+        let (host_ns, off_ns, by_gate) = self.clocks.get(&id(gate))?.opening(gate);
+        self.used.entry(id(gate)).or_default().1 += usize::from(by_gate);
+        Some(Opening { gpu_ns: gate.gpu_ns, host_ns, off_ns })
+    }
+
+    /// What a GPU did, and the arrow from the call that launched it; `first` is the first slice of its part.
+    fn work(&mut self, part: &Part, work: &Work, (id, opening): (ClockId, Option<Opening>), first: usize) {
+        let after_gate = opening.map(|opening| (opening.host_ns + work.start_ns - opening.gpu_ns, opening.off_ns));
+        let known = after_gate.or_else(|| self.clocks.get(&id)?.on_host(work.start_ns));
+        let Some((start_ns, off_ns)) = known else { return };
+        let (worst, _) = self.used.entry(id).or_default();
+        *worst = worst.max(off_ns);
+        self.streams.entry(work.gpu).or_default().insert(work.stream);
+        let process = process_of(work.gpu);
+        let track = process * TRACKS + u64::from(work.stream) + 1;
+        let args = json!({
+            "probe": part.probe, "part": part.name, "kind": work.kind, "gpu": work.gpu, "uncertainty_us": micros(off_ns),
+        });
+        // Its length by the GPU's own clock.
+        let span = [start_ns, start_ns + (work.end_ns - work.start_ns)];
+        self.push((process, track), &work.name, &work.kind.to_string(), span, args);
+        let call = work.call.filter(|call| *call < part.calls.len());
+        if let (Some(call), Some(last)) = (call, self.slices.len().checked_sub(1)) {
+            self.arrows += 1;
+            self.slices[first + call].arrow = Some((self.arrows, true));
+            self.slices[last].arrow = Some((self.arrows, false));
+        }
+    }
+
+    fn push(&mut self, track: (u64, u64), name: &str, category: &str, [start_ns, end_ns]: [f64; 2], args: Value) {
+        let (name, category) = (name.to_owned(), category.to_owned());
+        self.slices.push(Slice { track, name, category, start_ns, end_ns, args, arrow: None });
+    }
+
+    /// All events, times from the first on.
+    fn events(&self, about: &About<'_>) -> Vec<Event> {
+        let zero = self.slices.iter().map(|slice| slice.start_ns).reduce(f64::min).unwrap_or(0.0);
+        let mut order: Vec<&Slice> = self.slices.iter().collect();
+        order.sort_by(|one, other| one.track.cmp(&other.track).then(one.start_ns.total_cmp(&other.start_ns)));
+        let mut events = self.names(about);
+        let (mut last, mut left) = (((0, 0), 0.0_f64), BTreeMap::new());
+        for slice in order {
+            // What follows on a track begins where the last ended, or a viewer would draw it within that. More than
+            // the rounding of times cannot be: were clocks so wrong, a picture that was put right would hide it.
+            let begins = micros(slice.start_ns - zero);
+            let free = if last.0 == slice.track && last.1 - begins <= ROUNDED_US { last.1 } else { begins };
+            let start = begins.max(free);
+            let end = micros(slice.end_ns - zero).max(start);
+            last = (slice.track, end);
+            slice.write([start, end], &mut left, &mut events);
+        }
+        events
+    }
+
+    /// The names of processes and tracks, and their order.
+    fn names(&self, about: &About<'_>) -> Vec<Event> {
+        let mut events = process(HOST, "host", 0);
+        events.extend(track(HOST, PARTS, "what is tried", 0));
+        events.extend(track(HOST, CALLS, "calls", 1));
+        for (&gpu, streams) in &self.streams {
+            let pid = process_of(gpu);
+            let model = about.names.get(&gpu).map(|name| format!(", {}", plain(name))).unwrap_or_default();
+            events.extend(process(pid, &format!("GPU {gpu}{model}"), u64::from(gpu) + 1));
+            let worst = self.used.iter().filter(|((of, _), _)| *of == gpu).map(|(_, (off, _))| *off);
+            let within = format!("clock within {} us", micros(worst.fold(0.0, f64::max)));
+            events.push(Event::Name { name: "process_labels", pid, tid: None, args: json!({ "labels": within }) });
+            let sides = streams.iter().filter(|stream| **stream != 0).count();
+            for (place, stream) in (0..).zip(streams) {
+                let number = place + u64::from(!streams.contains(&0));
+                let name = match (*stream, sides) {
+                    (0, _) => "default stream".to_owned(),
+                    (_, 1) => "side stream".to_owned(),
+                    _ => format!("side stream {number}"),
+                };
+                events.extend(track(pid, pid * TRACKS + u64::from(*stream) + 1, &name, place));
+            }
+        }
+        events
+    }
+
+    fn facts(&self) -> Vec<ClockFacts> {
+        let of = |(id, (off, by_gates)): (&ClockId, &(f64, usize))| self.clocks.get(id)?.facts(id.0, *off, *by_gates);
+        self.used.iter().filter_map(of).collect()
+    }
+}
+
+impl Slice {
+    /// Writes the slice, and the arrow's end that it has; `left` are the times at which arrows have left. The host comes
+    /// first. An arrow that arrives before it has left, by the uncertainty of clocks, is none to viewers: it arrives a
+    /// little later within its slice.
+    fn write(&self, [ts, end]: [f64; 2], left: &mut BTreeMap<u64, f64>, events: &mut Vec<Event>) {
+        let ((pid, tid), name, cat) = (self.track, self.name.clone(), self.category.clone());
+        let dur = micros((end - ts) * 1e3);
+        events.push(Event::Slice { name, cat, pid, tid, ts, dur, args: self.args.clone() });
+        match self.arrow {
+            Some((id, true)) => {
+                left.insert(id, ts);
+                events.push(Event::Leaves { name: "launch", cat: "launch", id, pid, tid, ts });
+            }
+            Some((id, false)) => {
+                let ts = left.get(&id).map_or(ts, |left| ts.max(micros((left + 1e-3) * 1e3).min(end)));
+                events.push(Event::Arrives { name: "launch", cat: "launch", id, bp: "e", pid, tid, ts });
+            }
+            None => {}
+        }
+    }
+}
+
+fn process_of(gpu: u32) -> u64 {
+    u64::from(gpu) + 2
+}
+
+fn process(pid: u64, name: &str, place: u64) -> Vec<Event> {
+    vec![
+        Event::Name { name: "process_name", pid, tid: None, args: json!({ "name": name }) },
+        Event::Name { name: "process_sort_index", pid, tid: None, args: json!({ "sort_index": place }) },
+    ]
+}
+
+fn track(pid: u64, tid: u64, name: &str, place: u64) -> Vec<Event> {
+    vec![
+        Event::Name { name: "thread_name", pid, tid: Some(tid), args: json!({ "name": name }) },
+        Event::Name { name: "thread_sort_index", pid, tid: Some(tid), args: json!({ "sort_index": place }) },
+    ]
+}
+
+/// A name that came from a machine, without what a terminal obeys.
+fn plain(name: &str) -> String {
+    name.chars().filter(|c| !c.is_control()).collect()
+}

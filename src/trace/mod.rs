@@ -1,0 +1,17 @@
+//! The timeline of a run, as a file for trace viewers: what the GPUs did, stream by stream, and which call of the host
+//! launched it. Pure: from what was noted of the rounds that were followed to the text of the file.
+
+mod chrome;
+mod clock;
+
+use crate::model::timeline::Timeline;
+
+pub use self::chrome::{About, draw};
+
+/// Whether there is nothing to draw.
+pub fn is_empty(timelines: &[Timeline]) -> bool {
+    timelines.iter().all(|timeline| timeline.parts.is_empty())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,173 @@
+//! `check --trace`: the file read back, and compared with the report of the same run.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::common::{finish, read_json, run};
+use crate::fake::Fake;
+
+fn events<'a>(file: &'a Value, phase: &str) -> Vec<&'a Value> {
+    file["traceEvents"].as_array().unwrap().iter().filter(|event| event["ph"] == phase).collect()
+}
+
+/// When a slice begins and ends, microseconds.
+fn ends(slice: &Value) -> [f64; 2] {
+    let start = slice["ts"].as_f64().unwrap();
+    [start, start + slice["dur"].as_f64().unwrap()]
+}
+
+/// Share of a kernel on this GPU that ran beside the copy of a part, per cent, from the slices alone.
+fn overlap(file: &Value, part: &str, gpu: u64) -> f64 {
+    let of = |kind: &str, gpu: Option<u64>| {
+        let is = |slice: &&&Value| {
+            let args = &slice["args"];
+            args["part"] == part && args["kind"] == kind && gpu.is_none_or(|gpu| args["gpu"] == gpu)
+        };
+        let found: Vec<[f64; 2]> = events(file, "X").iter().filter(is).map(|slice| ends(slice)).collect();
+        assert_eq!(found.len(), 1, "{part}, {kind} on {gpu:?}");
+        found[0]
+    };
+    let ([copy_start, copy_end], [start, end]) = (of("copy", None), of("kernel", Some(gpu)));
+    100.0 * (end.min(copy_end) - start.max(copy_start)).max(0.0) / (end - start)
+}
+
+/// Compares the slices of every placement with the table of the report.
+fn compare(file: &Value, report: &Value) {
+    let mut compared = BTreeSet::new();
+    for cell in report["measurements"]["overlap"].as_array().unwrap() {
+        if (cell["source"].as_u64(), cell["destination"].as_u64()) != (Some(0), Some(1)) {
+            continue;
+        }
+        let word = |key: &str| cell["placement"][key].as_str().unwrap();
+        let part = format!("{}/{}/{}", word("source"), word("destination"), word("host"));
+        let gpu = u64::from(cell["compute_on"] == "destination");
+        let (drawn, said) = (overlap(file, &part, gpu), cell["overlap_percent"].as_f64().unwrap());
+        assert!((drawn - said).abs() < 2.0, "{part}, kernel on GPU {gpu}: {drawn}% drawn, {said}% in the report");
+        compared.insert((part, gpu));
+    }
+    assert_eq!(compared.len(), 16, "eight placements, a kernel on either GPU: {compared:?}");
+}
+
+/// What holds for every file.
+fn is_sound(file: &Value) {
+    let (slices, leaves, arrives) = (events(file, "X"), events(file, "s"), events(file, "f"));
+    for slice in &slices {
+        assert!(slice["ts"].as_f64().unwrap() >= 0.0 && slice["dur"].as_f64().unwrap() >= 0.0, "{slice}");
+    }
+    let uncertainty = |gpu: &Value| {
+        file["otherData"]["clocks"].as_array().unwrap().iter().find(|clock| clock["gpu"] == *gpu).unwrap()
+            ["uncertainty_us"]
+            .as_f64()
+            .unwrap()
+    };
+    assert!(leaves.len() >= 24 && leaves.len() == arrives.len(), "{} {}", leaves.len(), arrives.len());
+    for arrow in arrives {
+        let (from, at) =
+            (leaves.iter().find(|leaves| leaves["id"] == arrow["id"]).unwrap(), arrow["ts"].as_f64().unwrap());
+        let has = |slice: &&&Value| slice["tid"] == arrow["tid"] && (ends(slice)[0]..=ends(slice)[1]).contains(&at);
+        let to = slices.iter().find(has).unwrap();
+        let (off, left) = (uncertainty(&to["args"]["gpu"]) + 0.01, from["ts"].as_f64().unwrap());
+        assert!(at > left, "{arrow} from {from}");
+        assert!(ends(to)[0] + off >= left, "{to} from {from}");
+    }
+}
+
+#[test]
+fn the_slices_of_all_placements_overlap_as_the_table_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (trace, report) = (at("trace.json"), at("report.json"));
+    for profile in ["standard", "full"] {
+        let arguments = ["check", "--machine", "h200x2", "--profile", profile, "--only", "overlap"];
+        let ran = run(&[&arguments[..], &["--trace", &trace, "-o", &report]].concat());
+        assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
+        let (file, report) = (read_json(&trace), read_json(&report));
+        is_sound(&file);
+        compare(&file, &report);
+        assert_eq!(file["otherData"]["simulated"], true);
+        let clocks = file["otherData"]["clocks"].as_array().unwrap();
+        assert_eq!(clocks.len(), 2, "{clocks:?}");
+        for clock in clocks {
+            assert!(clock["drift_ppm"].as_f64().unwrap().abs() <= clock["drift_uncertainty_ppm"].as_f64().unwrap());
+            assert!(clock["readings"].as_u64().unwrap() >= 6, "{clock}");
+        }
+    }
+}
+
+#[test]
+fn the_live_driver_draws_the_same() {
+    let fake = Fake::new("h200x2");
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (trace, report) = (at("trace.json"), at("report.json"));
+    let ran = finish(&mut fake.command(&["check", "--only", "overlap", "--trace", &trace, "-o", &report]));
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let (file, report) = (read_json(&trace), read_json(&report));
+    // Its events have a clock of their own, which knows nothing of this machine's: the gates hold them together.
+    assert_eq!(events(&file, "s").len(), 24);
+    compare(&file, &report);
+    assert_eq!(file["otherData"]["simulated"], false);
+}
+
+#[test]
+fn pipelines_and_calls_are_drawn_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (trace, report) = (at("trace.json"), at("report.json"));
+    let only = ["check", "--machine", "h200x2", "--only", "pipeline,async", "--trace", &trace, "-o", &report];
+    let ran = run(&only);
+    assert!(std::path::Path::new(&trace).exists(), "{ran:?}");
+    let (file, report) = (read_json(&trace), read_json(&report));
+    let parts: Vec<&str> = events(&file, "X").iter().filter_map(|slice| slice["args"]["part"].as_str()).collect();
+    for part in ["streams: 1", "streams: 3", "wait for GPU 0", "wait for GPU 1", "pageable", "synchronise"] {
+        assert!(parts.iter().any(|name| name.contains(part)), "{part}: {:?}", parts.iter().collect::<BTreeSet<_>>());
+    }
+    // From the first copy in to the last copy out of each pipeline, as the report has it; the events between stages
+    // cost some time.
+    let pipeline = &report["measurements"]["pipeline"][0];
+    for (streams, key) in [("1", "one_stream_us"), ("3", "several_streams_us")] {
+        let of = |slice: &&&Value| {
+            let args = &slice["args"];
+            args["probe"] == "pipeline" && args["kind"].is_string() && args["part"].as_str().unwrap().ends_with(streams)
+        };
+        let ends: Vec<[f64; 2]> = events(&file, "X").iter().filter(of).map(|slice| ends(slice)).collect();
+        assert_eq!(ends.len(), 24, "three stages of eight batches");
+        let (first, last) = ends.iter().fold((f64::MAX, 0.0_f64), |(a, b), ends| (a.min(ends[0]), b.max(ends[1])));
+        let said = pipeline[key].as_f64().unwrap();
+        assert!((last - first - said).abs() < 0.05 * said, "{streams}: {} us drawn, {said} us said", last - first);
+    }
+    let tracks = events(&file, "M")
+        .iter()
+        .filter(|event| event["args"]["name"].as_str().is_some_and(|name| name.starts_with("side stream")))
+        .count();
+    assert!(tracks >= 3, "a track for each stream");
+}
+
+#[test]
+fn a_timeline_changes_no_figure_and_is_asked_for_by_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (trace, with, without) = (at("trace.json"), at("with.json"), at("without.json"));
+    let arguments = ["check", "--machine", "h200x2", "--only", "overlap", "-o"];
+    run(&[&arguments[..], &[&with, "--trace", &trace]].concat());
+    run(&[&arguments[..], &[&without]].concat());
+    let overlaps = |path: &str| read_json(path)["measurements"]["overlap"].clone();
+    assert_eq!(overlaps(&with).as_array().unwrap().len(), overlaps(&without).as_array().unwrap().len());
+    for (one, other) in overlaps(&with).as_array().unwrap().iter().zip(overlaps(&without).as_array().unwrap()) {
+        let of = |cell: &Value| cell["overlap_percent"].as_f64().unwrap();
+        assert!((of(one) - of(other)).abs() < 1.0, "{one} {other}");
+    }
+    let ran = run(&["check", "--machine", "h200x2", "--profile", "quick", "--trace", &trace]);
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert!(ran.stderr.contains("--trace: profile quick"), "{ran:?}");
+    let ran = run(&["check", "--machine", "h200x2", "--trace", &with, "-o", &with]);
+    assert_eq!(ran.code, Some(2), "one file for both: {ran:?}");
+    let ran = run(&["check", "--machine", "h200x2", "--trace", "/nowhere/at/all.json"]);
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    // Of a machine without peer access there is nothing to draw, and nothing else changes.
+    let nothing = at("nothing.json");
+    let ran = run(&["check", "--machine", "none", "--trace", &nothing]);
+    assert_eq!(ran.code, Some(3), "{ran:?}");
+    assert!(ran.stderr.contains("--trace: nothing") && !std::path::Path::new(&nothing).exists(), "{ran:?}");
+}

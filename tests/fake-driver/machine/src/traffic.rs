@@ -1,0 +1,57 @@
+//! What the fake CUDA has copied, for the counters of the fake NVML: both are libraries of processes of their own. One
+//! line for each copy in a file of the run's own state, or else beside the machine's `sys` and `proc`: runs of one machine
+//! at the same time must not look like each other's foreign traffic.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use peerscope::model::units::PciAddress;
+
+/// One copy: between these GPUs, or the host where there is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Copy {
+    /// Where the bytes came from.
+    pub from: Option<PciAddress>,
+    /// Where they went to.
+    pub to: Option<PciAddress>,
+    /// How many.
+    pub bytes: u64,
+}
+
+fn path() -> Option<PathBuf> {
+    let folder = std::env::var_os(crate::STATE).or_else(|| std::env::var_os("PEERSCOPE_FSROOT"))?;
+    Some(PathBuf::from(folder).join("fake-traffic"))
+}
+
+/// Notes a copy. Without a folder nothing is kept.
+pub fn note(copy: Copy) {
+    static FILE: OnceLock<Option<File>> = OnceLock::new();
+    let open = || OpenOptions::new().create(true).append(true).open(path()?).ok();
+    let Some(mut file) = FILE.get_or_init(open).as_ref() else { return };
+    let end = |end: Option<PciAddress>| end.map_or_else(|| "host".to_owned(), |address| address.to_string());
+    // What is not kept is not counted, as on a machine whose counters fail.
+    let _ = file.write_all(format!("{} {} {}\n", end(copy.from), end(copy.to), copy.bytes).as_bytes());
+}
+
+/// The copies that were noted behind a place of the file, and its end.
+pub fn since(place: u64) -> (Vec<Copy>, u64) {
+    let mut text = String::new();
+    let mut read = || -> Option<()> {
+        let mut file = File::open(path()?).ok()?;
+        file.seek(SeekFrom::Start(place)).ok()?;
+        file.read_to_string(&mut text).ok().map(drop)
+    };
+    if read().is_none() {
+        return (Vec::new(), place);
+    }
+    // A line that is being written is read the next time.
+    let whole = text.rfind('\n').map_or(0, |end| end + 1);
+    let copy = |line: &str| {
+        let mut words = line.split(' ');
+        let (from, to, bytes) = (words.next()?.parse().ok(), words.next()?.parse().ok(), words.next()?.parse().ok()?);
+        Some(Copy { from, to, bytes })
+    };
+    (text[..whole].lines().filter_map(copy).collect(), place + whole as u64)
+}
