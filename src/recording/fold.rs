@@ -38,11 +38,35 @@ pub struct Recording {
     traffic: Vec<load::Counted>,
     limited: Vec<String>,
     /// Readings of the links that were watched, by GPU.
-    links: BTreeMap<u32, Vec<LinkSample>>,
+    links: BTreeMap<u32, Readings>,
     counted: Option<Counted>,
     interrupted: bool,
     ended: bool,
     times: Times,
+}
+
+/// Readings of a link in their order. Most are like the one before, and a long run of many GPUs has a million.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Readings(Vec<(LinkSample, usize)>);
+
+impl Readings {
+    pub(super) fn push(&mut self, sample: LinkSample) {
+        match self.0.last_mut() {
+            Some((last, times)) if *last == sample => *times += 1,
+            _ => self.0.push((sample, 1)),
+        }
+    }
+
+    pub(super) fn all(&self) -> Vec<LinkSample> {
+        self.0.iter().flat_map(|(sample, times)| std::iter::repeat_n(sample.clone(), *times)).collect()
+    }
+}
+
+#[cfg(test)]
+impl Readings {
+    pub(super) fn kept(&self) -> usize {
+        self.0.len()
+    }
 }
 
 /// Seconds after the run's beginning at which something was there; 0 where it never was.
@@ -106,7 +130,7 @@ impl Recording {
                 (self.rounds, self.left_out, self.thinned_out) = (rounds, left_out, thinned_out);
                 self.times.plan = at;
             }
-            Event::Watching { gpus } => self.links.extend(gpus.into_iter().map(|gpu| (gpu, Vec::new()))),
+            Event::Watching { gpus } => self.links.extend(gpus.into_iter().map(|gpu| (gpu, Readings::default()))),
             Event::Link { gpu, sample } => self.links.entry(gpu).or_default().push(sample),
             Event::Timeline { timeline } => self.timelines.push(timeline),
             Event::Outcome { id, outcome } => drop(self.outcomes.insert(id, outcome)),
@@ -168,7 +192,7 @@ impl Recording {
                 None => Some("the run was cut off while the link was watched".into()),
                 Some(counted) => counted.late.contains(gpu).then(|| "NVML did not answer in time".into()),
             },
-            ..summary(*gpu, samples)
+            ..summary(*gpu, &samples.all())
         });
         let mut measurements = Measurements {
             profile: self.profile,

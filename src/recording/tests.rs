@@ -1,5 +1,7 @@
+use super::fold::Readings;
 use super::testing::RUN;
 use super::{Event, read};
+use crate::hardware::LinkSample;
 use crate::model::measurement::Status;
 use crate::model::reading::Reading;
 use crate::model::snapshot::P2pStatus;
@@ -83,4 +85,14 @@ fn what_is_read_of_pairs_while_copies_run_takes_the_place_of_what_was_not() {
     let said = &recorded.topology.pairs[0].peer_access;
     assert_eq!(said.nvml_read, Some(P2pStatus::GpuNotSupported), "the topology is made of it too");
     assert!((recorded.timing.discover - 1.0).abs() < 1e-9, "{:?}", recorded.timing);
+}
+
+#[test]
+fn readings_that_repeat_are_kept_once_and_all_come_back() {
+    let sample = |replays| LinkSample { replays: Some(replays), ..LinkSample::default() };
+    let told = [1, 1, 1, 2, 1].map(sample);
+    let mut readings = Readings::default();
+    told.iter().cloned().for_each(|sample| readings.push(sample));
+    assert_eq!(readings.kept(), 3);
+    assert_eq!(readings.all(), told);
 }

@@ -23,6 +23,11 @@ const _: () = assert!(size_of::<nvmlFieldValue_t>() == 40 && size_of::<nvmlC2cMo
 
 /// The initial return code of a field, before NVML answers: `NVML_ERROR_UNKNOWN`.
 const UNANSWERED: nvmlReturn_t = 999;
+/// Fields behind those that are asked for. `nvmlDeviceGetFieldValues` of driver 580.159.04 looks behind the last one (seen
+/// on 4 x H200, 54 fields, with a page that nobody may read there), and takes what it finds for a field where its return
+/// code is 0. What lay there was the heap's: 8 of 44 checks ended with "malloc(): corrupted top size". How far it looks is
+/// not known; with eight such fields none behind the first was changed.
+const BEHIND: usize = 16;
 
 type GetNumber = unsafe extern "C" fn(nvmlDevice_t, *mut c_uint) -> nvmlReturn_t;
 
@@ -160,7 +165,7 @@ impl Raw {
     /// Values of many fields in one call, in the order asked for.
     pub fn fields(self, fields: &[Field]) -> Result<Vec<Result<u64, Unknown>>, Unknown> {
         let function = symbol(&self.lib.nvmlDeviceGetFieldValues)?;
-        let value = |field: &Field| {
+        let value = |field: Field| {
             // SAFETY: the structure is plain numbers and a union of such, for which zero is a
             // value. All eight bytes of the union are initialised by it.
             let mut value: nvmlFieldValue_t = unsafe { mem::zeroed() };
@@ -170,9 +175,10 @@ impl Raw {
             value.nvmlReturn = UNANSWERED;
             value
         };
-        let mut values: Vec<_> = fields.iter().map(value).collect();
-        let count = values.len().try_into().map_err(|_| Unknown::Failed("too many fields".to_owned()))?;
-        // SAFETY: there are `count` structures, in each of which NVML writes the value, its type
+        let behind = std::iter::repeat_n(Field { id: 0, scope: 0 }, BEHIND);
+        let mut values: Vec<_> = fields.iter().copied().chain(behind).map(value).collect();
+        let count = fields.len().try_into().map_err(|_| Unknown::Failed("too many fields".to_owned()))?;
+        // SAFETY: there are `count` structures and more, in each of which NVML writes the value, its type
         // and a return code; the handle is valid.
         check(unsafe { function(self.handle, count, values.as_mut_ptr()) })?;
         let read = |value: nvmlFieldValue_t| {
@@ -182,6 +188,7 @@ impl Raw {
             let bytes: [u8; 8] = unsafe { mem::transmute(value.value) };
             decode::field_value(value.valueType, bytes)
         };
+        values.truncate(fields.len());
         Ok(values.into_iter().map(read).collect())
     }
 
