@@ -90,5 +90,5 @@ fn is_left_out(pair: &GpuPair) -> bool {
 /// A pair of which this could not be read.
 fn without(pair: GpuPair, why: &Unknown) -> GpuPair {
     let unknown = || Reading::Unknown(why.clone());
-    GpuPair { p2p_read: unknown(), p2p_write: unknown(), p2p_atomics: unknown(), ..pair }
+    GpuPair { p2p_read: unknown(), p2p_write: unknown(), p2p_atomics: unknown(), p2p_pci: unknown(), ..pair }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{HardwareError, HostDriver};
+use crate::model::measurement::RdmaSupport;
 use crate::model::units::PciAddress;
 
 /// A device by CUDA's ordinal.
@@ -94,6 +95,10 @@ pub trait Driver: HostDriver {
 
     /// Why the GPU kernels could not be loaded onto a device, if so.
     fn kernels_failure(&self, device: Device) -> Option<HardwareError>;
+
+    /// How network adapters may reach the memory of an open device; none where it was not asked, as where the kernels
+    /// could not be loaded.
+    fn rdma(&self, device: Device) -> Option<RdmaSupport>;
 
     /// Seconds that the library's initialisation and the contexts alone took.
     fn floor_seconds(&self) -> f64;

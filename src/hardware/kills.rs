@@ -1,15 +1,9 @@
 //! Whether the kernel ended a process for want of memory: its counters, and its log where that may be
 //! read.
 
-use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Read};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use super::root;
-
-/// The most of the kernel's log that is read, bytes. Its buffer is smaller on all but odd machines.
-const MOST_LOG: usize = 16 << 20;
+use super::{kernel_log, root};
 
 /// How many processes the kernel had ended for want of memory at some time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -75,22 +69,8 @@ fn group_file(root: &Path) -> Option<PathBuf> {
 
 /// What the kernel's log says of the end of a process. Only root may read it on most machines.
 fn logged(log: &Path, process: u32) -> Option<String> {
-    // O_NONBLOCK: without it the end of the log would be waited at.
-    let flags = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).ok()?;
-    let mut log: File = OpenOptions::new().read(true).custom_flags(flags).open(log).ok()?;
-    let (mut text, mut record) = (Vec::new(), vec![0; 16 << 10]);
-    while text.len() < MOST_LOG {
-        match log.read(&mut record) {
-            Ok(0) => break,
-            Ok(count) => text.extend_from_slice(&record[..count]),
-            // The oldest records were overwritten meanwhile: it goes on with those that are there.
-            Err(why) if why.raw_os_error() == Some(rustix::io::Errno::PIPE.raw_os_error()) => {}
-            Err(why) if why.kind() == ErrorKind::Interrupted => {}
-            Err(_) => break,
-        }
-    }
+    let text = kernel_log::read(log).ok()?;
     let wanted = format!("Killed process {process} ");
-    let text = String::from_utf8_lossy(&text);
     let line = text.lines().rev().find(|line| line.contains(&wanted))?;
     // Priority, number and time stand before the message.
     let message = line.split_once(';').map_or(line, |(_, message)| message);

@@ -5,6 +5,7 @@
 
 mod driver;
 mod host;
+mod kernel_log;
 mod kills;
 pub mod limits;
 pub mod live;

@@ -125,6 +125,7 @@ impl<'a> Bench<'a> {
                 hidden: info.is_none().then(|| hidden().0),
                 kernels_failure: None,
                 budget_bytes: seat.as_ref().ok().map(|seat| Bytes(2 * seat.send.bytes)),
+                rdma: seat.as_ref().ok().and_then(|seat| driver.rdma(seat.device)),
             });
             if let Ok(seat) = seat {
                 bench.seats.insert(wanted.index, seat);

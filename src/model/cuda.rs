@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::placement::Pair;
+use super::reading::facts;
 use super::snapshot::P2pStatus;
 use super::units::Bytes;
 
@@ -97,6 +98,21 @@ pub struct CudaDevice {
     pub kernels_failure: Option<String>,
     /// Memory that the probes may take on it, all buffers together.
     pub budget_bytes: Option<Bytes>,
+    /// How network adapters may reach its memory; null where the GPU cannot be tested.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rdma: Option<RdmaSupport>,
+}
+
+facts! {
+    /// How network adapters may reach the memory of a GPU, as CUDA says.
+    pub struct RdmaSupport {
+        => readings {
+            /// Whether the GPU and its driver support GPUDirect RDMA.
+            gpu_direct: bool,
+            /// Whether its memory can be shared through dma-buf, without nvidia_peermem.
+            dma_buf: bool,
+        }
+    }
 }
 
 /// CUDA's word on one ordered pair: may `source` reach the memory of `destination`?

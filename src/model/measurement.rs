@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::asynchrony::{Hazard, HostCall, LaunchLoop};
 use super::background::Background;
 use super::collective::AllReduce;
-pub use super::cuda::{CudaDevice, CudaPeerAccess, DriverFacts, Hidden, Hindrance, PeerAccess};
+pub use super::cuda::{CudaDevice, CudaPeerAccess, DriverFacts, Hidden, Hindrance, PeerAccess, RdmaSupport};
 use super::flow::Setup;
 use super::host::{HostCopy, Pinning};
 use super::load::{Counted, LoadPattern};

@@ -23,6 +23,31 @@ pub struct Topology {
     /// The way of every GPU to its root.
     #[serde(default)]
     pub gpu_paths: Vec<GpuPath>,
+    /// How far every network adapter is from every GPU.
+    #[serde(default)]
+    pub adapter_paths: Vec<AdapterPath>,
+}
+
+/// How far a network adapter is from the GPUs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct AdapterPath {
+    /// The kernel's name of the adapter.
+    pub adapter: String,
+    /// Its PCI address.
+    pub pci: PciAddress,
+    /// Every GPU.
+    pub gpus: Vec<GpuDistance>,
+}
+
+/// How far a GPU is from a network adapter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct GpuDistance {
+    /// NVML's index of the GPU.
+    pub gpu: u32,
+    /// In nvidia-smi's words: PIX, PXB, PHB, NODE, SYS.
+    pub class: LinkClass,
 }
 
 impl Topology {

@@ -77,6 +77,9 @@ fn verdict(page: &mut Page, digest: &Digest<'_>) {
     if let Some(summary) = summary(digest) {
         page.line(Paint::Plain, &summary);
     }
+    if let Some(sentence) = digest.look_above() {
+        page.line(Paint::Faint, sentence);
+    }
 }
 
 /// `56 of 56 pairs copy directly at 395 to 396 GB/s, 88% of theoretical; 390 to 397 GB/s expected`

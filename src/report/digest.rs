@@ -146,6 +146,17 @@ impl<'a> Digest<'a> {
         less
     }
 
+    /// Where to look if a program is slow on a machine of which everything was tested and nothing is at fault.
+    pub(super) fn look_above(&self) -> Option<&'static str> {
+        let sound = self.report.verdict.verdict == Conclusion::Healthy
+            && self.findings.iter().all(|finding| finding.severity < Severity::Warning);
+        let whole = self.less().is_empty() && self.without_load().is_empty() && self.report.measurements.is_some();
+        (sound && whole && self.gpus().len() > 1).then_some(
+            "The hardware is as it should be. If a program is slow here, look above it: NCCL's variables \
+             (NCCL_DEBUG=INFO), IPC between containers, versions.",
+        )
+    }
+
     /// That it is not known what several flows reach at once, to follow what was tested; else nothing.
     pub(super) fn without_load(&self) -> &'static str {
         let measured = self.report.measurements.as_ref().filter(|_| self.report.verdict.tested > 0);

@@ -23,7 +23,8 @@ use crate::model::topology::{Hop, PairRoute, Topology};
 /// Draws the graph of a machine and finds the route of every ordered pair of its GPUs.
 pub fn build(snapshot: &Snapshot) -> Topology {
     let graph = graph::draw(snapshot);
-    Topology { pairs: routes::all(snapshot, &graph), ..graph }
+    let adapter_paths = routes::to_adapters(snapshot, &graph);
+    Topology { pairs: routes::all(snapshot, &graph), adapter_paths, ..graph }
 }
 
 /// Draws the graph of a report again whose version did not keep yet what its PCIe links are. Its routes stay,
@@ -32,6 +33,9 @@ pub fn complete(report: &mut Report) {
     if report.topology.gpu_paths.is_empty() {
         let pairs = std::mem::take(&mut report.topology.pairs);
         report.topology = Topology { pairs, ..graph::draw(&report.snapshot) };
+    }
+    if report.topology.adapter_paths.is_empty() {
+        report.topology.adapter_paths = routes::to_adapters(&report.snapshot, &report.topology);
     }
     // Of very many GPUs, what follows from the facts is not written.
     if report.topology.pairs.iter().any(|route| route.theoretical_source.is_empty()) {

@@ -7,8 +7,8 @@ use super::nvlink::{self, Join};
 use crate::model::measurement::PeerAccess;
 use crate::model::node::NodeId;
 use crate::model::placement::Pair;
-use crate::model::snapshot::{CommonAncestor, Gpu, GpuPair, Snapshot};
-use crate::model::topology::{Hop, Link, LinkClass, LinkKind, NodeKind, PairRoute, Topology};
+use crate::model::snapshot::{Adapter, CommonAncestor, Gpu, GpuPair, Snapshot};
+use crate::model::topology::{AdapterPath, GpuDistance, Hop, Link, LinkClass, LinkKind, NodeKind, PairRoute, Topology};
 use crate::model::units::GbPerSecond;
 
 /// The routes of all ordered pairs, row by row.
@@ -93,6 +93,22 @@ fn pcie_hops<'a>(network: &Network<'a>, up: &[NodeId], down: &[NodeId]) -> Vec<(
 pub fn class(graph: &Topology, from: NodeId, to: NodeId) -> LinkClass {
     let network = Network::of(graph);
     class_by_tree(&network, &pcie_hops(&network, &graph.way_up(from), &graph.way_up(to)))
+}
+
+/// How far every network adapter is from every GPU.
+pub fn to_adapters(snapshot: &Snapshot, graph: &Topology) -> Vec<AdapterPath> {
+    let network = Network::of(graph);
+    let gpus = snapshot.gpus.iter().map(|gpu| (gpu.index, graph.way_up(NodeId::Gpu(gpu.index))));
+    let gpus: Vec<_> = gpus.collect();
+    let adapter = |adapter: &Adapter| {
+        let way_up = graph.way_up(NodeId::Pci(adapter.pci));
+        let distance = |(gpu, of_gpu): &(u32, Vec<NodeId>)| GpuDistance {
+            gpu: *gpu,
+            class: class_by_tree(&network, &pcie_hops(&network, of_gpu, &way_up)),
+        };
+        AdapterPath { adapter: adapter.name.clone(), pci: adapter.pci, gpus: gpus.iter().map(distance).collect() }
+    };
+    snapshot.adapters.iter().map(adapter).collect()
 }
 
 /// The hop of least capacity; speed and width count together, hop by hop.

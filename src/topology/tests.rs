@@ -155,11 +155,18 @@ fn network_adapters_have_a_class_to_every_gpu() {
     let mut machine = two_sockets();
     machine.pci.push(function("0000:02:02.0", Some("0000:01:00.0"), PciKind::SwitchDownstream, (4, 8), (4, 8)));
     machine.pci.push(function("0000:05:00.0", Some("0000:02:02.0"), PciKind::Endpoint, (4, 8), (4, 16)));
-    let adapter = |address| Adapter { name: "mlx5_0".into(), kind: AdapterKind::Rdma, pci: pci(address) };
+    let adapter =
+        |address| Adapter { name: "mlx5_0".into(), kind: AdapterKind::Rdma, pci: pci(address), ports: Vec::new() };
     machine.adapters = vec![adapter("0000:05:00.0"), adapter("0000:ee:00.0")];
     let topology = build(&machine);
     let to = |gpu, address| class(&topology, NodeId::Gpu(gpu), NodeId::Pci(pci(address))).to_string();
     assert_eq!([to(0, "0000:05:00.0"), to(2, "0000:05:00.0"), to(0, "0000:ee:00.0")], ["PIX", "SYS", "?"]);
+    let classes = |adapter: usize| -> Vec<_> {
+        topology.adapter_paths[adapter].gpus.iter().map(|gpu| (gpu.gpu, gpu.class.to_string())).collect()
+    };
+    let expected = |words: [&str; 4]| -> Vec<_> { (0..).zip(words.map(String::from)).collect() };
+    assert_eq!(classes(0), expected(["PIX", "PIX", "SYS", "SYS"]));
+    assert_eq!(classes(1), expected(["?"; 4]));
 }
 
 #[test]
@@ -279,7 +286,12 @@ fn broken_trees_end() {
     machine.pci.push(machine.pci[0].clone());
     machine.gpus.push(gpu(3, "0000:84:00.0"));
     machine.gpus.push(gpu(7, "0000:84:00.0"));
-    machine.adapters.push(Adapter { name: "mlx5_0".into(), kind: AdapterKind::Rdma, pci: pci("0000:03:00.0") });
+    machine.adapters.push(Adapter {
+        name: "mlx5_0".into(),
+        kind: AdapterKind::Rdma,
+        pci: pci("0000:03:00.0"),
+        ports: Vec::new(),
+    });
     let topology = build(&machine);
     assert_eq!(topology.pairs.len(), 20);
     for gpu in 0..9 {
@@ -294,7 +306,7 @@ fn adapters_are_on_the_graph_with_their_links() {
     machine.pci.push(function("0000:02:02.0", Some("0000:01:00.0"), PciKind::SwitchDownstream, (4, 8), (4, 8)));
     machine.pci.push(function("0000:05:00.0", Some("0000:02:02.0"), PciKind::Endpoint, (4, 8), (4, 16)));
     for (name, kind) in [("mlx5_0", AdapterKind::Rdma), ("eth0", AdapterKind::Ethernet)] {
-        machine.adapters.push(Adapter { name: name.into(), kind, pci: pci("0000:05:00.0") });
+        machine.adapters.push(Adapter { name: name.into(), kind, pci: pci("0000:05:00.0"), ports: Vec::new() });
     }
     let topology = build(&machine);
     let node = topology.nodes.iter().find(|node| node.id == NodeId::Pci(pci("0000:05:00.0"))).unwrap();

@@ -84,7 +84,12 @@ mod tests {
         let mut machine = two_sockets();
         machine.pci.push(function("0000:60:01.0", None, PciKind::RootPort, now, (5, 16)));
         machine.pci.push(function("0000:61:00.0", Some("0000:60:01.0"), PciKind::Endpoint, now, (5, 16)));
-        machine.adapters.push(Adapter { name: "mlx5_0".into(), kind: AdapterKind::Rdma, pci: pci("0000:61:00.0") });
+        machine.adapters.push(Adapter {
+            name: "mlx5_0".into(),
+            kind: AdapterKind::Rdma,
+            pci: pci("0000:61:00.0"),
+            ports: Vec::new(),
+        });
         machine
     }
 

@@ -213,7 +213,7 @@ fn fault(evidence: &Evidence<'_>, display: &DisplayFunction) -> Finding {
             ),
         ];
     }
-    lost::with_port(found, evidence, Some(address))
+    lost::with_place(found, evidence, Some(address))
 }
 
 /// Some of these functions are GPUs that NVML counts and cannot identify, and the others are missing.

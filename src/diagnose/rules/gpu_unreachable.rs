@@ -15,8 +15,10 @@
 //! # What to do
 //!
 //! Look for Xid messages in the kernel's log (`dmesg | grep -i xid`); Xid 79 means that the GPU has
-//! fallen off the bus. The message names the port above it and the errors that this port has counted since
-//! boot (AER): fatal ones speak for the link, so for seat, riser or cable. Power the machine off and on again, not only a reboot. If it comes back and
+//! fallen off the bus. Where the log may be read, the message has the last one. It names the port above the GPU and the errors
+//! that this port has counted since boot (AER): fatal ones speak for the link, so for seat, riser or cable. A GPU in
+//! power state D3cold was switched off by the kernel; one whose configuration space reads all ones is off the bus. At an
+//! external link look at cable and dock first. Power the machine off and on again, not only a reboot. If it comes back and
 //! is lost again: check its power cables and cooling, reseat it, then replace it.
 //!
 //! # Sources
@@ -50,7 +52,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             .fact("slot", address.and_then(|address| pcie::slot(evidence.snapshot, address)))
             .fact("bound_driver", driver.map(ToString::to_string))
             .fact("uuid", gpu.uuid.known());
-        Some(lost::with_port(found, evidence, address))
+        Some(lost::with_place(found, evidence, address))
     };
     let mut found: Vec<_> = evidence.snapshot.gpus.iter().filter_map(silent).collect();
     // What was not tested is explained by all of them together.

@@ -20,7 +20,9 @@
 //!
 //! Boot with `iommu=pt` (Intel: with `intel_iommu=on iommu=pt`, or `intel_iommu=off`; AMD: with
 //! `amd_iommu=on iommu=pt`), or switch VT-d or AMD-Vi off in BIOS where nothing needs it. Afterwards
-//! the type of the GPUs' groups is `identity` (`cat /sys/kernel/iommu_groups/*/type`).
+//! the type of the GPUs' groups is `identity` (`cat /sys/kernel/iommu_groups/*/type`). Where the kernel's command line
+//! says so already, the finding names the parameter: firmware that demands translation, or a group whose type was changed,
+//! outranks it.
 //!
 //! # Sources
 //!
@@ -39,12 +41,14 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     };
     let pairs = pcie_peers(evidence);
     let broken = broken(evidence, &pairs);
+    let told = told_otherwise(evidence.snapshot);
     let mut found = RULE
         .finding(
             Subject::Machine,
             format!(
-                "The IOMMU translates addresses of {}{}",
+                "The IOMMU translates addresses of {}{}{}",
                 words::all_or(evidence.snapshot, &gpus),
+                told.map(|told| format!(", although the kernel was started with {told}")).unwrap_or_default(),
                 match (pairs.is_empty(), broken.is_empty()) {
                     (true, _) => ". No direct copies over PCIe are made here, so this has no effect now".into(),
                     (false, true) => {
@@ -61,8 +65,16 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             "Boot with iommu=pt on the kernel's command line, or switch VT-d / AMD-Vi off in BIOS, and check again",
         )
         .gpus(&gpus)
+        .fact("kernel_parameter", told)
         .fact("pairs_over_pcie", pairs.len())
         .fact("broken_pairs", broken);
+    if let Some(told) = told {
+        found.next_step = format!(
+            "{told} does not hold for these devices. See why (dmesg | grep -iE 'iommu|dmar|amd-vi'; the firmware may demand \
+             translation, or the group's type was changed in /sys/kernel/iommu_groups), switch VT-d / AMD-Vi off in BIOS \
+             where nothing needs it, and check again"
+        );
+    }
     if pairs.is_empty() {
         found.severity = Severity::Info;
         found.next_step = "Nothing to do while GPUs copy over NVLink or through the host; before peer copies over \
@@ -73,6 +85,16 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         found.message = found.message.replace(". They arrived intact here", "");
     }
     vec![found]
+}
+
+/// The parameter of the kernel's command line that asks for addresses as they are.
+fn told_otherwise(snapshot: &Snapshot) -> Option<&str> {
+    const PASS_THROUGH: [&str; 6] =
+        ["iommu=pt", "iommu=off", "iommu.passthrough=1", "intel_iommu=off", "amd_iommu=off", "iommu=nopt"];
+    let parameters = snapshot.host.iommu_parameters.known()?;
+    // Of several the last one counts.
+    let last = parameters.iter().rev().find(|parameter| PASS_THROUGH.contains(&parameter.as_str()))?;
+    (last != "iommu=nopt").then_some(last.as_str())
 }
 
 /// The GPUs whose addresses are translated; all of them where it is known only for the whole
@@ -147,6 +169,26 @@ mod tests {
         // Without peer access nothing goes wrong.
         measurements.peer.iter_mut().for_each(|cell| (cell.setup.path, cell.verified) = (Path::Staged, Verified::Ok));
         only(&findings(&machine, Some(&measurements)), "iommu-translating", Severity::Info);
+    }
+
+    #[test]
+    fn advice_does_not_ask_for_what_the_command_line_has() {
+        let mut machine = two_sockets();
+        machine.host.iommu_translating = Reading::Known(true);
+        for (parameters, told) in [
+            (vec!["intel_iommu=on"], None),
+            (vec!["intel_iommu=on", "iommu=pt"], Some("iommu=pt")),
+            (vec!["iommu=pt", "iommu=nopt"], None),
+            (vec!["amd_iommu=off"], Some("amd_iommu=off")),
+        ] {
+            machine.host.iommu_parameters = Reading::Known(parameters.iter().map(ToString::to_string).collect());
+            let found = findings(&machine, Some(&measured(&machine, 0.84)));
+            let found = only(&found, "iommu-translating", Severity::Warning);
+            let said = found.message.contains("although the kernel was started with");
+            assert_eq!(said, told.is_some(), "{parameters:?}: {}", found.message);
+            assert_eq!(found.next_step.contains("Boot with iommu=pt"), told.is_none(), "{}", found.next_step);
+            assert!(told.is_none_or(|told| found.next_step.starts_with(told)), "{}", found.next_step);
+        }
     }
 
     #[test]

@@ -110,6 +110,8 @@ rules! {
     nvlink_share_uneven
     counters_disagree
     adapter_link_narrow
+    payload_below_siblings
+    software_restricts
 }
 
 /// The rule with this code.

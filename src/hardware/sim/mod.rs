@@ -5,6 +5,7 @@ pub mod builtin;
 mod counts;
 mod driver;
 mod engine;
+mod functions;
 mod hops;
 pub mod load;
 mod memory;

@@ -12,8 +12,8 @@ use crate::hardware::{
 use crate::model::flow::Flow;
 use crate::model::reading::{Reading, Unknown};
 use crate::model::snapshot::{
-    Adapter, Fabric, FabricState, Gpu, GpuPair, Host, NumaNode, NvLink, NvLinkRemote, P2pStatus, PciFunction,
-    PcieErrors, RemappedRows, SlowFact,
+    Adapter, Fabric, FabricState, Gpu, GpuPair, Host, NumaNode, NvLink, NvLinkRemote, P2pStatus, PcieErrors,
+    RemappedRows, SlowFact,
 };
 
 use super::counts::{Counters, each_link};
@@ -24,9 +24,9 @@ use super::spec::{FunctionSpec, GpuSpec, MachineSpec, NvLinkErrors, NvLinkTarget
 /// Facts of a simulated machine.
 #[derive(Debug)]
 pub struct SimTelemetry {
-    spec: MachineSpec,
+    pub(super) spec: MachineSpec,
     /// How often each GPU was sampled.
-    samples: Vec<AtomicU32>,
+    pub(super) samples: Vec<AtomicU32>,
     looks: Looks,
     counters: Counters,
 }
@@ -42,22 +42,6 @@ impl SimTelemetry {
     /// Samples of a GPU up to now.
     fn sampled(&self, index: u32) -> u32 {
         self.samples.get(index as usize).map_or(0, |samples| samples.load(Ordering::Relaxed))
-    }
-
-    /// Errors of a function, with those that it counts once copies run.
-    fn errors_now(&self, function: &FunctionSpec) -> PcieErrors {
-        // The second sample of a GPU is the first under load.
-        self.errors(function, self.samples.iter().any(|samples| samples.load(Ordering::Relaxed) > 1))
-    }
-
-    /// Errors of a function, with those that it counts under load if there was any.
-    fn errors(&self, function: &FunctionSpec, loaded: bool) -> PcieErrors {
-        let added = self.spec.faults.links.iter().filter(|fault| loaded && fault.function == function.address);
-        added.fold(function.errors, |sum, fault| PcieErrors {
-            correctable: sum.correctable.saturating_add(fault.errors.correctable),
-            non_fatal: sum.non_fatal.saturating_add(fault.errors.non_fatal),
-            fatal: sum.fatal.saturating_add(fault.errors.fatal),
-        })
     }
 
     /// A GPU that answers.
@@ -147,6 +131,7 @@ impl SimTelemetry {
         } else {
             Reading::unsupported()
         };
+        gpu.module_id = if switched { Reading::Known(gpu.index + 1) } else { Reading::unsupported() };
         let grace = matches!(spec.architecture.as_str(), "Hopper" | "Blackwell");
         gpu.c2c = if grace { Reading::Known(false) } else { Reading::unsupported() };
     }
@@ -193,56 +178,6 @@ impl SimTelemetry {
         gpu.power_state = Reading::Known(state.power_state);
         gpu.processes = Reading::Known(state.processes.clone());
     }
-
-    /// The NUMA node of a function: where the firmware does not tell, the only one that there is.
-    fn numa_node(&self, function: &FunctionSpec) -> Result<u32, Unknown> {
-        let only = (self.spec.numa_nodes.len() == 1).then_some(0);
-        function.numa_node.or(only).ok_or(Unknown::Unsupported)
-    }
-
-    fn function(&self, spec: &FunctionSpec) -> PciFunction {
-        let kind = (spec.address, spec.parent, spec.host_bridge.clone(), spec.kind);
-        let mut function = PciFunction::unread(kind.0, kind.1, kind.2, kind.3, &Unknown::Unsupported);
-        function.vendor = Reading::Known(spec.id.0);
-        function.device_id = Reading::Known(spec.id.1);
-        function.class = Reading::Known(spec.class);
-        function.numa_node = self.numa_node(spec).into();
-        function.slot = spec.slot.clone().ok_or(Unknown::Unsupported).into();
-        let lost = self.spec.gpus.iter().zip(0..).any(|(gpu, index)| gpu.pci == spec.address && self.spec.lost(index));
-        if lost {
-            // The bus still lists a GPU that fell off it; its registers read as all ones, and the
-            // kernel makes this of them.
-            let says = |word: &str| Unknown::Failed(format!("the kernel says '{word}'"));
-            function.generation = Reading::Unknown(says("Unknown"));
-            function.width = Reading::Unknown(says("63"));
-            function.generation_max = Reading::Unknown(says("Unknown"));
-            function.width_max = Reading::Unknown(says("63"));
-        } else {
-            let now: Reading<_> = self.spec.idle(spec).ok_or(Unknown::Unsupported).into();
-            let max: Reading<_> = spec.max.ok_or(Unknown::Unsupported).into();
-            function.generation = now.clone().map(|link| link.generation);
-            function.width = now.map(|link| link.width);
-            function.generation_max = max.clone().map(|link| link.generation);
-            function.width_max = max.map(|link| link.width);
-        }
-        if !self.spec.host.virtual_machine {
-            let errors = self.errors_now(spec);
-            function.aer_correctable = Reading::Known(errors.correctable);
-            function.aer_nonfatal = Reading::Known(errors.non_fatal);
-            function.aer_fatal = Reading::Known(errors.fatal);
-            let group = self.spec.pci.iter().position(|other| other.address == spec.address);
-            function.iommu_group = group.and_then(|group| u32::try_from(group).ok()).ok_or(Unknown::Unsupported).into();
-            let translating = self.spec.host.iommu_translating;
-            function.iommu_type = Reading::Known(if translating { "DMA-FQ" } else { "identity" }.into());
-            function.acs_redirect = if lost {
-                let why = "configuration space reads all ones: the function does not answer";
-                Reading::Unknown(Unknown::Failed(why.into()))
-            } else {
-                Reading::Known(spec.acs_redirect)
-            };
-        }
-        function
-    }
 }
 
 impl Telemetry for SimTelemetry {
@@ -260,6 +195,7 @@ impl Telemetry for SimTelemetry {
         facts.virtual_machine = Reading::Known(host.virtual_machine);
         facts.container = Reading::Known(host.container);
         facts.iommu_translating = Reading::Known(host.iommu_translating);
+        self.spec.read_surroundings(&mut facts);
         facts
     }
 
@@ -267,7 +203,12 @@ impl Telemetry for SimTelemetry {
         let nodes = self.spec.numa_nodes.iter().zip(0..);
         let nodes = nodes.map(|(spec, node)| NumaNode { node, cpus: spec.cpus.clone(), memory_bytes: spec.memory });
         let adapters = self.spec.adapters.iter();
-        let adapters = adapters.map(|spec| Adapter { name: spec.name.clone(), kind: spec.kind, pci: spec.pci });
+        let adapters = adapters.map(|spec| Adapter {
+            name: spec.name.clone(),
+            kind: spec.kind,
+            pci: spec.pci,
+            ports: vec![spec.port()],
+        });
         let mut tree = PciTree {
             // As in the kernel's tree, where NVSwitches are on nobody's way.
             functions: {
@@ -331,6 +272,7 @@ impl Telemetry for SimTelemetry {
         pair.p2p_write = pair.p2p_read.clone();
         pair.p2p_nvlink = Reading::Known(over_nvlink);
         pair.p2p_atomics = Reading::Unknown(SlowFact::PeerAtomics.not_read());
+        pair.p2p_pci = Reading::Unknown(GpuPair::pci_not_asked());
         pair
     }
 
@@ -346,6 +288,10 @@ impl Telemetry for SimTelemetry {
         if pair.p2p_atomics.unknown() == Some(&SlowFact::PeerAtomics.not_read()) {
             // As over NVLink, with which the simulated boards have them.
             pair.p2p_atomics = pair.p2p_nvlink.clone();
+            pair.p2p_pci = match pair.p2p_nvlink.get() {
+                Some(P2pStatus::Ok) => Reading::Unknown(GpuPair::has_nvlink()),
+                _ => Reading::Known(self.spec.peer_rule(pair.source, pair.destination).nvml),
+            };
         }
     }
 

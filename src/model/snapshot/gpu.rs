@@ -50,6 +50,8 @@ facts! {
             nvlinks: Vec<NvLink>,
             /// State of the NVSwitch fabric as this GPU sees it.
             fabric: Fabric,
+            /// Number of its module on the baseboard.
+            module_id: u32,
             /// Whether the chip-to-chip link to the processor is on.
             c2c: bool,
             /// Whether MIG mode is on.

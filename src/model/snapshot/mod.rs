@@ -1,6 +1,8 @@
 //! What a machine said of itself at one moment: its GPUs, their links, and the PCI tree.
 
+mod adapter;
 mod gpu;
+mod host;
 mod nvlink;
 mod pair;
 mod pci;
@@ -8,13 +10,15 @@ mod pci;
 use serde::{Deserialize, Serialize};
 
 use super::placement::Pair;
-use super::reading::{Unknown, facts};
+use super::reading::Unknown;
 use super::units::{Bytes, PciAddress};
 
+pub use adapter::{Adapter, AdapterKind, AdapterPort};
 pub use gpu::{ComputeMode, Gpu, GpuProcess, PcieErrors, RemappedRows};
+pub use host::{ConfidentialComputing, Host, Xid};
 pub use nvlink::{Fabric, FabricState, NvLink, NvLinkRemote};
 pub use pair::{CommonAncestor, GpuPair, P2pStatus};
-pub use pci::{Adapter, AdapterKind, BoundDriver, DeviceFile, DisplayFunction, NvSwitch, PciFunction, PciKind};
+pub use pci::{Bar, BoundDriver, DeviceFile, DisplayFunction, NvSwitch, PciFunction, PciKind, PciPower, RuntimeStatus};
 
 /// Everything that discovery found.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -53,8 +57,8 @@ pub enum SlowFact {
     NvLinkErrors,
     /// Whether GPUs may read and write each other's memory: twice what atomics take.
     PeerAccess,
-    /// Whether atomics work between a pair: 1.7 ms for each ordered pair, one after the other whatever
-    /// the threads.
+    /// Whether atomics work between a pair, and access over PCIe where there is no NVLink: 1.7 ms for each ordered
+    /// pair, one after the other whatever the threads.
     PeerAtomics,
 }
 
@@ -100,34 +104,6 @@ impl Snapshot {
     /// The PCI function at this address.
     pub fn function(&self, address: PciAddress) -> Option<&PciFunction> {
         self.pci.iter().find(|function| function.address == address)
-    }
-}
-
-facts! {
-    /// Facts of the whole machine.
-    pub struct Host {
-        => readings {
-            /// Version of the NVIDIA kernel driver.
-            driver_version: String,
-            /// Version of the NVIDIA kernel module that is loaded.
-            kernel_module_version: String,
-            /// Version of the NVML library.
-            nvml_version: String,
-            /// Newest CUDA version that the driver serves, such as `13.0`.
-            cuda_version: String,
-            /// Kernel release.
-            kernel_version: String,
-            /// Host name.
-            hostname: String,
-            /// Processor model.
-            cpu: String,
-            /// Whether this is a virtual machine.
-            virtual_machine: bool,
-            /// Whether this process runs in a container, which may keep GPUs of its host from it.
-            container: bool,
-            /// Whether an IOMMU translates device addresses (any group of type DMA or DMA-FQ).
-            iommu_translating: bool,
-        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::reading::facts;
+use crate::model::reading::{Unknown, facts};
 
 facts! {
     /// What NVML says of an ordered pair of GPUs.
@@ -24,7 +24,21 @@ facts! {
             p2p_nvlink: P2pStatus,
             /// Whether atomics work between them.
             p2p_atomics: P2pStatus,
+            /// Whether they reach each other over PCIe; not asked where they do over NVLink.
+            p2p_pci: P2pStatus,
         }
+    }
+}
+
+impl GpuPair {
+    /// Why it is not known whether a pair with NVLink reaches each other over PCIe.
+    pub fn has_nvlink() -> Unknown {
+        Unknown::NotRead("the pair has NVLink".to_owned())
+    }
+
+    /// Why it is not known before that was asked.
+    pub fn pci_not_asked() -> Unknown {
+        Unknown::NotRead("asking about access over PCIe takes long; 'check' reads it".to_owned())
     }
 }
 

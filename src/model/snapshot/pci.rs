@@ -7,7 +7,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::model::reading::facts;
-use crate::model::units::{Generation, Lanes, PciAddress, held_as_text};
+use crate::model::units::{Bytes, Generation, Lanes, PciAddress, held_as_text};
 
 facts! {
     /// A PCI function on the way from a device up to its root port.
@@ -51,6 +51,23 @@ facts! {
             iommu_type: String,
             /// Whether access control sends peer requests up to the root (request redirect).
             acs_redirect: bool,
+            /// Whether its configuration space can be read; of a function that fell off the bus or has no power it
+            /// reads all ones.
+            answers: bool,
+            /// Most payload of a packet that it sends and takes, bytes.
+            max_payload_bytes: u16,
+            /// The same that it could be set to.
+            max_payload_possible_bytes: u16,
+            /// Most that it asks for in one read, bytes.
+            max_read_request_bytes: u16,
+            /// Power state.
+            power_state: PciPower,
+            /// State of runtime power management.
+            runtime_status: RuntimeStatus,
+            /// Whether the firmware says that a user can take it out: it hangs at a cable or a dock.
+            removable: bool,
+            /// Windows in the address space; of NVIDIA's GPUs alone.
+            bars: Vec<Bar>,
         }
     }
 }
@@ -72,27 +89,64 @@ pub enum PciKind {
     Endpoint,
 }
 
-/// A network adapter.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// The power state of a PCI function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Adapter {
-    /// The kernel's name, `mlx5_0` or `eth0`.
-    pub name: String,
-    /// RDMA or Ethernet.
-    pub kind: AdapterKind,
-    /// PCI address.
-    pub pci: PciAddress,
+pub enum PciPower {
+    /// On.
+    D0,
+    /// Light sleep.
+    D1,
+    /// Deeper sleep.
+    D2,
+    /// Asleep, with power.
+    #[serde(rename = "D3hot")]
+    D3Hot,
+    /// Without power: it answers nothing.
+    #[serde(rename = "D3cold")]
+    D3Cold,
 }
 
-/// What an adapter is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+impl fmt::Display for PciPower {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::D0 => "D0",
+            Self::D1 => "D1",
+            Self::D2 => "D2",
+            Self::D3Hot => "D3hot",
+            Self::D3Cold => "D3cold",
+        })
+    }
+}
+
+/// What the kernel's runtime power management makes of a PCI function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
-pub enum AdapterKind {
-    /// An RDMA device (InfiniBand or RoCE).
-    Rdma,
-    /// A network interface without RDMA.
-    Ethernet,
+pub enum RuntimeStatus {
+    /// It is on.
+    Active,
+    /// It is put to sleep while nobody uses it.
+    Suspended,
+    /// It is being put to sleep.
+    Suspending,
+    /// It is being woken up.
+    Resuming,
+    /// It could not be put to sleep or woken up.
+    Error,
+}
+
+/// A window of a PCI function in the address space (base address register).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Bar {
+    /// Its number, 0 to 5.
+    pub number: u8,
+    /// Its size.
+    pub bytes: Bytes,
+    /// The largest size that the function offers (resizable BAR); null where it cannot be resized, or the kernel does
+    /// not tell (before Linux 6.1).
+    pub largest_bytes: Option<Bytes>,
 }
 
 facts! {

@@ -24,6 +24,7 @@ use self::startup::Answer;
 use crate::hardware::{
     Buffer, Device, DeviceInfo, DeviceMemory, Driver, ErrorKind, Event, HardwareError, PatternCheck, Stream,
 };
+use crate::model::measurement::RdmaSupport;
 
 /// How long a held stream stays closed when nobody opens it. Longer than any enqueueing takes,
 /// shorter than the deadline of a round, so that the report has the cause rather than a hang.
@@ -91,6 +92,11 @@ impl Driver for CudaDriver {
 
     fn kernels_failure(&self, device: Device) -> Option<HardwareError> {
         self.kernels_failures.borrow().get(&device).cloned()
+    }
+
+    fn rdma(&self, device: Device) -> Option<RdmaSupport> {
+        let opened = self.opened.borrow();
+        Some(opened.get(device.0 as usize)?.as_ref()?.loaded.as_ref()?.rdma.clone())
     }
 
     fn floor_seconds(&self) -> f64 {

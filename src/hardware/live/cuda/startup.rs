@@ -12,6 +12,8 @@ use super::error::code;
 use super::kernels::{ATTRIBUTE_MULTIPROCESSORS, Kernels};
 use super::table::Table;
 use crate::hardware::{Device, DeviceInfo, ErrorKind, HardwareError, limits};
+use crate::model::measurement::RdmaSupport;
+use crate::model::reading::{Reading, Unknown};
 use crate::model::units::PciAddress;
 
 /// A primary context that was retained and is never released.
@@ -30,7 +32,13 @@ pub struct Loaded {
     pub kernels: Kernels,
     /// Three words of device memory for the check kernel's counts.
     pub counts: CUdeviceptr,
+    /// How network adapters may reach the memory of the device.
+    pub rdma: RdmaSupport,
 }
+
+/// CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED and CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED.
+const ATTRIBUTE_GPU_DIRECT: c_int = 116;
+const ATTRIBUTE_DMA_BUF: c_int = 124;
 
 /// The devices that CUDA shows, with their handles.
 pub fn devices(table: &Table) -> Result<Vec<(DeviceInfo, CUdevice)>, HardwareError> {
@@ -95,7 +103,20 @@ fn load_kernels(table: &Table, device: CUdevice, context: Context, gate: (u64, u
     kernels.check(table, counts, 0, 1, 1, counts)?;
     // SAFETY: the legacy default stream of the current context.
     table.check("cuStreamSynchronize", unsafe { (table.stream_synchronize)(stream) })?;
-    Ok(Loaded { kernels, counts })
+    let rdma = RdmaSupport {
+        gpu_direct: supports(table, device, ATTRIBUTE_GPU_DIRECT),
+        dma_buf: supports(table, device, ATTRIBUTE_DMA_BUF),
+    };
+    Ok(Loaded { kernels, counts, rdma })
+}
+
+/// Whether a device has this feature. A driver that does not know the attribute gives an error.
+fn supports(table: &Table, device: CUdevice, attribute: c_int) -> Reading<bool> {
+    let mut value: c_int = 0;
+    // SAFETY: writes one int.
+    let result = unsafe { (table.device_get_attribute)(&raw mut value, attribute, device) };
+    let known = table.check("cuDeviceGetAttribute", result).map(|()| value != 0);
+    known.map_err(|error| Unknown::Failed(error.message)).into()
 }
 
 /// Device memory of the current context.

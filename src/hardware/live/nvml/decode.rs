@@ -1,7 +1,9 @@
 //! The meaning of NVML's numbers. Pure. A number that is not listed here is reported, never guessed.
 
 use crate::model::reading::Unknown;
-use crate::model::snapshot::{CommonAncestor, ComputeMode, Fabric, FabricState, NvLinkRemote, P2pStatus};
+use crate::model::snapshot::{
+    CommonAncestor, ComputeMode, ConfidentialComputing, Fabric, FabricState, NvLinkRemote, P2pStatus,
+};
 
 /// A value of NVML's that has no meaning here.
 pub fn unlisted(what: &str, value: impl std::fmt::Display) -> Unknown {
@@ -74,6 +76,15 @@ const THROTTLE_REASONS: [(u64, &str); 8] = [
 /// Short stable names of the reasons in a throttle mask.
 pub fn throttle_reasons(mask: u64) -> Vec<String> {
     THROTTLE_REASONS.iter().filter(|(bit, _)| mask & bit != 0).map(|(_, name)| (*name).to_owned()).collect()
+}
+
+/// Confidential computing from NVML's two switches.
+pub fn confidential_computing(feature: u32, dev_tools: u32) -> Result<ConfidentialComputing, Unknown> {
+    Ok(match (on(feature.into())?, on(dev_tools.into())?) {
+        (false, _) => ConfidentialComputing::Off,
+        (true, false) => ConfidentialComputing::On,
+        (true, true) => ConfidentialComputing::DevTools,
+    })
 }
 
 /// Compute mode.
@@ -200,6 +211,14 @@ mod tests {
         assert_eq!(link_figure(16), Ok(Lanes::X16));
         assert!(nvlink_remote(255).is_err() && power_state(32).is_err() && on(2).is_err());
         assert!(p2p_status(7).is_err() && common_ancestor(35).is_err() && compute_mode(4).is_err());
+    }
+
+    #[test]
+    fn confidential_computing_for_developers_is_told_from_that_which_protects() {
+        use ConfidentialComputing::{DevTools, Off, On};
+        let of = [(0, 0), (1, 0), (1, 1), (0, 1)].map(|(feature, tools)| confidential_computing(feature, tools).ok());
+        assert_eq!(of, [Some(Off), Some(On), Some(DevTools), Some(Off)]);
+        assert!(confidential_computing(2, 0).is_err());
     }
 
     #[test]

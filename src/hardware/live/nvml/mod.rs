@@ -17,7 +17,7 @@ use nvml_wrapper::error::NvmlError;
 use self::raw::{Field, Raw};
 use crate::hardware::{Counts, ErrorKind, GpuGroup, HardwareError, LinkSample, Moved};
 use crate::model::reading::{Reading, Unknown};
-use crate::model::snapshot::{Gpu, GpuPair, GpuProcess, Host, PcieErrors, SlowFact};
+use crate::model::snapshot::{Gpu, GpuPair, GpuProcess, Host, P2pStatus, PcieErrors, SlowFact};
 use crate::model::units::Bytes;
 
 /// Names of the library. The first is what a driver installs; the second is all that some images
@@ -85,6 +85,7 @@ impl Nvml {
         host.driver_version = reading(self.nvml.sys_driver_version());
         host.nvml_version = reading(self.nvml.sys_nvml_version());
         host.cuda_version = reading(self.nvml.sys_cuda_driver_version()).map(decode::cuda_version);
+        host.confidential_computing = raw::confidential_computing(self.nvml).into();
     }
 
     fn device(self, index: u32) -> Opened {
@@ -122,6 +123,7 @@ impl Nvml {
             p2p_write: Reading::Unknown(SlowFact::PeerAccess.not_read()),
             p2p_nvlink: from.p2p_status(to, 2).and_then(decode::p2p_status).into(),
             p2p_atomics: Reading::Unknown(SlowFact::PeerAtomics.not_read()),
+            p2p_pci: Reading::Unknown(GpuPair::pci_not_asked()),
         }
     }
 
@@ -137,11 +139,16 @@ impl Nvml {
         (pair.p2p_read, pair.p2p_write) = (status(0), status(1));
     }
 
-    /// Fills in what NVML reports for atomics between a pair.
+    /// Fills in what NVML reports for atomics between a pair, and for access over PCIe where there is no NVLink.
     pub fn read_atomics(self, pair: &mut GpuPair) {
         let (from, to) = (self.device(pair.source), self.device(pair.destination));
         if let (Ok(from), Ok(to)) = (&from.0, &to.0) {
-            pair.p2p_atomics = Raw::new(from).p2p_status(Raw::new(to), 3).and_then(decode::p2p_status).into();
+            let status = |capability| Raw::new(from).p2p_status(Raw::new(to), capability).and_then(decode::p2p_status);
+            pair.p2p_atomics = status(3).into();
+            pair.p2p_pci = match pair.p2p_nvlink.get() {
+                Some(P2pStatus::Ok) => Reading::Unknown(GpuPair::has_nvlink()),
+                _ => status(4).into(),
+            };
         }
     }
 
@@ -209,6 +216,7 @@ fn pcie_errors(device: &Opened) -> Reading<PcieErrors> {
 fn read_nvlink(device: &Opened, gpu: &mut Gpu) {
     gpu.nvlinks = device.ask(nvlink::read);
     gpu.fabric = device.raw(Raw::fabric);
+    gpu.module_id = device.raw(Raw::module_id);
     gpu.c2c = device.raw(Raw::c2c);
 }
 

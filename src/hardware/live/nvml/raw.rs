@@ -8,18 +8,19 @@ use std::mem;
 
 use nvml_wrapper::Device;
 use nvml_wrapper_sys::bindings::{
-    NvmlLib, nvmlC2cModeInfo_v1_t, nvmlDevice_t, nvmlFieldValue_t, nvmlGpuFabricInfo_t, nvmlGpuFabricInfo_v2_t,
-    nvmlReturn_t,
+    NvmlLib, nvmlC2cModeInfo_v1_t, nvmlConfComputeSystemState_t, nvmlDevice_t, nvmlFieldValue_t, nvmlGpuFabricInfo_t,
+    nvmlGpuFabricInfo_v2_t, nvmlReturn_t,
 };
 
 use super::decode;
 use super::error::check;
 use crate::model::reading::Unknown;
-use crate::model::snapshot::{Fabric, RemappedRows};
+use crate::model::snapshot::{ConfidentialComputing, Fabric, RemappedRows};
 
 // NVML writes as many bytes as the version says; the sizes are those of nvml.h.
 const _: () = assert!(size_of::<nvmlGpuFabricInfo_v2_t>() == 36 && size_of::<nvmlGpuFabricInfo_t>() == 28);
 const _: () = assert!(size_of::<nvmlFieldValue_t>() == 40 && size_of::<nvmlC2cModeInfo_v1_t>() == 4);
+const _: () = assert!(size_of::<nvmlConfComputeSystemState_t>() == 12);
 
 /// The initial return code of a field, before NVML answers: `NVML_ERROR_UNKNOWN`.
 const UNANSWERED: nvmlReturn_t = 999;
@@ -57,6 +58,15 @@ fn written<T: Default>(call: impl FnOnce(*mut T) -> nvmlReturn_t) -> Result<T, U
     let mut value = T::default();
     check(call(&raw mut value))?;
     Ok(value)
+}
+
+/// Whether confidential computing is on, which is so of a whole machine.
+pub fn confidential_computing(nvml: &'static nvml_wrapper::Nvml) -> Result<ConfidentialComputing, Unknown> {
+    let function = symbol(&nvml.lib().nvmlSystemGetConfComputeState)?;
+    let mut state = nvmlConfComputeSystemState_t { environment: 0, ccFeature: 0, devToolsMode: 0 };
+    // SAFETY: the function writes this structure, which has no version.
+    check(unsafe { function(&raw mut state) })?;
+    decode::confidential_computing(state.ccFeature, state.devToolsMode)
 }
 
 impl Raw {
@@ -112,6 +122,11 @@ impl Raw {
             function(self.handle, &raw mut corrected, &raw mut uncorrected, &raw mut pending, &raw mut failed)
         })?;
         Ok(RemappedRows { corrected, uncorrected, pending: pending != 0, failed: failed != 0 })
+    }
+
+    /// Number of its module on the baseboard.
+    pub fn module_id(self) -> Result<u32, Unknown> {
+        self.number(symbol(&self.lib.nvmlDeviceGetModuleId)?)
     }
 
     /// Whether the chip-to-chip link is on.
@@ -199,7 +214,7 @@ impl Raw {
         written(|level| unsafe { function(self.handle, other.handle, level) })
     }
 
-    /// NVML's number of a peer capability (0 read, 1 write, 2 NVLink, 3 atomics) towards another.
+    /// NVML's number of a peer capability (0 read, 1 write, 2 NVLink, 3 atomics, 4 PCI) towards another.
     pub fn p2p_status(self, other: Self, capability: u32) -> Result<u32, Unknown> {
         let function = symbol(&self.lib.nvmlDeviceGetP2PStatus)?;
         // SAFETY: the function writes one unsigned int; both handles are valid.

@@ -5,9 +5,9 @@ use std::fs;
 use std::path::Path;
 
 use super::Sysfs;
-use super::read::{hex, names};
-use crate::model::reading::Unknown;
-use crate::model::snapshot::{Adapter, AdapterKind};
+use super::read::{hex, names, number, odd, text};
+use crate::model::reading::{Reading, Unknown};
+use crate::model::snapshot::{Adapter, AdapterKind, AdapterPort};
 use crate::model::units::PciAddress;
 
 /// Base class of network controllers.
@@ -24,7 +24,12 @@ impl Sysfs {
                 Ok(names) => {
                     for name in names {
                         if let Some(pci) = self.network_function(&dir.join(&name).join("device")) {
-                            found.entry(pci).or_insert(Adapter { name, kind, pci });
+                            found.entry(pci).or_insert_with(|| Adapter {
+                                ports: ports(&dir.join(&name), kind),
+                                name,
+                                kind,
+                                pci,
+                            });
                         }
                     }
                 }
@@ -47,6 +52,49 @@ impl Sysfs {
         }
         (!function.join("physfn").exists()).then_some(address)
     }
+}
+
+/// The ports of the adapter with this folder.
+fn ports(dir: &Path, kind: AdapterKind) -> Vec<AdapterPort> {
+    if kind == AdapterKind::Ethernet {
+        let port = AdapterPort {
+            port: 1,
+            state: text(&dir.join("operstate")).into(),
+            link_layer: Reading::Known("Ethernet".into()),
+            rate_mbit: number(&dir.join("speed")).into(),
+        };
+        return vec![port];
+    }
+    let numbers = names(&dir.join("ports")).unwrap_or_default();
+    let mut ports: Vec<_> = numbers
+        .iter()
+        .filter_map(|number| {
+            let (port, dir) = (number.parse().ok()?, dir.join("ports").join(number));
+            Some(AdapterPort {
+                port,
+                state: text(&dir.join("state")).and_then(|state| ib_state(&state)).into(),
+                link_layer: text(&dir.join("link_layer")).into(),
+                rate_mbit: text(&dir.join("rate")).and_then(|rate| ib_rate(&rate)).into(),
+            })
+        })
+        .collect();
+    ports.sort_by_key(|port| port.port);
+    ports
+}
+
+/// `4: ACTIVE`.
+fn ib_state(state: &str) -> Result<String, Unknown> {
+    let word = state.split_once(": ").map(|(_, word)| word.to_ascii_lowercase());
+    word.ok_or_else(|| odd(state))
+}
+
+/// `400 Gb/sec (4X NDR)`, `2.5 Gb/sec (1X SDR)`.
+fn ib_rate(rate: &str) -> Result<u32, Unknown> {
+    let figure = rate.split_once(" Gb/sec").and_then(|(figure, _)| figure.parse::<f64>().ok());
+    let figure = figure.filter(|figure| (0.0..1e6).contains(figure)).ok_or_else(|| odd(rate))?;
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked by the range")]
+    let megabits = (figure * 1000.0).round() as u32;
+    Ok(megabits)
 }
 
 #[cfg(test)]
@@ -80,15 +128,41 @@ mod tests {
 
         let tree = machine.sysfs().pci_tree();
         let address = |text: &str| -> PciAddress { text.parse().unwrap() };
-        let adapter = |name: &str, kind, pci| Adapter { name: name.into(), kind, pci: address(pci) };
+        let found: Vec<_> = tree.adapters.iter().map(|found| (found.name.as_str(), found.kind, found.pci)).collect();
         assert_eq!(
-            tree.adapters,
+            found,
             [
-                adapter("eth0", AdapterKind::Ethernet, "0000:00:03.0"),
-                adapter("mlx5_0", AdapterKind::Rdma, "0000:01:00.0"),
-                adapter("mlx5_1", AdapterKind::Rdma, "0000:02:00.0"),
+                ("eth0", AdapterKind::Ethernet, address("0000:00:03.0")),
+                ("mlx5_0", AdapterKind::Rdma, address("0000:01:00.0")),
+                ("mlx5_1", AdapterKind::Rdma, address("0000:02:00.0")),
             ]
         );
         assert!(tree.functions.iter().any(|function| function.address == address("0000:00:01.0")));
+    }
+
+    #[test]
+    fn ports_have_state_and_rate_and_what_is_down_has_none() {
+        let machine = Fixture::new();
+        machine.function("pci0000:00/0000:01:00.0", 0x15b3, 0x02_0700);
+        machine.function("pci0000:00/0000:02:00.0", 0x8086, 0x02_0000);
+        machine.link("class/infiniband/mlx5_0/device", "bus/pci/devices/0000:01:00.0");
+        machine.link("class/net/eth0/device", "bus/pci/devices/0000:02:00.0");
+        for (port, state, rate) in [(2, "1: DOWN", "2.5 Gb/sec (1X SDR)"), (1, "4: ACTIVE", "400 Gb/sec (4X NDR)")] {
+            let dir = format!("class/infiniband/mlx5_0/ports/{port}");
+            machine.sys(&format!("{dir}/state"), format!("{state}\n"));
+            machine.sys(&format!("{dir}/rate"), format!("{rate}\n"));
+            machine.sys(&format!("{dir}/link_layer"), "InfiniBand\n");
+        }
+        machine.sys("class/net/eth0/operstate", "down\n");
+        machine.sys("class/net/eth0/speed", "-1\n");
+        let adapters = machine.sysfs().pci_tree().adapters;
+        let said = |adapter: usize, port: usize| {
+            let port = &adapters[adapter].ports[port];
+            (port.port, port.state.known().unwrap().as_str(), port.rate_mbit.get())
+        };
+        assert_eq!([said(0, 0), said(0, 1)], [(1, "active", Some(400_000)), (2, "down", Some(2500))]);
+        assert_eq!(said(1, 0), (1, "down", None));
+        assert_eq!(adapters[1].ports[0].link_layer, Reading::Known("Ethernet".into()));
+        assert!(ib_rate("many Gb/sec").is_err() && ib_rate("-1 Gb/sec (x)").is_err() && ib_state("ACTIVE").is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! PCI configuration space through the `config` file: port type and access control (ACS).
+//! PCI configuration space through the `config` file: port type, sizes of packets and access control (ACS).
 //!
 //! Offsets and bits as in the PCI Express Base Specification and Linux' `pci_regs.h`. Only the
 //! bytes that are needed are read: a whole configuration space takes a millisecond per function.
@@ -7,7 +7,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use super::read::{NEEDS_ROOT, io_unknown};
+use super::read::{NEEDS_ROOT, io_unknown, odd};
 use crate::model::reading::Unknown;
 
 const STATUS: u64 = 0x06;
@@ -35,6 +35,17 @@ pub enum PortType {
     Other,
 }
 
+/// Sizes of packets, bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Packets {
+    /// Most payload of a packet that it sends and takes.
+    pub payload: Result<u16, Unknown>,
+    /// The same that it could be set to.
+    pub payload_possible: Result<u16, Unknown>,
+    /// Most that it asks for in one read.
+    pub read_request: Result<u16, Unknown>,
+}
+
 /// An open configuration space.
 pub struct Config {
     file: File,
@@ -48,7 +59,32 @@ impl Config {
 
     /// The role of this function.
     pub fn port_type(&self) -> Result<PortType, Unknown> {
-        self.answers()?;
+        let [_, _, flags, ..] = self.capability()?;
+        Ok(match flags >> 4 {
+            4 => PortType::RootPort,
+            5 => PortType::Upstream,
+            6 => PortType::Downstream,
+            _ => PortType::Other,
+        })
+    }
+
+    /// How much goes into a packet, as it is set and as it could be, and how much is asked for in one read.
+    pub fn packets(&self) -> Result<Packets, Unknown> {
+        let [_, _, _, _, possible, _, _, _, low, high, ..] = self.capability()?;
+        let bytes = |exponent: u8| match exponent {
+            0..=5 => Ok(128_u16 << exponent),
+            reserved => Err(Unknown::Failed(format!("the register says {reserved}, which is reserved"))),
+        };
+        Ok(Packets {
+            payload: bytes(low >> 5 & 7),
+            payload_possible: bytes(possible & 7),
+            read_request: bytes(high >> 4 & 7),
+        })
+    }
+
+    /// The PCI Express capability up to its device control register.
+    fn capability(&self) -> Result<[u8; 10], Unknown> {
+        self.must_answer()?;
         let status = self.at(STATUS)?.map(u16::from_le_bytes).ok_or(Unknown::Unsupported)?;
         if status & STATUS_CAPABILITIES == 0 {
             return Err(Unknown::Unsupported);
@@ -60,14 +96,9 @@ impl Config {
             if u64::from(pointer) < HEADER {
                 return Err(Unknown::Unsupported);
             }
-            let [id, next, flags, _] = self.at(pointer.into())?.ok_or_else(denied)?;
+            let [id, next] = self.at(pointer.into())?.ok_or_else(denied)?;
             if id == CAPABILITY_PCIE {
-                return Ok(match flags >> 4 {
-                    4 => PortType::RootPort,
-                    5 => PortType::Upstream,
-                    6 => PortType::Downstream,
-                    _ => PortType::Other,
-                });
+                return self.at(pointer.into())?.ok_or_else(denied);
             }
             pointer = next;
         }
@@ -76,7 +107,7 @@ impl Config {
 
     /// Whether peer requests are redirected upwards (ACS P2P request redirect).
     pub fn acs_redirect(&self) -> Result<bool, Unknown> {
-        self.answers()?;
+        self.must_answer()?;
         self.at::<1>(HEADER)?.ok_or_else(denied)?;
         let mut offset = EXTENDED;
         // 960 capabilities of 4 bytes fill the extended space: more would be a loop.
@@ -95,14 +126,18 @@ impl Config {
         Err(Unknown::Failed("the extended capability list is a loop".to_owned()))
     }
 
-    /// An error where the function reads all ones, as one that fell off the bus does.
-    fn answers(&self) -> Result<(), Unknown> {
-        match self.at::<4>(0)? {
-            Some([0xff, 0xff, 0xff, 0xff]) => {
-                Err(Unknown::Failed("configuration space reads all ones: the function does not answer".to_owned()))
-            }
-            _ => Ok(()),
+    /// Whether there is an answer: a function that fell off the bus reads all ones.
+    pub fn answers(&self) -> Result<bool, Unknown> {
+        Ok(self.at::<4>(0)?.ok_or_else(|| odd(""))? != [0xff; 4])
+    }
+
+    /// An error where there is no answer.
+    fn must_answer(&self) -> Result<(), Unknown> {
+        if self.at::<4>(0)? == Some([0xff; 4]) {
+            let why = "configuration space reads all ones: the function does not answer";
+            return Err(Unknown::Failed(why.to_owned()));
         }
+        Ok(())
     }
 
     /// Bytes at an offset; none where the file ends before.
@@ -133,6 +168,8 @@ pub mod tests {
         bytes[0x34] = 0x60;
         bytes[0x60..0x62].copy_from_slice(&[0x01, 0x78]);
         bytes[0x78..0x7b].copy_from_slice(&[0x10, 0x00, port_type << 4 | 0x2]);
+        // 512 bytes of payload are possible, 256 are set, reads ask for 4096.
+        (bytes[0x7c], bytes[0x80], bytes[0x81]) = (0x02, 0x20, 0x5a);
         bytes[0x100..0x104].copy_from_slice(&(0x148_u32 << 20 | 2 << 16 | 0x0001).to_le_bytes());
         if let Some(control) = acs_control {
             bytes[0x148..0x14c].copy_from_slice(&(1_u32 << 16 | 0x000d).to_le_bytes());
@@ -162,8 +199,22 @@ pub mod tests {
     }
 
     #[test]
+    fn sizes_of_packets_are_read_and_reserved_ones_are_none() {
+        let mut bytes = space(0, None);
+        let packets = config(&bytes).1.packets().unwrap();
+        assert_eq!((packets.payload, packets.payload_possible, packets.read_request), (Ok(256), Ok(512), Ok(4096)));
+        (bytes[0x7c], bytes[0x80], bytes[0x81]) = (0x00, 0xe0, 0x70);
+        let packets = config(&bytes).1.packets().unwrap();
+        assert_eq!(packets.payload_possible, Ok(128));
+        assert!(packets.payload.is_err() && packets.read_request.is_err(), "{packets:?}");
+        // A capability that ends with the file.
+        assert_eq!(config(&bytes[..0x80]).1.packets(), Err(Unknown::Denied("needs root".into())));
+    }
+
+    #[test]
     fn without_root_only_the_header_is_there() {
         let (_dir, config) = config(&space(6, Some(0x1d))[..64]);
+        assert_eq!((config.answers(), config.packets()), (Ok(true), Err(Unknown::Denied("needs root".into()))));
         assert_eq!(config.port_type(), Err(Unknown::Denied("needs root".into())));
         assert_eq!(config.acs_redirect(), Err(Unknown::Denied("needs root".into())));
     }
@@ -178,6 +229,7 @@ pub mod tests {
         let (_dir, dead) = config(&[0xff; 4096]);
         assert!(matches!(dead.port_type(), Err(Unknown::Failed(why)) if why.contains("does not answer")));
         assert!(matches!(dead.acs_redirect(), Err(Unknown::Failed(_))));
+        assert_eq!((dead.answers(), dead.packets().is_err()), (Ok(false), true));
 
         let mut bytes = space(6, None);
         bytes[0x61] = 0x60;

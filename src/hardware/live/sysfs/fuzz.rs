@@ -38,6 +38,11 @@ impl Machine {
             fixture.sys(&format!("devices/{path}/config"), space(4, Some(0x1d)));
             for (file, content) in [
                 ("numa_node", "0\n"),
+                ("power_state", "D0\n"),
+                ("power/runtime_status", "active\n"),
+                ("removable", "fixed\n"),
+                ("resource", "0x0000000a00000000 0x0000000a0fffffff 0x000000000014220c\n"),
+                ("resource0_resize", "000000000000ffc0\n"),
                 ("aer_dev_correctable", "RxErr 3\nTOTAL_ERR_COR 3\n"),
                 ("aer_dev_nonfatal", "TOTAL_ERR_NONFATAL 0\n"),
                 ("aer_dev_fatal", "TOTAL_ERR_FATAL 0\n"),
@@ -46,6 +51,10 @@ impl Machine {
             }
         }
         fixture.link("class/infiniband/mlx5_0/device", "bus/pci/devices/0000:00:02.0");
+        fixture.sys("class/infiniband/mlx5_0/ports/1/rate", "400 Gb/sec (4X NDR)\n");
+        fixture.sys("class/infiniband/mlx5_0/ports/1/state", "4: ACTIVE\n");
+        fixture.proc("cmdline", "root=/dev/sda1 iommu=pt\n");
+        fixture.proc("self/cgroup", "0::/user.slice\n");
         fixture.sys("bus/pci/slots/7/address", "0000:01:00\n");
         fixture.sys("devices/system/node/node0/cpulist", "0-31\n");
         fixture.sys("devices/system/node/node0/meminfo", "Node 0 MemTotal:       1048576 kB\n");
@@ -216,7 +225,7 @@ fn fuzz_configuration_space() {
         }
         fs::write(&path, &space[..length]).unwrap();
         let config = Config::open(&path).map_err(|error| error.to_string())?;
-        let _ = (config.port_type(), config.acs_redirect());
+        let _ = (config.port_type(), config.acs_redirect(), config.packets(), config.answers());
         Ok(())
     });
 }

@@ -4,9 +4,11 @@
 mod adapters;
 mod config;
 mod container;
+mod function;
 mod nvidia;
 mod pci;
 mod read;
+mod surroundings;
 
 #[cfg(test)]
 mod fixture;
@@ -127,6 +129,7 @@ impl Sysfs {
         host.virtual_machine = self.virtual_machine();
         host.container = self.container();
         host.iommu_translating = self.iommu_translating();
+        self.read_surroundings(&mut host);
         host
     }
 

@@ -2,19 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
 
 use super::Sysfs;
 use super::config::{Config, PortType};
-use super::read::{hex, names, number, odd, text};
+use super::read::{hex, names, odd, text};
 use crate::model::node::NodeId;
-use crate::model::reading::{Reading, Unknown};
+use crate::model::reading::Unknown;
 use crate::model::snapshot::{Adapter, PciFunction, PciKind};
 use crate::model::units::{Generation, Lanes, PciAddress};
 
-const NVIDIA: u32 = 0x10de;
+pub(super) const NVIDIA: u32 = 0x10de;
 /// Classes of a GPU, without the programming interface: VGA controller and 3D controller.
-const GPU_CLASSES: [u32; 2] = [0x0300, 0x0302];
+pub(super) const GPU_CLASSES: [u32; 2] = [0x0300, 0x0302];
 /// Class of an NVSwitch, without the programming interface: another bridge.
 const SWITCH_CLASS: u32 = 0x0680;
 /// The first NVSwitches have these device ids and later ones higher; chipsets of NVIDIA's for processors of
@@ -158,50 +157,6 @@ impl Sysfs {
         kinds
     }
 
-    fn function(
-        &self,
-        address: PciAddress,
-        parent: Option<PciAddress>,
-        host_bridge: String,
-        kind: PciKind,
-        slot: Option<String>,
-    ) -> PciFunction {
-        let dir = self.device(address);
-        let id = |file| hex(&dir.join(file)).and_then(|id| u16::try_from(id).map_err(|_| odd(&format!("{id:#x}"))));
-        let speed = |file| text(&dir.join(file)).and_then(|text| generation(&text));
-        let lanes = |file| text(&dir.join(file)).and_then(|text| width(&text));
-        let errors = |class: &str, total: &str| aer(&dir.join(format!("aer_dev_{class}")), total);
-        let iommu_group =
-            fs::read_link(dir.join("iommu_group")).map_err(|error| super::read::io_unknown(&error)).and_then(|link| {
-                link.file_name().and_then(|name| name.to_str()?.parse::<u32>().ok()).ok_or_else(|| odd(""))
-            });
-        let iommu_type = iommu_group
-            .clone()
-            .and_then(|group| text(&self.sys.join(format!("kernel/iommu_groups/{group}/type"))))
-            .and_then(|kind| if kind.is_empty() { Err(odd(&kind)) } else { Ok(kind) });
-        PciFunction {
-            address,
-            parent,
-            host_bridge,
-            kind,
-            vendor: id("vendor").into(),
-            device_id: id("device").into(),
-            class: hex(&dir.join("class")).into(),
-            generation: speed("current_link_speed").into(),
-            width: lanes("current_link_width").into(),
-            generation_max: speed("max_link_speed").into(),
-            width_max: lanes("max_link_width").into(),
-            numa_node: self.numa_node(address),
-            slot: slot.map_or(Reading::unsupported(), Reading::Known),
-            aer_correctable: errors("correctable", "TOTAL_ERR_COR").into(),
-            aer_nonfatal: errors("nonfatal", "TOTAL_ERR_NONFATAL").into(),
-            aer_fatal: errors("fatal", "TOTAL_ERR_FATAL").into(),
-            iommu_group: iommu_group.into(),
-            iommu_type: iommu_type.into(),
-            acs_redirect: Config::open(&dir.join("config")).and_then(|config| config.acs_redirect()).into(),
-        }
-    }
-
     /// Slot names by the address of the device in the slot, function 0.
     fn slots(&self) -> BTreeMap<PciAddress, String> {
         let dir = self.sys.join("bus/pci/slots");
@@ -211,7 +166,7 @@ impl Sysfs {
 }
 
 /// The PCIe generation of the kernel's speed text: `16.0 GT/s PCIe`, `8 GT/s`.
-fn generation(text: &str) -> Result<Generation, Unknown> {
+pub(super) fn generation(text: &str) -> Result<Generation, Unknown> {
     let (rate, unit) = text.split_once(' ').unwrap_or((text, ""));
     let generations = [("2.5", 1_u8), ("5", 2), ("8", 3), ("16", 4), ("32", 5), ("64", 6)];
     let rate = rate.trim_end_matches(".0");
@@ -221,19 +176,8 @@ fn generation(text: &str) -> Result<Generation, Unknown> {
 
 /// The lanes of the kernel's width text. 0, 63 and 255 are what broken links and virtual machines
 /// say; no link has them.
-fn width(text: &str) -> Result<Lanes, Unknown> {
+pub(super) fn width(text: &str) -> Result<Lanes, Unknown> {
     text.parse::<u32>().ok().and_then(|lanes| lanes.try_into().ok()).ok_or_else(|| odd(text))
-}
-
-/// The total of an AER counter file.
-fn aer(path: &Path, total: &str) -> Result<u64, Unknown> {
-    let counters = match text(path) {
-        // Some kernels print one number.
-        Ok(counters) if !counters.contains(char::is_whitespace) => return number(path),
-        other => other?,
-    };
-    let count = counters.lines().find_map(|line| line.strip_prefix(total));
-    count.and_then(|count| count.trim().parse().ok()).ok_or_else(|| odd(&counters))
 }
 
 #[cfg(test)]
@@ -241,6 +185,9 @@ mod tests {
     use super::super::config::tests::space;
     use super::super::fixture::Fixture;
     use super::*;
+    use crate::model::reading::Reading;
+    use crate::model::snapshot::{Bar, PciPower, RuntimeStatus};
+    use crate::model::units::{Bytes, GIB, MIB};
 
     fn address(text: &str) -> PciAddress {
         text.parse().unwrap()
@@ -314,6 +261,44 @@ mod tests {
         let functions = read(&machine);
         let read = ["0000:00:01.0", "0000:03:00.0"].map(|text| get(&functions, text));
         insta::assert_json_snapshot!("facts-around", read);
+    }
+
+    #[test]
+    fn power_packets_windows_and_cables_are_read() {
+        let machine = two_gpus();
+        machine.sys(&format!("devices/{GPU}/config"), space(0, None));
+        machine.sys(&format!("devices/{GPU}/power_state"), "D3cold\n");
+        machine.sys(&format!("devices/{GPU}/power/runtime_status"), "suspended\n");
+        machine.sys(&format!("devices/{GPU}/removable"), "removable\n");
+        machine.sys(&format!("devices/{ROOT_PORT}/removable"), "fixed\n");
+        machine.sys(&format!("devices/{ROOT_PORT}/power_state"), "unknown\n");
+        machine.sys(&format!("devices/{ROOT_PORT}/power/runtime_status"), "unsupported\n");
+        let none = "0x0000000000000000 0x0000000000000000 0x0000000000000000\n";
+        let window = "0x0000000a00000000 0x0000000a0fffffff 0x000000000014220c\n";
+        machine.sys(&format!("devices/{GPU}/resource"), format!("{none}{window}{none}{none}nonsense\n{none}{window}"));
+        machine.sys(&format!("devices/{GPU}/resource1_resize"), "000000000000ffc0\n");
+        machine.sys(&format!("devices/{DOWNSTREAM}/config"), [0xff; 4096]);
+        let functions = read(&machine);
+        let gpu = get(&functions, "0000:03:00.0");
+        assert_eq!((gpu.answers.get(), gpu.max_payload_bytes.get()), (Some(true), Some(256)));
+        assert_eq!((gpu.max_payload_possible_bytes.get(), gpu.max_read_request_bytes.get()), (Some(512), Some(4096)));
+        assert_eq!(gpu.power_state.get(), Some(PciPower::D3Cold));
+        assert_eq!((gpu.runtime_status.get(), gpu.removable.get()), (Some(RuntimeStatus::Suspended), Some(true)));
+        // The seventh line is the ROM.
+        let bar = Bar { number: 1, bytes: Bytes(256 * MIB), largest_bytes: Some(Bytes(32 * GIB)) };
+        assert_eq!(gpu.bars, Reading::Known(vec![bar]));
+        let port = get(&functions, "0000:00:01.0");
+        assert_eq!((port.power_state.get(), &port.runtime_status), (None, &Reading::unsupported()));
+        assert_eq!((port.removable.get(), &port.bars), (Some(false), &Reading::unsupported()));
+        let dead = get(&functions, "0000:02:04.0");
+        assert_eq!(dead.answers.get(), Some(false));
+        assert!(matches!(dead.max_payload_bytes.unknown(), Some(Unknown::Failed(why)) if why.contains("all ones")));
+        // Without root there is the header, which answers, and no more.
+        machine.sys(&format!("devices/{GPU}/config"), &space(0, None)[..64]);
+        let functions = read(&machine);
+        let gpu = get(&functions, "0000:03:00.0");
+        assert_eq!(gpu.answers.get(), Some(true));
+        assert_eq!(gpu.max_payload_bytes, Reading::Unknown(Unknown::Denied("needs root".into())));
     }
 
     #[test]

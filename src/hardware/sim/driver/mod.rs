@@ -14,6 +14,8 @@ use std::time::Duration;
 use crate::hardware::{
     Buffer, Device, DeviceInfo, DeviceMemory, Driver, ErrorKind, Event, HardwareError, PatternCheck, Stream,
 };
+use crate::model::measurement::RdmaSupport;
+use crate::model::reading::Reading;
 
 use super::engine::Work;
 use super::memory::Content;
@@ -100,6 +102,13 @@ impl Driver for SimDriver {
 
     fn kernels_failure(&self, _device: Device) -> Option<HardwareError> {
         self.state.borrow().kernels_loaded().err()
+    }
+
+    fn rdma(&self, device: Device) -> Option<RdmaSupport> {
+        let state = self.state.borrow();
+        state.kernels_loaded().ok()?;
+        let supported = Reading::Known(state.gpu(device).ok()?.gpu_direct());
+        Some(RdmaSupport { gpu_direct: supported.clone(), dma_buf: supported })
     }
 
     fn floor_seconds(&self) -> f64 {

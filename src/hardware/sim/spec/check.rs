@@ -7,7 +7,7 @@ use super::numbers::{memory, microseconds, milliseconds, number, rate, share, sp
 use super::{FunctionSpec, GpuSpec, MachineSpec, NvLinkTarget, Pairs};
 use crate::model::report::MOST_GPUS;
 use crate::model::snapshot::PciKind;
-use crate::model::units::PciAddress;
+use crate::model::units::{MIB, PciAddress};
 
 const MOST_FUNCTIONS: usize = 4096;
 const MOST_OTHERS: usize = 1024;
@@ -54,6 +54,8 @@ impl MachineSpec {
     /// The first thing that is wrong.
     pub fn check(&self) -> Checked {
         self.sizes()?;
+        let group = &self.host.control_group;
+        ensure!(group.starts_with('/'), "host.control_group", "'{group}' does not begin at the top, which is /");
         for (place, node) in self.numa_nodes.iter().enumerate() {
             let key = |name: &str| format!("numa_nodes[{place}].{name}");
             memory(&key("memory"), node.memory)?;
@@ -89,6 +91,9 @@ impl MachineSpec {
             ("faults.drifts", self.faults.drifts.len(), MOST_OTHERS),
             ("faults.collapses", self.faults.collapses.len(), MOST_OTHERS),
             ("faults.host", self.faults.host.len(), MOST_OTHERS),
+            ("host.kernel_log", self.host.kernel_log.len(), MOST_OTHERS),
+            ("host.iommu_parameters", self.host.iommu_parameters.len(), MOST_OTHERS),
+            ("host.nccl_variables", self.host.nccl_variables.len(), MOST_OTHERS),
         ] {
             ensure!(length <= most, key, "{length} are more than can be simulated, which is {most}");
         }
@@ -308,12 +313,20 @@ impl MachineSpec {
     }
 }
 
-/// What a port redirects, and how a link wakes up.
+/// What a port redirects, its packets and windows, and how a link wakes up.
 fn access_and_sleep(place: usize, function: &FunctionSpec) -> Checked {
     let key = |name: &str| format!("pci[{place}].{name}");
     if let Some(left) = function.redirect_share {
         ensure!(function.acs_redirect, key("redirect_share"), "nothing is redirected here: set acs_redirect = true");
         share(&key("redirect_share"), left)?;
+    }
+    for (name, bytes) in [("payload", Some(function.payload)), ("payload_max", function.payload_max)] {
+        let fits = bytes.is_none_or(|bytes| (128..=4096).contains(&bytes) && bytes.is_power_of_two());
+        ensure!(fits, key(name), "a packet carries 128, 256, 512, 1024, 2048 or 4096 bytes at most");
+    }
+    for (name, size) in [("bar", function.bar), ("bar_max", function.bar_max)] {
+        let fits = size.is_none_or(|size| (MIB..=1 << 50).contains(&size.0) && size.0.is_power_of_two());
+        ensure!(fits, key(name), "the size of a window is a power of two from 1 MiB to 1 PiB");
     }
     let Some(wakes) = function.wakes else { return Ok(()) };
     let lower = !matches!(function.kind, PciKind::RootPort | PciKind::SwitchDownstream);

@@ -9,7 +9,7 @@ use super::{
     CudaPeerRule, FunctionSpec, HostSpec, HostSpeeds, MachineSpec, NumaNodeSpec, NvLinkTarget, PathSpeed, PeerRule,
     Speeds,
 };
-use crate::model::snapshot::{AdapterKind, P2pStatus, PciKind};
+use crate::model::snapshot::{AdapterKind, ConfidentialComputing, P2pStatus, PciKind};
 use crate::model::units::{Bytes, GIB, MIB, PciAddress};
 
 /// Peers that CUDA enables at once for one GPU without NVSwitches.
@@ -98,6 +98,14 @@ impl Default for HostSpec {
             virtual_machine: false,
             container: false,
             iommu_translating: false,
+            iommu_parameters: Vec::new(),
+            control_group: "/".into(),
+            confidential_computing: ConfidentialComputing::Off,
+            peer_memory_module: false,
+            mps_daemon: false,
+            nccl_variables: Vec::new(),
+            kernel_log: Vec::new(),
+            kernel_log_denied: false,
             memory_available: all(),
             group_leaves: all(),
             lock_limit: all(),

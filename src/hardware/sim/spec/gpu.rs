@@ -51,12 +51,22 @@ pub struct GpuSpec {
     /// NVLinks in the order of their numbers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nvlinks: Vec<NvLinkSpec>,
+    /// Whether network adapters may reach its memory (GPUDirect RDMA); by default all but GeForce boards.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_direct: Option<bool>,
     /// What the NVSwitch fabric says, on a GPU with links to switches; by default that all is well.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fabric: Option<FabricSpec>,
     /// Modes, errors, and who else is there.
     #[serde(default)]
     pub state: GpuState,
+}
+
+impl GpuSpec {
+    /// Whether network adapters may reach its memory.
+    pub fn gpu_direct(&self) -> bool {
+        self.gpu_direct.unwrap_or_else(|| !self.name.contains("GeForce"))
+    }
 }
 
 /// Some NVLinks of a GPU that are alike.

@@ -11,12 +11,13 @@ mod host;
 mod numbers;
 mod nvidia;
 mod peers;
+mod surroundings;
 mod text;
 
 use serde::{Deserialize, Serialize};
 
 use crate::model::placement::{Engine, Path, Side};
-use crate::model::snapshot::{AdapterKind, BoundDriver, PciKind, PcieErrors};
+use crate::model::snapshot::{BoundDriver, ConfidentialComputing, PciKind, PciPower, PcieErrors};
 use crate::model::units::{Bytes, PciAddress, PcieLink};
 
 pub use check::Problem;
@@ -28,6 +29,7 @@ pub use gpu::{FabricSpec, GpuSpec, GpuState, NvLinkErrors, NvLinkSpec, NvLinkTar
 pub use host::{HostFault, HostSpeeds, HostWay};
 pub use nvidia::Hidden;
 pub use peers::{CudaPeerRule, Pairs, PeerException, PeerRule, PeerSpec};
+pub use surroundings::{AdapterSpec, LogLine, READ_REQUEST};
 
 /// A whole machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -88,6 +90,30 @@ pub struct HostSpec {
     pub container: bool,
     /// Whether the IOMMU translates device addresses.
     pub iommu_translating: bool,
+    /// Parameters of the kernel's command line that concern the IOMMU.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub iommu_parameters: Vec<String>,
+    /// The control group of peerscope.
+    #[serde(skip_serializing_if = "surroundings::is_top_group")]
+    pub control_group: String,
+    /// Confidential computing.
+    #[serde(skip_serializing_if = "surroundings::is_off")]
+    pub confidential_computing: ConfidentialComputing,
+    /// Whether nvidia_peermem is loaded.
+    #[serde(skip_serializing_if = "is_default")]
+    pub peer_memory_module: bool,
+    /// Whether an MPS daemon serves the default folder.
+    #[serde(skip_serializing_if = "is_default")]
+    pub mps_daemon: bool,
+    /// Variables of NCCL in peerscope's environment, as `NAME=value`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub nccl_variables: Vec<String>,
+    /// The kernel's log.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub kernel_log: Vec<LogLine>,
+    /// Whether the kernel's log may not be read.
+    #[serde(skip_serializing_if = "is_default")]
+    pub kernel_log_denied: bool,
     /// Memory that programs could get; nearly all of it where it is not given.
     #[serde(with = "text::size", skip_serializing_if = "defaults::is_all")]
     pub memory_available: Bytes,
@@ -173,6 +199,24 @@ pub struct FunctionSpec {
     /// Whether peer requests are sent up to the root.
     #[serde(default)]
     pub acs_redirect: bool,
+    /// Most payload of a packet, bytes.
+    #[serde(default = "surroundings::payload", skip_serializing_if = "surroundings::is_payload")]
+    pub payload: u16,
+    /// The same that it could be set to; twice as much where it is not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payload_max: Option<u16>,
+    /// Power state.
+    #[serde(default = "surroundings::on", skip_serializing_if = "surroundings::is_on")]
+    pub power_state: PciPower,
+    /// Whether the firmware says that a user can take it out.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub removable: bool,
+    /// Its largest window (BAR1), of GPUs; the BAR1 of its GPU where it is not given.
+    #[serde(default, with = "text::optional_size", skip_serializing_if = "Option::is_none")]
+    pub bar: Option<Bytes>,
+    /// The largest that could be set; none where it cannot be resized.
+    #[serde(default, with = "text::optional_size", skip_serializing_if = "Option::is_none")]
+    pub bar_max: Option<Bytes>,
     /// Share of their rate that copies reach which it sends up to the root; all of it where it is not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub redirect_share: Option<f64>,
@@ -202,18 +246,6 @@ pub struct UplinkSpec {
     pub ports: Vec<PciAddress>,
     /// Its payload rate per direction, GB/s, before what is lost to protocol.
     pub gbps: f64,
-}
-
-/// A network adapter.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct AdapterSpec {
-    /// The kernel's name.
-    pub name: String,
-    /// RDMA or Ethernet.
-    pub kind: AdapterKind,
-    /// Its PCI function.
-    pub pci: PciAddress,
 }
 
 /// How much of the theoretical rates is reached, and what calls cost.

@@ -31,6 +31,28 @@ pub mod size {
     }
 }
 
+/// A size that may be missing.
+pub mod optional_size {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use crate::model::units::Bytes;
+
+    #[derive(Deserialize)]
+    struct Size(#[serde(with = "super::size")] Bytes);
+
+    #[allow(clippy::ref_option, reason = "serde's form")]
+    pub fn serialize<S: Serializer>(bytes: &Option<Bytes>, serializer: S) -> Result<S::Ok, S::Error> {
+        match bytes {
+            Some(bytes) => super::size::serialize(bytes, serializer),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Bytes>, D::Error> {
+        Ok(Option::<Size>::deserialize(deserializer)?.map(|Size(bytes)| bytes))
+    }
+}
+
 /// Vendor and device id: `10de:2335`.
 pub mod pci_id {
     use serde::{Deserialize, Deserializer, Serializer};

@@ -97,6 +97,12 @@ exports! {
                 let engines = fake.driver().copy_engines(fake.device(device)?).map_err(code_of)?;
                 put(value, c_int::try_from(engines).unwrap_or(0))
             }
+            // GPUDirect RDMA and dma-buf.
+            116 | 124 => {
+                let rdma = fake.driver().rdma(fake.device(device)?).ok_or(code::INVALID_VALUE)?;
+                let supported = if attribute == 116 { rdma.gpu_direct } else { rdma.dma_buf };
+                put(value, supported.get().ok_or(code::INVALID_VALUE)?.into())
+            }
             _ => Err(code::INVALID_VALUE),
         })
     }

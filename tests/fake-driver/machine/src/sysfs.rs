@@ -9,9 +9,9 @@ use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use peerscope::hardware::sim::spec::{FunctionSpec, MachineSpec};
-use peerscope::model::snapshot::{AdapterKind, BoundDriver, DeviceFile, PciFunction, PciKind, PcieErrors};
-use peerscope::model::units::{KIB, PcieLink};
+use peerscope::hardware::sim::spec::{FunctionSpec, LogLine, MachineSpec, READ_REQUEST};
+use peerscope::model::snapshot::{AdapterKind, BoundDriver, DeviceFile, PciFunction, PciKind, PciPower, PcieErrors};
+use peerscope::model::units::{KIB, MIB, PcieLink};
 
 /// Writes the files of a machine below `root`, in `sys` and `proc`.
 ///
@@ -90,11 +90,13 @@ impl Tree<'_> {
         self.file("proc/cpuinfo", format!("processor\t: 0\nmodel name\t: {}\nflags\t\t: {flags}\n", host.cpu))?;
         let room = self.machine.host_room(0);
         self.file("proc/meminfo", format!("MemAvailable:   {} kB\n", room.available.0 / KIB))?;
+        self.file("proc/self/cgroup", format!("0::{}\n", host.control_group))?;
         if let Some(left) = room.group_leaves {
-            self.file("proc/self/cgroup", "0::/\n")?;
-            self.file("sys/fs/cgroup/memory.max", format!("{}\n", left.0))?;
-            self.file("sys/fs/cgroup/memory.current", "0\n")?;
+            let folder = format!("sys/fs/cgroup{}", host.control_group.trim_end_matches('/'));
+            self.file(&format!("{folder}/memory.max"), format!("{}\n", left.0))?;
+            self.file(&format!("{folder}/memory.current"), "0\n")?;
         }
+        self.surroundings()?;
         let namespaces = self.root.join("proc/self/ns");
         fs::create_dir_all(&namespaces)?;
         // That of the host: containers are known by other signs as well.
@@ -107,6 +109,29 @@ impl Tree<'_> {
             self.file("sys/kernel/iommu_groups/0/type", "DMA-FQ\n")?;
         }
         Ok(())
+    }
+
+    /// What the kernel was told and logs, and an MPS daemon. Variables are those of the process.
+    fn surroundings(&self) -> io::Result<()> {
+        let host = &self.machine.host;
+        let parameters = host.iommu_parameters.join(" ");
+        self.file("proc/cmdline", format!("BOOT_IMAGE=/vmlinuz root=/dev/sda1 {parameters} quiet\n"))?;
+        if host.peer_memory_module {
+            self.file("sys/module/nvidia_peermem/version", format!("{}\n", host.driver_version))?;
+        }
+        if host.mps_daemon {
+            self.file("tmp/nvidia-mps/control", "")?;
+            self.file("tmp/nvidia-mps/nvidia-cuda-mps-control.pid", "4242\n")?;
+            self.file("proc/4242/comm", "nvidia-cuda-mps\n")?;
+        }
+        if host.kernel_log_denied {
+            // Root may read every file.
+            return Err(io::Error::other("a log that may not be read cannot be made"));
+        }
+        let record =
+            |(number, line): (usize, &LogLine)| format!("3,{number},{},-;{}\n", line.seconds * 1_000_000, line.text);
+        let log: String = host.kernel_log.iter().enumerate().map(record).collect();
+        self.file("dev/kmsg", log)
     }
 
     fn numa_nodes(&self) -> io::Result<()> {
@@ -152,13 +177,8 @@ impl Tree<'_> {
             let device = address.rsplit_once('.').map_or(address.as_str(), |(device, _)| device);
             self.file(&format!("sys/bus/pci/slots/{slot}/address"), format!("{device}\n"))?;
         }
-        let lost = self
-            .machine
-            .gpus
-            .iter()
-            .zip(0..)
-            .any(|(gpu, index)| gpu.pci == function.address && self.machine.lost(index));
-        if lost {
+        self.power_and_windows(&folder, function)?;
+        if self.machine.is_silent(function) {
             // What a kernel shows of a device whose registers read as all ones.
             self.link_files(&folder, "current", "Unknown", 63)?;
             self.link_files(&folder, "max", "Unknown", 63)?;
@@ -183,6 +203,29 @@ impl Tree<'_> {
         let kind = if self.machine.host.iommu_translating { "DMA-FQ" } else { "identity" };
         self.file(&format!("sys/{group}/type"), format!("{kind}\n"))?;
         self.link(&format!("devices/{place}/iommu_group"), &group)
+    }
+
+    fn power_and_windows(&self, folder: &str, function: &FunctionSpec) -> io::Result<()> {
+        let power = function.power_state;
+        let status = if function.power_state == PciPower::D0 { "active" } else { "suspended" };
+        self.file(&format!("{folder}/power_state"), format!("{power}\n"))?;
+        self.file(&format!("{folder}/power/runtime_status"), format!("{status}\n"))?;
+        if function.removable {
+            self.file(&format!("{folder}/removable"), "removable\n")?;
+        }
+        let Some(bars) = self.machine.bars(function) else { return Ok(()) };
+        let mut lines = vec!["0x0000000000000000 0x0000000000000000 0x0000000000000000".to_owned(); 13];
+        for bar in bars {
+            const FIRST: u64 = 1 << 52;
+            lines[usize::from(bar.number)] =
+                format!("{FIRST:#018x} {:#018x} 0x000000000014220c", FIRST + bar.bytes.0 - 1);
+            if let Some(largest) = bar.largest_bytes {
+                // Every size from 64 MiB on, a bit each from 1 MiB.
+                let sizes = (2 * largest.0 / MIB - 1) & !0x3f;
+                self.file(&format!("{folder}/resource{}_resize", bar.number), format!("{sizes:016x}\n"))?;
+            }
+        }
+        self.file(&format!("{folder}/resource"), lines.join("\n") + "\n")
     }
 
     /// What the NVIDIA driver tells in /proc, and its device files.
@@ -215,6 +258,18 @@ impl Tree<'_> {
             };
             let device = format!("bus/pci/devices/{}", adapter.pci);
             self.link(&format!("class/{class}/{}/device", adapter.name), &device)?;
+            let port = adapter.port();
+            let (Some(state), Some(rate)) = (port.state.known(), port.rate_mbit.get()) else { continue };
+            let folder = format!("sys/class/{class}/{}", adapter.name);
+            if adapter.kind == AdapterKind::Ethernet {
+                self.file(&format!("{folder}/operstate"), format!("{state}\n"))?;
+                self.file(&format!("{folder}/speed"), format!("{rate}\n"))?;
+                continue;
+            }
+            let folder = format!("{folder}/ports/1");
+            self.file(&format!("{folder}/state"), format!("4: {}\n", state.to_uppercase()))?;
+            self.file(&format!("{folder}/rate"), format!("{} Gb/sec (4X)\n", f64::from(rate) / 1000.0))?;
+            self.file(&format!("{folder}/link_layer"), "InfiniBand\n")?;
         }
         Ok(())
     }
@@ -249,6 +304,10 @@ fn space(function: &FunctionSpec, acs_redirect: Option<bool>) -> Vec<u8> {
     bytes[0x06] = 0x10;
     bytes[0x34] = 0x60;
     bytes[0x60..0x63].copy_from_slice(&[0x10, 0x00, port_type << 4 | 0x2]);
+    let size = |bytes: u16| u8::try_from(bytes.ilog2() - 7).unwrap_or(7);
+    bytes[0x64] = size(function.payload_possible());
+    bytes[0x68] = size(function.payload) << 5;
+    bytes[0x69] = size(READ_REQUEST) << 4;
     if let Some(redirect) = acs_redirect {
         bytes[0x100..0x104].copy_from_slice(&(1_u32 << 16 | 0x000d).to_le_bytes());
         let control: u16 = if redirect { 0x1d } else { 0x11 };

@@ -8,10 +8,11 @@ use std::sync::LazyLock;
 
 use fake_machine::{Calls, exports};
 use nvml_wrapper_sys::bindings::{
-    nvmlBAR1Memory_t, nvmlFieldValue_t, nvmlGpuFabricInfo_t, nvmlGpuFabricInfo_v2_t, nvmlMemory_v2_t, nvmlPciInfo_t,
-    nvmlProcessInfo_t, nvmlUtilization_t,
+    nvmlBAR1Memory_t, nvmlConfComputeSystemState_t, nvmlFieldValue_t, nvmlGpuFabricInfo_t, nvmlGpuFabricInfo_v2_t,
+    nvmlMemory_v2_t, nvmlPciInfo_t, nvmlProcessInfo_t, nvmlUtilization_t,
 };
 use peerscope::hardware::GpuGroup;
+use peerscope::model::snapshot::ConfidentialComputing;
 use peerscope::model::units::PciAddress;
 
 use crate::answers::{self, code, gpu, host, known, link, pair};
@@ -271,6 +272,19 @@ exports! {
         })
     }
 
+    fn nvmlSystemGetConfComputeState(to: *mut nvmlConfComputeSystemState_t) {
+        let (feature, dev_tools) = match known(&host()?.confidential_computing)? {
+            ConfidentialComputing::Off => (0, 0),
+            ConfidentialComputing::On => (1, 0),
+            ConfidentialComputing::DevTools => (1, 1),
+        };
+        put(to, nvmlConfComputeSystemState_t { environment: 2 * feature, ccFeature: feature, devToolsMode: dev_tools })
+    }
+
+    fn nvmlDeviceGetModuleId(device: Handle, to: *mut c_uint) {
+        put(to, known(&gpu(device, GpuGroup::NvLink)?.module_id)?)
+    }
+
     fn nvmlDeviceGetC2cModeInfoV(device: Handle, to: *mut c_uint) {
         put(to, known(&gpu(device, GpuGroup::NvLink)?.c2c)?.into())
     }
@@ -375,6 +389,7 @@ exports! {
             1 => &pair.p2p_write,
             2 => &pair.p2p_nvlink,
             3 => &pair.p2p_atomics,
+            4 => &pair.p2p_pci,
             _ => return Err(code::INVALID_ARGUMENT),
         };
         put(to, numbers::p2p_status(known(status)?))

@@ -1,0 +1,164 @@
+//! # What it means
+//!
+//! Packets on the way of a GPU carry less (MaxPayload) than those on the ways of the other GPUs of its model.
+//!
+//! # How it is detected
+//!
+//! The device control registers of all functions from the GPU to its root (only root may read them): the smallest
+//! MaxPayload of a way counts, and the hop nearest to the root that has it is named. It is compared with what most GPUs
+//! of the same model have, if there are two or more others. Not judged in virtual machines, whose ports are made up.
+//!
+//! # Why it matters
+//!
+//! Every packet has 24 bytes beside what it carries: with 128 bytes at most 84% of a link's rate is left, with 256 bytes
+//! 91%, with 512 bytes 96%. Copies over PCIe with this GPU, and with its host, are slower by that. It explains no more.
+//!
+//! # What to do
+//!
+//! Look for "Max Payload Size" in BIOS (auto, or the largest), or start the kernel with `pci=pcie_bus_perf`. Where a
+//! port cannot do more, put the GPU into another slot.
+//!
+//! # Sources
+//!
+//! PCI Express Base Specification, Device Control Register and TLP overhead; Linux, kernel parameters, `pcie_bus_perf`.
+
+use super::prelude::*;
+use crate::model::units::Bytes;
+use crate::topology::pcie;
+
+/// The rule.
+pub const RULE: Rule =
+    Rule::new("payload-below-siblings", Severity::Info, include_str!("payload_below_siblings.rs"), judge);
+
+/// Others of a model from which a usual figure is believed.
+const LEAST_OTHERS: usize = 2;
+
+/// Bytes of a packet beside what it carries: framing, header with a long address, checksum.
+const OVERHEAD: u16 = 24;
+
+/// The smallest payload of a GPU's way.
+#[derive(Clone, Copy)]
+struct Way<'a> {
+    gpu: u32,
+    model: &'a str,
+    bytes: u16,
+    /// The hop nearest to the root that has it.
+    hop: &'a PciFunction,
+    /// What all hops could do.
+    possible: Option<u16>,
+}
+
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    if evidence.virtual_machine() {
+        return Vec::new();
+    }
+    let ways: Vec<_> = evidence.snapshot.gpus.iter().filter_map(|gpu| way(evidence.snapshot, gpu)).collect();
+    let mut below: BTreeMap<PciAddress, Vec<(Way<'_>, u16)>> = BTreeMap::new();
+    for way in &ways {
+        if let Some(usual) = usual(&ways, way).filter(|usual| way.bytes < *usual) {
+            below.entry(way.hop.address).or_default().push((*way, usual));
+        }
+    }
+    below.into_values().filter_map(|ways| finding(evidence, &ways)).collect()
+}
+
+fn way<'a>(snapshot: &'a Snapshot, gpu: &'a Gpu) -> Option<Way<'a>> {
+    let hops = pcie::chain(snapshot, gpu.pci.get()?);
+    let payload = |hop: &&PciFunction| hop.max_payload_bytes.get();
+    // Of the way what is known: a hop that is not could carry less.
+    let bytes = hops.iter().map(|hop| payload(&hop)).collect::<Option<Vec<_>>>()?.into_iter().min()?;
+    let hop = hops.iter().rev().find(|hop| payload(hop) == Some(bytes))?;
+    let possible = hops.iter().filter_map(|hop| hop.max_payload_possible_bytes.get()).min();
+    Some(Way { gpu: gpu.index, model: gpu.name.known()?, bytes, hop, possible })
+}
+
+/// What most others of the model have.
+fn usual(ways: &[Way<'_>], of: &Way<'_>) -> Option<u16> {
+    let others: Vec<_> = ways.iter().filter(|way| way.model == of.model && way.gpu != of.gpu).collect();
+    if others.len() < LEAST_OTHERS {
+        return None;
+    }
+    let number = |bytes: u16| others.iter().filter(|way| way.bytes == bytes).count();
+    others.iter().map(|way| way.bytes).find(|bytes| 2 * number(*bytes) > others.len())
+}
+
+fn finding(evidence: &Evidence<'_>, ways: &[(Way<'_>, u16)]) -> Option<Finding> {
+    let (first, usual) = ways.first()?;
+    let gpus: Vec<u32> = ways.iter().map(|(way, _)| way.gpu).collect();
+    let share = |bytes: u16| 100.0 * f64::from(bytes) / f64::from(bytes + OVERHEAD);
+    let size = |bytes: u16| Bytes(bytes.into());
+    let address = first.hop.address;
+    let next_step = match first.possible {
+        Some(possible) if possible < *usual => format!(
+            "A port or device on the way of {} can do no more than {possible} bytes: put it into another slot if copies over \
+             PCIe matter",
+            words::gpus(&gpus)
+        ),
+        _ => {
+            "Look for Max Payload Size in BIOS, or start the kernel with pci=pcie_bus_perf, and check again".to_owned()
+        }
+    };
+    let message = format!(
+        "Packets on the way of {} carry {} bytes (MaxPayload at {address}), and {usual} on the ways of most others of its \
+         model: at most {:.0}% instead of {:.0}% of a link's rate is left for data",
+        words::all_or(evidence.snapshot, &gpus),
+        first.bytes,
+        share(first.bytes),
+        share(*usual),
+    );
+    let found = RULE
+        .finding(Subject::PcieLink { address }, message, next_step)
+        .gpus(&gpus)
+        .fact("payload", size(first.bytes))
+        .fact("usual_payload", size(*usual))
+        .fact("possible_payload", first.possible.map(size))
+        .fact("read_request", first.hop.max_read_request_bytes.get().map(size));
+    Some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::testing::prelude::*;
+
+    fn with_payloads(of_last: u16, possible: u16) -> Snapshot {
+        let mut machine = two_sockets();
+        for function in &mut machine.pci {
+            function.max_payload_bytes = Reading::Known(256);
+            function.max_payload_possible_bytes = Reading::Known(512);
+        }
+        for address in ["0000:82:01.0", "0000:84:00.0"] {
+            let function = function_mut(&mut machine, address);
+            function.max_payload_bytes = Reading::Known(of_last);
+            function.max_payload_possible_bytes = Reading::Known(possible);
+        }
+        machine
+    }
+
+    #[test]
+    fn the_hop_nearest_to_the_root_is_named_with_what_it_costs() {
+        let machine = with_payloads(128, 512);
+        let found = findings(&machine, Some(&measured(&machine, 0.84)));
+        let found = only(&found, "payload-below-siblings", Severity::Info);
+        assert_eq!(found.subject, Subject::PcieLink { address: pci("0000:82:01.0") });
+        assert!(found.message.contains("84% instead of 91%"), "{}", found.message);
+        assert!(found.next_step.contains("Max Payload Size"), "{}", found.next_step);
+        let machine = with_payloads(128, 128);
+        let found = findings(&machine, Some(&measured(&machine, 0.84)));
+        assert!(only(&found, "payload-below-siblings", Severity::Info).next_step.contains("no more than 128"));
+    }
+
+    #[test]
+    fn ways_alike_unknown_ones_guests_and_other_models_are_left_alone() {
+        let clean = |machine: &Snapshot| assert_eq!(findings(machine, Some(&measured(machine, 0.84))), []);
+        clean(&with_payloads(256, 512));
+        clean(&with_payloads(512, 512));
+        let mut machine = with_payloads(128, 512);
+        function_mut(&mut machine, "0000:84:00.0").max_payload_bytes = Reading::failed("needs root");
+        clean(&machine);
+        let mut machine = with_payloads(128, 512);
+        machine.host.virtual_machine = Reading::Known(true);
+        let found = findings(&machine, Some(&measured(&machine, 0.84)));
+        assert!(found.iter().all(|found| found.code != RULE.id), "{found:#?}");
+    }
+}

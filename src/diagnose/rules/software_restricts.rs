@@ -1,0 +1,106 @@
+//! # What it means
+//!
+//! Settings above the hardware keep programs from ways that the hardware has.
+//!
+//! # How it is detected
+//!
+//! Variables of NCCL in the environment of peerscope itself: `NCCL_P2P_DISABLE`, `NCCL_P2P_LEVEL`, `NCCL_SHM_DISABLE`,
+//! `NCCL_NVLS_ENABLE`, `NCCL_IB_DISABLE` where there is an RDMA adapter, `NCCL_NET_GDR_LEVEL`, `NCCL_ALGO` and
+//! `NCCL_PROTO`, with values that leave ways out; and confidential computing, as NVML reports it. peerscope has no need
+//! of NCCL: its figures are those of the hardware. It is information. Programs may have another environment.
+//!
+//! # Why it matters
+//!
+//! A program that is slow with such settings is slow on sound hardware. With `NCCL_P2P_DISABLE=1` all bytes between GPUs
+//! go through the memory of the host, with `NCCL_SHM_DISABLE=1` those through the network.
+//!
+//! # What to do
+//!
+//! Unset what nobody needs any more; such variables often stay from an earlier fault. `NCCL_DEBUG=INFO` shows what a
+//! program has set and which ways NCCL takes.
+//!
+//! # Sources
+//!
+//! NCCL user guide, environment variables; NVIDIA, confidential computing deployment guide.
+
+use super::prelude::*;
+use crate::model::snapshot::{AdapterKind, ConfidentialComputing};
+
+/// The rule.
+pub const RULE: Rule = Rule::new("software-restricts", Severity::Info, include_str!("software_restricts.rs"), judge);
+
+fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let host = &evidence.snapshot.host;
+    if evidence.snapshot.gpus.len() < 2 {
+        return Vec::new();
+    }
+    let has_rdma = evidence.snapshot.adapters.iter().any(|adapter| adapter.kind == AdapterKind::Rdma);
+    let variables = host.nccl_variables.known().map(Vec::as_slice).unwrap_or_default();
+    let said = |variable: &String| Some((variable.clone(), left_out(variable, has_rdma)?));
+    let restricting: Vec<_> = variables.iter().filter_map(said).collect();
+    let mut parts: Vec<_> = restricting.iter().map(|(variable, effect)| format!("{variable} ({effect})")).collect();
+    let confidential = host.confidential_computing.get() == Some(ConfidentialComputing::On);
+    if confidential {
+        parts.push("confidential computing is on (copies are encrypted)".to_owned());
+    }
+    if parts.is_empty() {
+        return Vec::new();
+    }
+    let next_step = match restricting.is_empty() {
+        true => "Nothing to do if it is wanted; programs reach less than the links carry",
+        false => "Unset what nobody needs any more, and see with NCCL_DEBUG=INFO which ways a program takes",
+    };
+    let message = format!("Above the hardware, not in it, ways are left out: {}", parts.join(", "));
+    let set: Vec<_> = restricting.into_iter().map(|(variable, _)| variable).collect();
+    vec![
+        RULE.finding(Subject::Machine, message, next_step)
+            .fact("nccl_variables", set)
+            .fact("confidential_computing", confidential),
+    ]
+}
+
+/// What a variable of NCCL keeps programs from; none where it leaves nothing out.
+fn left_out(variable: &str, has_rdma: bool) -> Option<&'static str> {
+    let (name, value) = variable.split_once('=')?;
+    let on = !["", "0"].contains(&value);
+    match (name, value) {
+        ("NCCL_P2P_DISABLE", _) if on => Some("no peer access"),
+        ("NCCL_P2P_LEVEL", "LOC" | "0") => Some("no peer access"),
+        ("NCCL_P2P_LEVEL", "NVL") => Some("peer access over NVLink alone"),
+        ("NCCL_P2P_LEVEL", "PIX" | "PXB" | "PHB" | "1" | "2" | "3" | "4") => {
+            Some("peer access between near GPUs alone")
+        }
+        ("NCCL_SHM_DISABLE", _) if on => Some("no shared memory of the host"),
+        ("NCCL_NVLS_ENABLE", "0") => Some("no NVLink SHARP"),
+        ("NCCL_IB_DISABLE", _) if on && has_rdma => Some("no RDMA"),
+        ("NCCL_NET_GDR_LEVEL", "LOC" | "0") if has_rdma => Some("no GPUDirect RDMA"),
+        ("NCCL_ALGO" | "NCCL_PROTO", _) if !value.is_empty() => Some("fixed, whatever suits"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::testing::prelude::*;
+
+    #[test]
+    fn what_leaves_ways_out_is_named_and_changes_no_verdict() {
+        let mut machine = h200_vm(4);
+        let set = |variables: &[&str]| Reading::Known(variables.iter().map(ToString::to_string).collect());
+        machine.host.nccl_variables = set(&["NCCL_P2P_DISABLE=0", "NCCL_P2P_LEVEL=SYS", "NCCL_IB_DISABLE=1"]);
+        machine.host.confidential_computing = Reading::Known(ConfidentialComputing::Off);
+        let measurements = measured(&machine, 0.88);
+        assert_eq!(findings(&machine, Some(&measurements)), [], "no way that there is is left out");
+        machine.host.nccl_variables = set(&["NCCL_P2P_DISABLE=1", "NCCL_NVLS_ENABLE=1", "NCCL_SHM_DISABLE=1"]);
+        let found = findings(&machine, Some(&measurements));
+        let message = &only(&found, "software-restricts", Severity::Info).message;
+        assert!(message.contains("NCCL_P2P_DISABLE=1 (no peer access), NCCL_SHM_DISABLE=1"), "{message}");
+        assert!(!message.contains("NVLS"), "{message}");
+        assert_eq!(exit(&found, Some(&measurements)), 0);
+        machine.host.nccl_variables = set(&[]);
+        machine.host.confidential_computing = Reading::Known(ConfidentialComputing::On);
+        let found = findings(&machine, Some(&measurements));
+        assert!(only(&found, "software-restricts", Severity::Info).message.contains("confidential computing"));
+    }
+}

@@ -1,0 +1,158 @@
+//! What a simulated machine says of its functions' power, packets and windows, of its ports, its log, and of what
+//! peerscope runs in there.
+
+use serde::{Deserialize, Serialize};
+
+use super::{FunctionSpec, MachineSpec};
+use crate::hardware::kernel_log;
+use crate::model::reading::{Reading, Unknown};
+use crate::model::snapshot::{
+    AdapterKind, AdapterPort, Bar, ConfidentialComputing, Host, PciFunction, PciPower, RuntimeStatus, Xid,
+};
+use crate::model::units::PciAddress;
+
+/// A line of the kernel's log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LogLine {
+    /// Seconds since boot.
+    pub seconds: u64,
+    /// What it says.
+    pub text: String,
+}
+
+/// A network adapter.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AdapterSpec {
+    /// The kernel's name.
+    pub name: String,
+    /// RDMA or Ethernet.
+    pub kind: AdapterKind,
+    /// Its PCI function.
+    pub pci: PciAddress,
+    /// The state of its port in the kernel's words; `active` or `up` where it is not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
+    /// The rate of its port, megabits per second; 400 Gb/s of RDMA and 10 Gb/s of Ethernet where it is not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate_mbit: Option<u32>,
+}
+
+/// What every function asks for in one read, bytes: the default of PCI Express.
+pub const READ_REQUEST: u16 = 512;
+
+/// Why nothing is known of the packets of a function without an answer.
+const NO_ANSWER: &str = "configuration space reads all ones: the function does not answer";
+
+pub(super) const fn payload() -> u16 {
+    256
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's form")]
+pub(super) const fn is_payload(bytes: &u16) -> bool {
+    *bytes == payload()
+}
+
+pub(super) const fn on() -> PciPower {
+    PciPower::D0
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's form")]
+pub(super) fn is_on(state: &PciPower) -> bool {
+    *state == on()
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's form")]
+pub(super) fn is_off(state: &ConfidentialComputing) -> bool {
+    *state == ConfidentialComputing::Off
+}
+
+pub(super) fn is_top_group(group: &String) -> bool {
+    group == "/"
+}
+
+impl FunctionSpec {
+    /// Most payload that it could be set to.
+    pub fn payload_possible(&self) -> u16 {
+        self.payload_max.unwrap_or_else(|| self.payload.saturating_mul(2)).max(self.payload)
+    }
+
+    /// What runtime power management makes of it.
+    pub fn runtime_status(&self) -> RuntimeStatus {
+        if self.power_state == PciPower::D0 { RuntimeStatus::Active } else { RuntimeStatus::Suspended }
+    }
+}
+
+impl AdapterSpec {
+    /// Its only port.
+    pub fn port(&self) -> AdapterPort {
+        let (state, link_layer, rate) = match self.kind {
+            AdapterKind::Rdma => ("active", "InfiniBand", 400_000),
+            AdapterKind::Ethernet => ("up", "Ethernet", 10_000),
+        };
+        AdapterPort {
+            port: 1,
+            state: Reading::Known(self.state.clone().unwrap_or_else(|| state.to_owned())),
+            link_layer: Reading::Known(link_layer.to_owned()),
+            rate_mbit: Reading::Known(self.rate_mbit.unwrap_or(rate)),
+        }
+    }
+}
+
+impl MachineSpec {
+    /// Whether a function gives no answer: a GPU that fell off the bus, or one without power.
+    pub fn is_silent(&self, function: &FunctionSpec) -> bool {
+        let lost = || self.gpus.iter().zip(0..).any(|(gpu, index)| gpu.pci == function.address && self.lost(index));
+        function.power_state == PciPower::D3Cold || lost()
+    }
+
+    /// The windows of a GPU's function.
+    pub fn bars(&self, function: &FunctionSpec) -> Option<Vec<Bar>> {
+        let gpu = self.gpus.iter().find(|gpu| gpu.pci == function.address);
+        if !function.is_display() {
+            return None;
+        }
+        let bytes = function.bar.or_else(|| Some(gpu?.bar1));
+        let bar = |bytes| Bar { number: 1, bytes, largest_bytes: function.bar_max };
+        Some(bytes.map(bar).into_iter().collect())
+    }
+
+    /// Fills in packets, power and windows of a function.
+    pub(in crate::hardware::sim) fn read_function(&self, spec: &FunctionSpec, function: &mut PciFunction) {
+        let silent = self.is_silent(spec);
+        let answered = |bytes: u16| if silent { Reading::failed(NO_ANSWER) } else { Reading::Known(bytes) };
+        function.answers = Reading::Known(!silent);
+        function.max_payload_bytes = answered(spec.payload);
+        function.max_payload_possible_bytes = answered(spec.payload_possible());
+        function.max_read_request_bytes = answered(READ_REQUEST);
+        function.power_state = Reading::Known(spec.power_state);
+        function.runtime_status = Reading::Known(spec.runtime_status());
+        function.removable = if spec.removable { Reading::Known(true) } else { Reading::unsupported() };
+        function.bars = self.bars(spec).ok_or(Unknown::Unsupported).into();
+    }
+
+    /// Fills in what peerscope runs in, and what the kernel was told and logs.
+    pub(in crate::hardware::sim) fn read_surroundings(&self, facts: &mut Host) {
+        let host = &self.host;
+        facts.container_made_by =
+            if host.container { Reading::Known("docker".to_owned()) } else { Reading::unsupported() };
+        facts.control_group = Reading::Known(host.control_group.clone());
+        facts.iommu_parameters = Reading::Known(host.iommu_parameters.clone());
+        facts.confidential_computing = Reading::Known(host.confidential_computing);
+        facts.peer_memory_module = Reading::Known(host.peer_memory_module);
+        facts.mps_pipe_directory = Reading::Known("/tmp/nvidia-mps".to_owned());
+        facts.mps_daemon = Reading::Known(host.mps_daemon);
+        facts.nccl_variables = Reading::Known(host.nccl_variables.clone());
+        facts.xids = self.xids();
+    }
+
+    fn xids(&self) -> Reading<Vec<Xid>> {
+        if self.host.kernel_log_denied {
+            return Reading::Unknown(Unknown::Denied("needs root".to_owned()));
+        }
+        let lines = self.host.kernel_log.iter();
+        let messages = lines.map(|line| (line.seconds.saturating_mul(1_000_000), line.text.as_str()));
+        Reading::Known(kernel_log::xids(messages))
+    }
+}

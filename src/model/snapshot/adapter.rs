@@ -1,0 +1,48 @@
+//! Network adapters.
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::reading::facts;
+use crate::model::units::PciAddress;
+
+/// A network adapter.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Adapter {
+    /// The kernel's name, `mlx5_0` or `eth0`.
+    pub name: String,
+    /// RDMA or Ethernet.
+    pub kind: AdapterKind,
+    /// PCI address.
+    pub pci: PciAddress,
+    /// Its ports; of an Ethernet adapter one.
+    #[serde(default)]
+    pub ports: Vec<AdapterPort>,
+}
+
+/// What an adapter is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum AdapterKind {
+    /// An RDMA device (InfiniBand or RoCE).
+    Rdma,
+    /// A network interface without RDMA.
+    Ethernet,
+}
+
+facts! {
+    /// A port of a network adapter.
+    pub struct AdapterPort {
+        /// Its number, from 1.
+        port: u32,
+        => readings {
+            /// The kernel's word in small letters: `active`, `down`, `init`, `armed` of RDMA, `up`, `down` of Ethernet.
+            state: String,
+            /// `InfiniBand` or `Ethernet`.
+            link_layer: String,
+            /// Rate of the port, megabits per second.
+            rate_mbit: u32,
+        }
+    }
+}
