@@ -6,11 +6,17 @@ use super::testing::with_host;
 use crate::model::measurement::{LinkUnderLoad, Measurements, Verified};
 use crate::model::placement::Path;
 use crate::model::reading::Unknown;
-use crate::model::snapshot::{NvSwitch, P2pStatus, Snapshot};
+use crate::model::snapshot::{NvSwitch, Snapshot};
 
 /// All of them.
 pub(super) fn all() -> Vec<Row> {
     [link_rows(), setting_rows(), lost_rows(), shared_rows()].into_iter().flatten().collect()
+}
+
+/// A guest whose host runs the fabric.
+fn guest_of_host(machine: &mut Snapshot) {
+    guest(machine);
+    named(machine, "NVIDIA H200", "Hopper");
 }
 
 fn guest_with_switches(machine: &mut Snapshot) {
@@ -67,7 +73,7 @@ fn link_rows() -> Vec<Row> {
         row("the IOMMU is off", "host-data-wrong", host_wrong(false), &[Step::OutOfService, Xid, Swap], &[]),
         row("it translates", "host-data-wrong", host_wrong(true), &[Step::OutOfService, Xid, Swap, PassThrough], &[]),
         row("not started", "fabric-not-ready", refused(|_| ()), &[FabricManager, PowerCycle], &[]),
-        row("in a guest without NVSwitches", "fabric-not-ready", refused(guest), &[AskHost, ReloadDriver], &[]),
+        row("in a guest without NVSwitches", "fabric-not-ready", refused(guest_of_host), &[AskHost, ReloadDriver], &[]),
         row(
             "in a guest with them",
             "fabric-not-ready",
@@ -162,7 +168,7 @@ fn with_own_port() -> Snapshot {
 }
 
 fn shared_rows() -> Vec<Row> {
-    use Step::{AskHost, Bar1, CheckAgainIdle, LinkErrors, Retraining, Riser, Slot, Swap, WhatIsShared, Xid};
+    use Step::{CheckAgainIdle, LinkErrors, Retraining, Riser, Slot, Swap, WhatIsShared};
     let replays = |gpus: &[u32]| {
         let (machine, mut measurements) = sound(two_sockets());
         let counted =
@@ -180,19 +186,6 @@ fn shared_rows() -> Vec<Row> {
         }
         (machine, measurements)
     };
-    let refused = |change: fn(&mut Snapshot)| {
-        let (mut machine, measurements) = sound(two_sockets());
-        change(&mut machine);
-        let mut pairs = crate::model::testing::all_pairs(4, None, P2pStatus::NotSupported);
-        for pair in &mut pairs {
-            let word =
-                if pair.source == 3 || pair.destination == 3 { P2pStatus::ChipsetNotSupported } else { P2pStatus::Ok };
-            (pair.p2p_read, pair.p2p_write) = (Reading::Known(word), Reading::Known(word));
-        }
-        machine.pairs = pairs;
-        (machine, Measurements { peer: Vec::new(), ..measurements })
-    };
-    let patched = |machine: &mut Snapshot| named(machine, "NVIDIA GeForce RTX 5090", "Blackwell");
     let row = |facts, rule, machine, must, may| Row { facts, rule, machine, must, may };
     vec![
         row(
@@ -207,18 +200,15 @@ fn shared_rows() -> Vec<Row> {
             "copies stall over PCIe",
             "unstable-measurement",
             stalls(two_sockets()),
-            &[Retraining, CheckAgainIdle, Xid, LinkErrors, Swap],
+            &[Retraining, CheckAgainIdle, LinkErrors, Swap],
             &[Riser, Slot],
         ),
         row(
             "copies stall over NVLink",
             "unstable-measurement",
             stalls(bare_h200()),
-            &[Retraining, CheckAgainIdle, Xid, LinkErrors, Swap],
+            &[Retraining, CheckAgainIdle, LinkErrors, Swap],
             &[],
         ),
-        row("one of four without access", "peer-access-missing", refused(|_| ()), &[Bar1], &[]),
-        row("with a patched driver", "peer-access-missing", refused(patched), &[Bar1, Step::OwnDriver], &[]),
-        row("in a guest", "peer-access-missing", refused(guest), &[AskHost], &[]),
     ]
 }
