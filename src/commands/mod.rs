@@ -260,7 +260,7 @@ impl Judging {
             (self.config.clone(), crate::diagnose::silenced(&self.settings));
         if let Some(measurements) = &mut report.measurements {
             expected::fill(measurements, &report.topology, &report.snapshot, &self.settings.shares);
-            expected_host::fill(&mut measurements.host, &self.settings.shares);
+            expected_host::fill(&mut measurements.host, &report.topology, &self.settings.shares);
             collectives::fill(measurements);
             expected_load::fill(measurements, &report.topology, &report.snapshot, &self.settings.shares);
         }

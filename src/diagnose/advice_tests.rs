@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use super::advice_rows;
+use super::testing::cell;
 use super::testing::prelude::*;
-use super::testing::{cell, with_host};
 use crate::model::finding::Finding;
 use crate::model::measurement::{Measurements, Status, Verified};
 use crate::model::placement::{Pair, Path};
@@ -12,7 +13,7 @@ use crate::model::snapshot::Snapshot;
 
 /// What a technician is told to do, or to look at. Each is known by words that only it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Step {
+pub(super) enum Step {
     DisablePeers,
     NearPeersOnly,
     LeaveGpuOut,
@@ -37,9 +38,19 @@ enum Step {
     Bifurcation,
     PcieSwitch,
     LinkErrors,
+    Dock,
+    Cable,
+    Bmc,
+    RestartGuest,
+    PowerCables,
+    WhatIsShared,
+    Bar1,
+    Retraining,
+    CheckAgainIdle,
+    BridgeFitted,
 }
 
-const WORDS: [(Step, &[&str]); 24] = [
+const WORDS: [(Step, &[&str]); 34] = [
     (Step::DisablePeers, &["NCCL_P2P_DISABLE=1"]),
     (Step::NearPeersOnly, &["NCCL_P2P_LEVEL="]),
     (Step::LeaveGpuOut, &["or leave GPU"]),
@@ -57,13 +68,23 @@ const WORDS: [(Step, &[&str]); 24] = [
     (Step::Riser, &["riser"]),
     (Step::Xid, &["Xid"]),
     (Step::PowerCycle, &["ower-cycle"]),
-    (Step::ReloadDriver, &["Reload the driver"]),
+    (Step::ReloadDriver, &["eload the driver"]),
     (Step::FabricManager, &["systemctl status nvidia-fabricmanager"]),
     (Step::SwitchTrays, &["switch trays"]),
     (Step::Extenders, &["extender"]),
     (Step::Bifurcation, &["bifurcation", "splits the slot"]),
     (Step::PcieSwitch, &["PCIe switch"]),
     (Step::LinkErrors, &["nvlink -e"]),
+    (Step::Dock, &["dock"]),
+    (Step::Cable, &["try another cable"]),
+    (Step::Bmc, &["management controller"]),
+    (Step::RestartGuest, &["Shut this virtual machine down"]),
+    (Step::PowerCables, &["power cables"]),
+    (Step::WhatIsShared, &["what these GPUs share", "what these links share"]),
+    (Step::Bar1, &["BAR1"]),
+    (Step::Retraining, &["retrains"]),
+    (Step::CheckAgainIdle, &["the machine idle"]),
+    (Step::BridgeFitted, &["bridges are fitted"]),
 ];
 
 /// The steps of a finding, by what it says to do and to suspect.
@@ -74,16 +95,16 @@ fn steps(finding: &Finding) -> BTreeSet<Step> {
 }
 
 /// Facts, the rule, and the steps that must and may come out; all others must not.
-struct Row {
-    facts: &'static str,
-    rule: &'static str,
-    machine: (Snapshot, Measurements),
-    must: &'static [Step],
-    may: &'static [Step],
+pub(super) struct Row {
+    pub(super) facts: &'static str,
+    pub(super) rule: &'static str,
+    pub(super) machine: (Snapshot, Measurements),
+    pub(super) must: &'static [Step],
+    pub(super) may: &'static [Step],
 }
 
 /// A machine whose settings are known to be off, and what was measured on it.
-fn sound(machine: Snapshot) -> (Snapshot, Measurements) {
+pub(super) fn sound(machine: Snapshot) -> (Snapshot, Measurements) {
     let mut machine = machine;
     machine.host.iommu_translating = Reading::Known(false);
     let mut measurements = measured(&machine, 0.84);
@@ -111,7 +132,7 @@ fn hung(machine: Snapshot, is_bad: impl Fn(Pair) -> bool) -> (Snapshot, Measurem
     (machine, measurements)
 }
 
-fn near(pair: Pair) -> bool {
+pub(super) fn near(pair: Pair) -> bool {
     pair.unordered() == (0, 1)
 }
 
@@ -120,7 +141,7 @@ fn far(pair: Pair) -> bool {
 }
 
 /// Changes the facts of a machine.
-fn but(
+pub(super) fn but(
     (mut machine, measurements): (Snapshot, Measurements),
     change: impl FnOnce(&mut Snapshot),
 ) -> (Snapshot, Measurements) {
@@ -128,17 +149,17 @@ fn but(
     (machine, measurements)
 }
 
-fn named(machine: &mut Snapshot, name: &str, architecture: &str) {
+pub(super) fn named(machine: &mut Snapshot, name: &str, architecture: &str) {
     for gpu in &mut machine.gpus {
         (gpu.name, gpu.architecture) = (Reading::Known(name.into()), Reading::Known(architecture.into()));
     }
 }
 
-fn guest(machine: &mut Snapshot) {
+pub(super) fn guest(machine: &mut Snapshot) {
     machine.host.virtual_machine = Reading::Known(true);
 }
 
-fn bare_h200() -> Snapshot {
+pub(super) fn bare_h200() -> Snapshot {
     let mut machine = h200_vm(4);
     machine.host.virtual_machine = Reading::Known(false);
     machine
@@ -246,103 +267,11 @@ fn hang_rows() -> Vec<Row> {
     ]
 }
 
-/// [`two_sockets`] with these GPUs' links at one lane, or at eight.
-fn narrow(gpus: &[usize], to: u8) -> (Snapshot, Measurements) {
-    let mut machine = two_sockets();
-    for (gpu, port, address) in [
-        (0, "0000:02:00.0", "0000:03:00.0"),
-        (1, "0000:02:01.0", "0000:04:00.0"),
-        (2, "0000:82:00.0", "0000:83:00.0"),
-        (3, "0000:82:01.0", "0000:84:00.0"),
-    ] {
-        if gpus.contains(&gpu) {
-            [port, address].iter().for_each(|at| function_mut(&mut machine, at).width = lanes(to));
-            machine.gpus[gpu].pcie_width = lanes(to);
-        }
-    }
-    let measurements = measured(&machine, 0.84);
-    (machine, measurements)
-}
-
-fn link_rows() -> Vec<Row> {
-    use Step::{
-        AskHost, Bifurcation, Extenders, FabricManager, LinkErrors, PassThrough, PowerCycle, Reseat, Riser, Slot, Swap,
-        SwitchTrays, Xid,
-    };
-    let host_wrong = |translating| {
-        let mut machine = bare_h200();
-        machine.host.iommu_translating = Reading::Known(translating);
-        let mut measurements = with_host(&machine, &[55.0; 4]);
-        measurements.host[1].verified = Verified::Corrupt;
-        (machine, measurements)
-    };
-    let refused = |change: fn(&mut Snapshot)| {
-        let mut machine = bare_h200();
-        change(&mut machine);
-        for gpu in &mut machine.gpus {
-            let Reading::Known(fabric) = &mut gpu.fabric else { continue };
-            fabric.state = crate::model::snapshot::FabricState::NotStarted;
-        }
-        let measurements = measured(&machine, 0.84);
-        (machine, measurements)
-    };
-    let tray = |machine: &mut Snapshot| named(machine, "NVIDIA GB200", "Blackwell");
-    let row = |facts, rule, machine, must, may| Row { facts, rule, machine, must, may };
-    vec![
-        row("one of four", "pcie-narrow", narrow(&[2], 8), &[Reseat, Riser, Swap, Slot, Bifurcation], &[]),
-        row("three alike", "pcie-narrow", narrow(&[0, 1, 3], 8), &[Riser, Bifurcation], &[Slot]),
-        row("all at one lane", "pcie-narrow", narrow(&[0, 1, 2, 3], 1), &[Extenders, Riser, Bifurcation], &[Slot]),
-        row("the IOMMU is off", "host-data-wrong", host_wrong(false), &[Step::OutOfService, Xid, Swap], &[]),
-        row("it translates", "host-data-wrong", host_wrong(true), &[Step::OutOfService, Xid, Swap, PassThrough], &[]),
-        row("not started", "fabric-not-ready", refused(|_| ()), &[FabricManager, PowerCycle], &[]),
-        row("in a guest", "fabric-not-ready", refused(guest), &[FabricManager, AskHost], &[]),
-        row("on a tray", "fabric-not-ready", refused(tray), &[SwitchTrays], &[FabricManager, LinkErrors]),
-    ]
-}
-
-fn setting_rows() -> Vec<Row> {
-    use Step::{AskHost, ClearAcs, DisablePeers, FabricManager, OwnDriver, PassThrough, ReloadDriver, Slot};
-    let slower = |change: fn(&mut Snapshot)| {
-        let (mut machine, mut measurements) = sound(two_sockets());
-        change(&mut machine);
-        set(&mut measurements, 6.0, |cell| near(cell.pair) && cell.setup.path == Path::Direct);
-        (machine, measurements)
-    };
-    let links_down = |change: fn(&mut Snapshot)| {
-        let mut machine = h200_vm(4);
-        crate::diagnose::tests::with_links_down(&mut machine, &[0, 1, 2, 3], 0..18);
-        change(&mut machine);
-        let measurements = measured(&machine, 0.84);
-        (machine, measurements)
-    };
-    let redirected = |machine: &mut Snapshot| {
-        function_mut(machine, "0000:82:00.0").acs_redirect = Reading::Known(true);
-        function_mut(machine, "0000:80:01.0").acs_redirect = Reading::Known(true);
-    };
-    let translated = |machine: &mut Snapshot| machine.host.iommu_translating = Reading::Known(true);
-    let patched = |machine: &mut Snapshot| named(machine, "NVIDIA GeForce RTX 4090", "Ada");
-    let row = |facts, rule, machine, must, may| Row { facts, rule, machine, must, may };
-    vec![
-        row("settings off", "direct-slower-than-staged", slower(|_| ()), &[DisablePeers], &[Slot]),
-        row("IOMMU on", "direct-slower-than-staged", slower(translated), &[DisablePeers, PassThrough], &[Slot]),
-        row("policy refuses", "direct-slower-than-staged", slower(patched), &[DisablePeers, OwnDriver], &[Slot]),
-        row("in a guest", "direct-slower-than-staged", slower(guest), &[DisablePeers, AskHost], &[]),
-        row("two ports", "acs-redirect", but(sound(two_sockets()), redirected), &[ClearAcs], &[]),
-        row(
-            "all links of a guest down",
-            "nvlink-inactive",
-            links_down(|_| ()),
-            &[ReloadDriver, AskHost],
-            &[FabricManager],
-        ),
-    ]
-}
-
 #[test]
 fn steps_follow_from_facts() {
     let mut complaints = Vec::new();
     for Row { facts, rule, machine: (machine, measurements), must, may } in
-        [data_rows(), hang_rows(), link_rows(), setting_rows()].into_iter().flatten()
+        [data_rows(), hang_rows(), advice_rows::all()].into_iter().flatten()
     {
         let found = findings(&machine, Some(&measurements));
         let Some(finding) = found.iter().find(|finding| &*finding.code == rule) else {

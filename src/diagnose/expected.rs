@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use super::expected_sound::Degraded;
 use super::models;
 pub use super::models::{Expected, Share};
 use crate::model::flow::Setup;
@@ -249,15 +250,23 @@ pub(super) fn as_written(rate: GbPerSecond) -> GbPerSecond {
     GbPerSecond(four_places(rate.0))
 }
 
-/// Writes beside every figure what was expected of it.
+/// Writes beside every figure what was expected of it: of links as they should be, also where one is degraded.
 pub fn fill(
     measurements: &mut Measurements,
     topology: &Topology,
     snapshot: &Snapshot,
     shares: &BTreeMap<String, Share>,
 ) {
+    let degraded = Degraded::of(topology);
     for cell in &mut measurements.peer {
-        let expected = of(cell, topology, snapshot, shares);
+        let sound = degraded.as_ref().and_then(|degraded| degraded.theoretical(cell.pair, cell.setup.path));
+        let expected = match sound {
+            Some(sound) => {
+                let over_sound_links = PeerBandwidth { theoretical_gbps: Some(sound), ..cell.clone() };
+                of(&over_sound_links, topology, snapshot, shares)
+            }
+            None => of(cell, topology, snapshot, shares),
+        };
         cell.expected_gbps = expected.map(|expected| expected.gbps);
         let reached = expected.and_then(|expected| expected.reached);
         (cell.expected_low_gbps, cell.expected_high_gbps) = reached.map(|[low, high]| (low, high)).unzip();

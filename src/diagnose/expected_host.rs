@@ -5,9 +5,11 @@
 use std::collections::BTreeMap;
 
 use super::expected::{BOTH_WAYS_PCIE, BOTH_WAYS_REACHED_PCIE, Expectation, HOST, Share, as_written};
+use super::expected_sound::Degraded;
 use crate::model::flow::HostMemory;
 use crate::model::host::{Allocation, HostCopy, HostDirection};
 use crate::model::placement::Engine;
+use crate::model::topology::Topology;
 use crate::model::units::GbPerSecond;
 
 /// What this copy is expected to reach; `None` where its theoretical rate is not known, or nothing is expected of its
@@ -32,10 +34,15 @@ pub fn of(copy: &HostCopy, shares: &BTreeMap<String, Share>) -> Option<Expectati
     Some(Expectation { class: HOST, share, gbps: rate(share.percent), reached: reached.map(|range| range.map(rate)) })
 }
 
-/// Writes beside every figure what was expected of it.
-pub fn fill(copies: &mut [HostCopy], shares: &BTreeMap<String, Share>) {
+/// Writes beside every figure what was expected of it: of links as they should be, also where one is degraded.
+pub fn fill(copies: &mut [HostCopy], topology: &Topology, shares: &BTreeMap<String, Share>) {
+    let degraded = Degraded::of(topology);
     for copy in copies {
-        let expected = of(copy, shares);
+        let sound = degraded.as_ref().and_then(|degraded| degraded.of_ways_up(&[copy.gpu]));
+        let expected = match sound {
+            Some(sound) => of(&HostCopy { theoretical_gbps: Some(sound), ..copy.clone() }, shares),
+            None => of(copy, shares),
+        };
         copy.expected_gbps = expected.map(|expected| expected.gbps);
         let reached = expected.and_then(|expected| expected.reached);
         (copy.expected_low_gbps, copy.expected_high_gbps) = reached.map(|[low, high]| (low, high)).unzip();

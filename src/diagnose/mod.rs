@@ -14,6 +14,8 @@ pub mod expectations;
 pub mod expected;
 pub mod expected_host;
 pub mod expected_load;
+mod expected_sound;
+mod external;
 mod judge;
 mod links;
 pub mod manual;
@@ -35,6 +37,8 @@ pub use rules::gpu_not_listed::missing;
 pub use settings::Settings;
 pub use verdict::{Contract, Ending, Terms, is_gap, verdict};
 
+#[cfg(test)]
+mod advice_rows;
 #[cfg(test)]
 mod advice_tests;
 #[cfg(test)]

@@ -141,6 +141,20 @@ pub fn of_slow_copies(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Suspect> {
     suspects
 }
 
+/// That a link holds up single copies while it trains again, or repeats what it sends.
+pub fn of_retraining(evidence: &Evidence<'_>, pairs: &[Pair]) -> Suspect {
+    if pairs.iter().any(|pair| evidence.over_nvlink(*pair)) {
+        return suspect(
+            "an NVLink that retrains or repeats what it sends",
+            "compare nvidia-smi nvlink -e (replay, recovery) before and after a check of these GPUs (--gpus)",
+        );
+    }
+    suspect(
+        "a PCIe link that retrains or repeats what it sends",
+        "read LnkSta and the AER counters of the ports above these GPUs (lspci -vvv) while a check of them runs (--gpus)",
+    )
+}
+
 /// That bytes of pairs with NVLinks went over PCIe, where their rate is one that the PCIe links of both GPUs carry.
 fn of_nvlink_fallback(evidence: &Evidence<'_>, pairs: &[Pair]) -> Option<Suspect> {
     let carries = |gpu: u32| pcie::rate(evidence.topology.pcie_link_of(gpu)?.possible);

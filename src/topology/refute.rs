@@ -12,7 +12,7 @@ use crate::model::node::NodeId;
 use crate::model::pcie::{Connection, Narrow, Refuted, RefutedBy, Shape};
 use crate::model::placement::{Pair, Path};
 use crate::model::reading::Reading;
-use crate::model::snapshot::{Gpu, Snapshot};
+use crate::model::snapshot::{FabricState, Gpu, Snapshot};
 use crate::model::topology::{LinkKind, Topology};
 use crate::model::units::GbPerSecond;
 
@@ -135,11 +135,13 @@ pub fn readings(snapshot: &Snapshot, topology: &mut Topology, measurements: &mut
     }
 }
 
-/// GPUs whose registration with an NVSwitch fabric did not succeed, as NVML has it, and which copy nevertheless faster
-/// than their PCIe links carry: what carries it are their NVLinks.
+/// GPUs whose registration with an NVSwitch fabric did not succeed or end, as NVML has it, and which copy nevertheless
+/// faster than their PCIe links carry: what carries it are their NVLinks.
 fn carried_by_nvlink(snapshot: &Snapshot, topology: &Topology, measurements: &Measurements) -> BTreeSet<u32> {
     let doubtful = |index: u32| {
-        let fabric = |gpu: &Gpu| gpu.fabric.known().is_some_and(|fabric| fabric.status != 0);
+        let unfinished = |state| matches!(state, FabricState::NotStarted | FabricState::InProgress);
+        let fabric =
+            |gpu: &Gpu| gpu.fabric.known().is_some_and(|fabric| fabric.status != 0 || unfinished(fabric.state));
         snapshot.gpu(index).is_some_and(|gpu| fabric(gpu) && nvlink::switched(gpu).is_some())
     };
     let switched = |index: u32| snapshot.gpu(index).is_some_and(|gpu| nvlink::switched(gpu).is_some());
@@ -170,7 +172,7 @@ fn with_fabric<'a>(snapshot: &'a Snapshot, carried: &BTreeSet<u32>) -> Cow<'a, S
     let mut snapshot = snapshot.clone();
     for gpu in snapshot.gpus.iter_mut().filter(|gpu| carried.contains(&gpu.index)) {
         if let Reading::Known(fabric) = &mut gpu.fabric {
-            fabric.status = 0;
+            (fabric.state, fabric.status) = (FabricState::Completed, 0);
         }
     }
     Cow::Owned(snapshot)

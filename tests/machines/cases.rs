@@ -37,6 +37,9 @@ struct Case {
     complete: bool,
     /// `CUDA_VISIBLE_DEVICES` of the run.
     visible: Option<String>,
+    /// `code: severity` that every finding of this rule has, of which there is one.
+    #[serde(default)]
+    severity: Vec<String>,
     /// `code: words` that a finding of this rule has in its message, its suspects or its next step.
     #[serde(default)]
     says: Vec<String>,
@@ -125,6 +128,18 @@ fn wordings(case: &Case, findings: &[Value]) -> Vec<String> {
     missing.chain(wrong).collect()
 }
 
+/// A line for each rule whose findings have another severity than they must, or that found nothing.
+fn severities(case: &Case, findings: &[Value]) -> Vec<String> {
+    let complaint = |label: &String| {
+        let (rule, wanted) = label.split_once(": ").expect("code: severity");
+        let own: Vec<_> = findings.iter().filter(|finding| finding["code"] == rule).collect();
+        let wrong = own.is_empty() || own.iter().any(|finding| finding["severity"] != wanted);
+        let is: Vec<_> = own.iter().map(|finding| &finding["severity"]).collect();
+        wrong.then(|| format!("severity of {rule} is {is:?}, not {wanted}"))
+    };
+    case.severity.iter().filter_map(complaint).collect()
+}
+
 /// What the findings of a rule say, for a complaint.
 fn findings_in_words(findings: &[Value], rule_and_words: &str, text: impl Fn(&Value) -> String) -> String {
     let rule = rule_and_words.split(": ").next().unwrap_or_default();
@@ -156,6 +171,7 @@ fn judge(case: &Case, ran: &Ran) -> Vec<String> {
         }
     }
     complaints.extend(wordings(case, list(&report["findings"])));
+    complaints.extend(severities(case, list(&report["findings"])));
     for must in left {
         count(must.split('@').next().unwrap(), |score| score.missing += 1);
         complaints.push(format!("wanted {must}, not found"));

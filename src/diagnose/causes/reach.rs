@@ -2,7 +2,7 @@
 
 use crate::diagnose::coverage::{self, coverage};
 use crate::diagnose::evidence::Evidence;
-use crate::diagnose::rules::{acs_redirect, fabric_not_ready, iommu_translating, latency_high};
+use crate::diagnose::rules::{acs_redirect, fabric_not_ready, iommu_translating, latency_high, unstable_measurement};
 use crate::model::finding::{Finding, Setting, Severity, Subject};
 use crate::model::flow::{Endpoint, HostMemory};
 use crate::model::measurement::Cell;
@@ -17,7 +17,7 @@ pub enum Reach {
     PcieLinkStaged,
     /// What is reported of the very same link: what it came to means more than what it counted.
     SameSubject,
-    /// What is reported of the link of one of the cause's GPUs, where it is about their own links.
+    /// What is reported of the links of GPUs of the cause, where it is about their own links.
     OwnLink,
     /// Copies over PCIe between GPUs whose NVLinks the cause is about.
     PcieInstead,
@@ -52,7 +52,7 @@ pub enum Reach {
     NotReady,
     /// GPUs of the cause that have no NVLink up: links of a fabric that was never started.
     AllLinksDown,
-    /// What was not tested because the cause's GPU cannot be used.
+    /// What was not tested because the cause's GPUs cannot be used.
     LostGpu,
     /// Copies through the host's memory, whatever is said of them.
     ByTheHost,
@@ -65,6 +65,8 @@ pub enum Reach {
     LostWithTheHost,
     /// Several flows at once, one of which is of the cause's pairs or GPUs: all together are as slow as that one.
     AmongFlows,
+    /// Pairs of the cause some of whose copies stall, in both directions; of a GPU, all of its pairs.
+    Stalling,
     /// The setting of the machine that is among the cause's suspects. It is reported there, with the test
     /// that would show whether it is the cause.
     SuspectedSetting,
@@ -76,8 +78,9 @@ impl Reach {
         match self {
             Self::SameSubject => cause.subject == effect.subject,
             Self::OwnLink => {
-                cause.scope.own_links
-                    && matches!(effect.subject, Subject::Gpu { index } if cause.scope.gpus.contains(&index))
+                let gpus = &effect.scope.gpus;
+                let own = cause.scope.own_links && effect.scope.own_links;
+                own && !gpus.is_empty() && gpus.iter().all(|gpu| cause.scope.gpus.contains(gpu))
             }
             Self::EveryPair => {
                 let pairs = &effect.scope.pairs;
@@ -153,6 +156,14 @@ impl Reach {
             Self::SlowGpus => Self::SeveralPartners.explains_pair(cause, pair, pairs, evidence),
             Self::LongToBegin => named.contains(&pair) && is_low_by_its_cost(pair, evidence),
             Self::SamePairs => named.contains(&pair),
+            Self::Stalling => {
+                let stalling = unstable_measurement::stalling(evidence);
+                let both = [pair, pair.reversed()];
+                let own = both.iter().any(|pair| named.contains(pair) && stalling.contains(pair));
+                // Which of its pairs a few rows show is chance.
+                let of_gpu = matches!(cause.subject, Subject::Gpu { index } if pair.touches(index));
+                own || (of_gpu && named.iter().any(|pair| stalling.contains(pair)))
+            }
             Self::SamePairsOverPcie => named.contains(&pair) && evidence.over_pcie(pair),
             Self::Redirected => !acs_redirect::redirecting(evidence, pair).is_empty(),
             Self::EitherDirection => named.contains(&pair) || named.contains(&pair.reversed()),

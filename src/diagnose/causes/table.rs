@@ -25,6 +25,7 @@ causes! {
     gpu_unreachable { LostGpu: not_tested nothing_measured; }
     fabric_not_ready {
         NotReady: not_tested nothing_measured;
+        LostGpu: not_tested nothing_measured;
         AllLinksDown: nvlink_inactive;
         AnyEnd: nothing_measured not_tested peer_access_missing peer_access_one_way nvlink_inactive peer_bandwidth_low
                 peer_bandwidth_outlier;
@@ -155,7 +156,12 @@ causes! {
         AmongFlows: load_below_expected load_unfair;
         SameSubject: load_collapses shared_hop_low;
     }
-    unstable_measurement { SamePairs: both_ways_low; AmongFlows: load_below_expected load_unfair; }
+    // Copies that stall now and then make any figure low.
+    unstable_measurement {
+        SamePairs: both_ways_low;
+        Stalling: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric both_ways_low peer_copy_uneven;
+        AmongFlows: load_below_expected load_unfair;
+    }
     both_ways_low { EveryPair: gpu_shared; AmongFlows: load_below_expected load_unfair; }
     // Sums that are too low on one hop make whole patterns low.
     load_collapses { AmongFlows: load_below_expected load_unfair; }

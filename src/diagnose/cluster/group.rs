@@ -64,7 +64,13 @@ impl Group {
                     into if into == self.pairs.len() => "into",
                     _ => "into and out of",
                 };
-                format!("{way} {gpu} ({})", words::count(self.pairs.len(), "pair"))
+                let all = snapshot.gpus.len().saturating_sub(1) * 2;
+                let which = match self.pairs.len() {
+                    // Of two GPUs "all" would say less than the number.
+                    pairs if pairs == all && pairs > 2 => format!("all pairs with GPU {index}"),
+                    pairs => words::count(pairs, "pair"),
+                };
+                format!("{way} {gpu} ({which})")
             }
             Common::Links(links) => {
                 let pairs = self.pair_set();

@@ -30,6 +30,9 @@ pub fn half_seated<'a>(
     (found, others.collect())
 }
 
+/// Links of each of three bridges between the same two cards.
+const LINKS_OF_ONE: usize = 4;
+
 fn half_a_bridge(evidence: &Evidence<'_>, one: &Links<'_>, other: &Links<'_>, carries: usize) -> Finding {
     let (active, pair) = (one.active.len(), Pair { source: one.gpu.index, destination: other.gpu.index });
     let [here, there] = [pair.source, pair.destination].map(|gpu| words::gpu(evidence.snapshot, gpu));
@@ -43,8 +46,13 @@ fn half_a_bridge(evidence: &Evidence<'_>, one: &Links<'_>, other: &Links<'_>, ca
             lost(one),
             lost(other)
         ),
-        "Power off and reseat the bridge: it sits badly, or its contacts are dirty. If it stays, try another bridge, then \
-         other cards, to see what the fault moves with",
+        if carries > LINKS_OF_ONE && active % LINKS_OF_ONE == 0 {
+            "See whether all three bridges are fitted; power off and reseat the bridge whose links are down. If it stays, \
+             try another bridge, then other cards, to see what the fault moves with"
+        } else {
+            "Power off and reseat the bridge: it sits badly, or its contacts are dirty. If it stays, try another bridge, \
+             then other cards, to see what the fault moves with"
+        },
     )
     .at(Severity::Warning)
     .fact("active_count", active)
@@ -54,12 +62,12 @@ fn half_a_bridge(evidence: &Evidence<'_>, one: &Links<'_>, other: &Links<'_>, ca
 }
 
 /// How many links the bridges of a card carry, all that it takes together; by product name. `None` for parts that
-/// take no bridge, or that take one, two or three.
+/// take no bridge, or of which that is not known.
 ///
 /// Sources: NVIDIA's product pages of NVLink bridges and boards (GeForce RTX 2080 Ti, TITAN RTX and Quadro RTX 6000:
-/// two links; GA102 boards: four; H100 NVL: three bridges, twelve links).
+/// two links; GA102 boards and A30: four; A100 PCIe, H100 PCIe and H100 NVL: three bridges, twelve links).
 fn links_of_bridges(model: &str) -> Option<usize> {
-    const KNOWN: [(&str, usize); 11] = [
+    const KNOWN: [(&str, usize); 17] = [
         ("RTX 2080 Ti", 2),
         ("TITAN RTX", 2),
         ("Quadro RTX 6000", 2),
@@ -70,6 +78,12 @@ fn links_of_bridges(model: &str) -> Option<usize> {
         ("RTX A5000", 4),
         ("RTX A4500", 4),
         ("NVIDIA A40", 4),
+        ("NVIDIA A30", 4),
+        ("A100-PCIE", 12),
+        ("A100 80GB PCIe", 12),
+        ("A800 80GB PCIe", 12),
+        ("H100 PCIe", 12),
+        ("H800 PCIe", 12),
         ("H100 NVL", 12),
     ];
     KNOWN.iter().find(|(name, _)| model.contains(name)).map(|(_, links)| *links)

@@ -79,15 +79,19 @@ fn finding(evidence: &Evidence<'_>, severity: Severity, what: &str, gpus: &[u32]
     let carries = full_rate(evidence, gpus)
         .map(|rate| format!(". Copies over their NVLinks reach their full rate nevertheless ({rate} GB/s)"))
         .unwrap_or_default();
+    let runs_here = manager_runs_here(evidence, gpus);
     let next_step = if of_a_tray(evidence.snapshot) {
         "Look at the switch trays of the rack, where the fabric manager of such a machine runs, and at the cables of this \
          tray; then reset the GPU (nvidia-smi --gpu-reset) and check again"
     } else if !carries.is_empty() {
         "Nothing hinders copies now. Update driver and fabric manager to one version, and look at the fabric manager's log \
          where one runs for this machine; check again"
-    } else if evidence.virtual_machine() {
+    } else if runs_here == Some(false) {
+        "Ask whoever runs the host of this virtual machine whether the fabric manager runs there and the partition with \
+         these GPUs is active: this machine has no NVSwitch, so none runs here. Then reload the driver here and check again"
+    } else if runs_here.is_none() {
         "See systemctl status nvidia-fabricmanager here, where this virtual machine has all NVSwitches, or ask whoever \
-         runs its host, where it has not; its version must be exactly the driver's. Then check again"
+         runs the host, where it has not; its version must be exactly the driver's. Then check again"
     } else {
         "See systemctl status nvidia-fabricmanager and its log; its version must be exactly the driver's; restart it \
          and check again. If it fails, look for missing NVSwitches (dmesg | grep -iE 'nvswitch|sxid') and power-cycle \
@@ -99,16 +103,33 @@ fn finding(evidence: &Evidence<'_>, severity: Severity, what: &str, gpus: &[u32]
         .fact("gpus_with_nvswitch", switched)
         .fact("cuda", cuda);
     found.severity = severity;
-    found.suspects = if gpus.len() == switched { of_all() } else { of_some(gpus) };
+    found.suspects = match runs_here {
+        Some(false) => of_host(),
+        _ if gpus.len() == switched => of_all(),
+        _ => of_some(gpus),
+    };
     found
 }
 
-/// The lowest rate of sound copies over NVLinks of these GPUs, where status and health mask are all that speaks against
-/// them: every pair is as fast as its links.
+/// Whether the fabric manager of these GPUs runs on this machine. In a virtual machine it does where the NVSwitches
+/// are; those of Blackwell are on no PCI bus, so that there it is not known.
+fn manager_runs_here(evidence: &Evidence<'_>, gpus: &[u32]) -> Option<bool> {
+    if !evidence.virtual_machine() || !evidence.snapshot.nvswitches.is_empty() {
+        return Some(true);
+    }
+    let older = |gpu: &u32| {
+        let architecture = evidence.snapshot.gpu(*gpu).and_then(|gpu| gpu.architecture.known());
+        architecture.is_some_and(|name| ["Volta", "Ampere", "Hopper"].iter().any(|older| name.contains(older)))
+    };
+    gpus.iter().all(older).then_some(false)
+}
+
+/// The lowest rate of sound copies over NVLinks of these GPUs, where state and status of their registration are all that
+/// speaks against them: every pair is as fast as its links.
 fn full_rate(evidence: &Evidence<'_>, gpus: &[u32]) -> Option<GbPerSecond> {
     let refused = |gpu: &u32| {
         let gpu = evidence.snapshot.gpu(*gpu)?;
-        gpu.fabric.known().map(|fabric| fabric.state == FabricState::Completed && fabric.status != 0)
+        gpu.fabric.known().map(|fabric| fabric.state != FabricState::Completed || fabric.status != 0)
     };
     let cells: Vec<_> = evidence.reference_with(Path::Direct, gpus);
     let is_fast =
@@ -248,6 +269,19 @@ fn of_all() -> Vec<Suspect> {
         suspect(
             "an NVSwitch is missing",
             "dmesg | grep -iE 'nvswitch|sxid'; lspci | grep -i nvidia lists the switches",
+        ),
+    ]
+}
+
+fn of_host() -> Vec<Suspect> {
+    vec![
+        suspect(
+            "the partition with these GPUs is not active on the host, or its fabric manager does not run",
+            "ask whoever runs the host for the fabric manager's log there, and for its list of partitions",
+        ),
+        suspect(
+            "the driver here and the fabric manager there are of different versions",
+            "compare nvidia-smi here with the version of the fabric manager there",
         ),
     ]
 }

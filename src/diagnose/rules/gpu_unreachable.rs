@@ -15,18 +15,20 @@
 //! # What to do
 //!
 //! Look for Xid messages in the kernel's log (`dmesg | grep -i xid`); Xid 79 means that the GPU has
-//! fallen off the bus. Where the log may be read, the message has the last one. It names the port above the GPU and the errors
-//! that this port has counted since boot (AER): fatal ones speak for the link, so for seat, riser or cable. A GPU in
-//! power state D3cold was switched off by the kernel; one whose configuration space reads all ones is off the bus. At an
-//! external link look at cable and dock first. Power the machine off and on again, not only a reboot. If it comes back and
-//! is lost again: check its power cables and cooling, reseat it, then replace it.
+//! fallen off the bus. Where the log may be read, the message has the last one. It names the port above the GPU and the
+//! errors that this port has counted since boot (AER): fatal ones speak for the link, so for seat, riser or cable. A GPU in
+//! power state D3cold was switched off by the kernel; one whose configuration space reads all ones is off the bus. Power the
+//! machine off and on again, not only a reboot. If it comes back and is lost again: check its power cables and cooling,
+//! reseat it, then replace it. Of a module (SXM) look at the management controller's log; of a GPU outside (Thunderbolt,
+//! OCuLink) try another cable, then another dock; in a virtual machine its host must look. Where all GPUs below one port do
+//! not answer, one finding names the port: look at what they share, its link, its cable and the power of their board.
 //!
 //! # Sources
 //!
 //! NVIDIA's Xid errors page; NVML's `NVML_ERROR_GPU_IS_LOST`.
 
-use super::lost;
 use super::prelude::*;
+use super::{lost, shared};
 use crate::model::reading::Unknown;
 use crate::topology::pcie;
 
@@ -34,31 +36,64 @@ use crate::topology::pcie;
 pub const RULE: Rule = Rule::new("gpu-unreachable", Severity::Error, include_str!("gpu_unreachable.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let silent = |gpu: &Gpu| {
-        let why = no_answer(gpu)?;
-        let address = evidence.snapshot.address_of(gpu.index);
-        let on_the_bus = evidence.snapshot.unlisted_gpus.iter().find(|function| function.gpu == Some(gpu.index));
-        let driver = on_the_bus.and_then(|function| function.driver.known());
-        let found = RULE
-            .finding(
-                Subject::Gpu { index: gpu.index },
-                format!("{} does not answer: {why}", words::gpu(evidence.snapshot, gpu.index)),
-                "Look for Xid messages (dmesg | grep -i xid). Power the machine off and on again; if the GPU is lost \
-                 again, check its power cables and cooling, reseat it, then replace it",
-            )
-            .fact("error", why)
-            .fact("address", address)
-            .fact("address_by_elimination", (gpu.pci.get().is_none() && address.is_some()).then_some(true))
-            .fact("slot", address.and_then(|address| pcie::slot(evidence.snapshot, address)))
-            .fact("bound_driver", driver.map(ToString::to_string))
-            .fact("uuid", gpu.uuid.known());
-        Some(lost::with_place(found, evidence, address))
-    };
-    let mut found: Vec<_> = evidence.snapshot.gpus.iter().filter_map(silent).collect();
+    let silent: Vec<(&Gpu, String)> =
+        evidence.snapshot.gpus.iter().filter_map(|gpu| Some((gpu, no_answer(gpu)?))).collect();
+    let lost: Vec<u32> = silent.iter().map(|(gpu, _)| gpu.index).collect();
+    let mut ports: BTreeMap<PciAddress, (Vec<u32>, &str)> = BTreeMap::new();
+    let mut alone = Vec::new();
+    for (gpu, why) in &silent {
+        match lost::shared_port(evidence, &lost, gpu.index) {
+            Some((port, gpus)) => {
+                ports.insert(port, (gpus, why.as_str()));
+            }
+            None => alone.push(of_one(evidence, gpu, why)),
+        }
+    }
+    let together = ports.into_iter().map(|(port, (gpus, why))| of_port(evidence, port, &gpus, why));
+    let mut found: Vec<_> = together.chain(alone).collect();
     // What was not tested is explained by all of them together.
-    let gpus: Vec<_> = found.iter().flat_map(|finding| finding.scope.gpus.clone()).collect();
-    found.iter_mut().for_each(|finding| finding.scope.gpus.clone_from(&gpus));
+    found.iter_mut().for_each(|finding| finding.scope.gpus.clone_from(&lost));
     found
+}
+
+/// All GPUs below a port: what they share is lost, and each of them is no fault of its own.
+fn of_port(evidence: &Evidence<'_>, port: PciAddress, gpus: &[u32], why: &str) -> Finding {
+    let next_step = if evidence.virtual_machine() {
+        "Look for Xid messages (dmesg | grep -i xid). Shut this virtual machine down and start it again; if they are lost \
+         again, ask whoever runs the host to look at what these GPUs share there"
+    } else {
+        "Look for what these GPUs share before single ones (dmesg | grep -iE 'xid|aer|pcie'): the link above this port, its \
+         cable, and the power of the board that holds them. Power the machine off and on again; if they are lost again, \
+         reseat that board and its cable, then replace it"
+    };
+    let found = RULE
+        .finding(
+            Subject::PcieLink { address: port },
+            format!("{}, all that are below {port}, do not answer: {why}", shared::names(evidence, gpus)),
+            next_step,
+        )
+        .fact("error", why.to_owned())
+        .fact("gpus_behind", Fact::Gpus(gpus.to_vec()));
+    lost::with_port(found, evidence, port)
+}
+
+fn of_one(evidence: &Evidence<'_>, gpu: &Gpu, why: &str) -> Finding {
+    let address = evidence.snapshot.address_of(gpu.index);
+    let on_the_bus = evidence.snapshot.unlisted_gpus.iter().find(|function| function.gpu == Some(gpu.index));
+    let driver = on_the_bus.and_then(|function| function.driver.known());
+    let found = RULE
+        .finding(
+            Subject::Gpu { index: gpu.index },
+            format!("{} does not answer: {why}", words::gpu(evidence.snapshot, gpu.index)),
+            lost::next_step(evidence, gpu.index),
+        )
+        .fact("error", why.to_owned())
+        .fact("address", address)
+        .fact("address_by_elimination", (gpu.pci.get().is_none() && address.is_some()).then_some(true))
+        .fact("slot", address.and_then(|address| pcie::slot(evidence.snapshot, address)))
+        .fact("bound_driver", driver.map(ToString::to_string))
+        .fact("uuid", gpu.uuid.known());
+    lost::with_place(found, evidence, address)
 }
 
 /// The reason why none of what every GPU has could be read; `None` where anything could. Identity

@@ -1,9 +1,71 @@
 //! What is known of the place of a GPU that does not answer: its power, the port above it and the errors that it has
-//! counted, what the driver logged, and whether it hangs at a cable.
+//! counted, what the driver logged, and whether it hangs at a cable; and what to do about it there.
 
+use super::nvlink_missing;
 use super::prelude::*;
+use crate::diagnose::external::{self, External};
 use crate::model::snapshot::{PciPower, Xid};
 use crate::topology::pcie;
+
+/// The lowest port below which there are several GPUs and none answers, with these GPUs: what they share is lost.
+pub fn shared_port(evidence: &Evidence<'_>, lost: &[u32], gpu: u32) -> Option<(PciAddress, Vec<u32>)> {
+    let chain = |gpu: u32| Some(pcie::chain(evidence.snapshot, evidence.snapshot.address_of(gpu)?));
+    let own: Vec<&PciFunction> = chain(gpu)?;
+    let mut best: Option<(PciAddress, Vec<u32>)> = None;
+    for port in own.iter().skip(1) {
+        let is_below = |gpu: &u32| {
+            let above: Option<Vec<&PciFunction>> = chain(*gpu);
+            above.is_some_and(|above| above.iter().any(|function| function.address == port.address))
+        };
+        let below: Vec<u32> = evidence.snapshot.gpus.iter().map(|gpu| gpu.index).filter(is_below).collect();
+        if !below.iter().all(|gpu| lost.contains(gpu)) {
+            break;
+        }
+        if below.len() > best.as_ref().map_or(1, |(_, known)| known.len()) {
+            best = Some((port.address, below));
+        }
+    }
+    best
+}
+
+/// What to do about one GPU that does not answer.
+pub fn next_step(evidence: &Evidence<'_>, gpu: u32) -> &'static str {
+    if evidence.virtual_machine() {
+        return "Look for Xid messages (dmesg | grep -i xid). Shut this virtual machine down and start it again, which resets \
+                the GPU; if it is lost again, ask whoever runs the host to look at it there: Xid, AER, power and seat";
+    }
+    if is_module(evidence, gpu) {
+        return "Look for Xid messages (dmesg | grep -i xid) and in the log of the management controller (BMC). Power the \
+                machine off and on again; if the GPU is lost again, look at its temperatures, swap the module with another \
+                one to see whether the fault moves, then replace module or board";
+    }
+    match external::of(evidence, gpu) {
+        Some(External::Thunderbolt) => {
+            "Look for Xid messages (dmesg | grep -i xid). Switch the dock off and on and plug its Thunderbolt cable in again; \
+             if the GPU is lost again, try another cable, as short as possible, then another dock or power supply of the \
+             dock, then another GPU"
+        }
+        Some(External::FewLanes) => {
+            "Look for Xid messages (dmesg | grep -i xid). Power machine and GPU off and on again. If it hangs on a cable \
+             (OCuLink, M.2 adapter), try another cable, as short as possible, or set the port one generation lower in BIOS, \
+             then look at the dock and its power supply; otherwise check power cables and seat; then replace the GPU"
+        }
+        None => {
+            "Look for Xid messages (dmesg | grep -i xid). Power the machine off and on again; if the GPU is lost again, \
+             check its power cables and cooling, reseat it, then replace it"
+        }
+    }
+}
+
+/// Whether this GPU is a module on a board (SXM): its own name shows it, or those of the others.
+fn is_module(evidence: &Evidence<'_>, gpu: u32) -> bool {
+    let name = |gpu: &Gpu| gpu.name.known().map(|name| nvlink_missing::is_sxm(name));
+    let own = evidence.snapshot.gpu(gpu).and_then(name);
+    own.unwrap_or_else(|| {
+        let mut others = evidence.snapshot.gpus.iter().filter_map(name).peekable();
+        others.peek().is_some() && others.all(|is_sxm| is_sxm)
+    })
+}
 
 /// The port above a function, root port or port of a switch.
 pub fn port_above<'a>(evidence: &Evidence<'a>, address: PciAddress) -> Option<&'a PciFunction> {
@@ -41,7 +103,7 @@ fn with_power(mut found: Finding, evidence: &Evidence<'_>, address: PciAddress) 
 }
 
 /// The port above, and a sentence on what it has counted.
-fn with_port(mut found: Finding, evidence: &Evidence<'_>, address: PciAddress) -> Finding {
+pub fn with_port(mut found: Finding, evidence: &Evidence<'_>, address: PciAddress) -> Finding {
     let Some(port) = port_above(evidence, address) else { return found };
     let counted = [
         (port.aer_fatal.get(), "fatal"),
@@ -99,6 +161,5 @@ fn with_cable(mut found: Finding, evidence: &Evidence<'_>, address: PciAddress) 
         return found;
     }
     found.message.push_str("; it hangs at an external link");
-    found.next_step = format!("First check the cable, and the dock and its power. {}", found.next_step);
     found.fact("external_link", true)
 }

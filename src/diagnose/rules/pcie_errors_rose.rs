@@ -10,7 +10,8 @@
 //! the rates that were reached: a few of them are within the bit error rate that PCIe allows, and
 //! congestion alone can raise replays, so they are reported from `harmless_count` on only, unless copies
 //! over the link were slow with every partner. Slow copies over the link are attributed to it and make it an
-//! error. Errors from before the run are not reported.
+//! error. Errors from before the run are not reported. Links of three GPUs or more with the same kind of errors, or of
+//! all, are one finding: what they share comes before single GPUs.
 //!
 //! # Why it matters
 //!
@@ -29,6 +30,8 @@
 //! on Gen5 x16; Linux, Documentation/PCI/pcieaer-howto.rst; NVML, `nvmlDeviceGetPcieReplayCounter`.
 
 use super::prelude::*;
+use super::shared::{self, OfLink};
+use crate::diagnose::external;
 use crate::model::snapshot::PcieErrors;
 use crate::topology::pcie::Connection;
 
@@ -87,10 +90,36 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     if evidence.measurements.is_none() {
         return Vec::new();
     }
-    evidence.topology.pcie_links().filter_map(|link| finding(evidence, link, &link.gpus)).collect()
+    let all = evidence.topology.pcie_links().filter_map(|link| {
+        let (found, state) = finding(evidence, link, &link.gpus)?;
+        Some(OfLink { found, gpu: link.gpu, state })
+    });
+    shared::combined(evidence, all.collect(), |first, state, gpus| of_several(evidence, first, state, gpus))
 }
 
-fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<Finding> {
+/// One finding on links that all had errors of the same kind.
+fn of_several(evidence: &Evidence<'_>, first: Finding, state: &str, gpus: &[u32]) -> Finding {
+    let message = format!("The PCIe links of {} all had {state}", shared::names(evidence, gpus));
+    let next_step = "Look for what these links share, before single GPUs: risers, cables or a backplane of one kind, or \
+        made for a lower generation; put one of these GPUs into a slot of the board, or set its slot one generation lower \
+        in BIOS, and check again"
+        .to_owned();
+    let mut suspects = vec![
+        suspect(
+            "risers, cables or a backplane of one kind, or made for a lower generation",
+            "put one GPU into a slot of the board, or set its slot one generation lower in BIOS: its errors stop",
+        ),
+        suspect("a BIOS version that trains these links badly", "update the BIOS and check again"),
+    ];
+    suspects.extend(first.suspects.iter().find(|suspect| suspect.cause.starts_with(CONGESTION)).cloned());
+    Finding { message, next_step, ..first }.suspecting(suspects)
+}
+
+/// What raises counters of links that are sound.
+const CONGESTION: &str = "congestion";
+
+/// The finding on a link, and what it comes to.
+fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(Finding, String)> {
     let counted = Counted::on(evidence, link);
     let corrected = counted.of(|errors| errors.correctable);
     let (non_fatal, fatal) = (counted.of(|errors| errors.non_fatal), counted.of(|errors| errors.fatal));
@@ -145,6 +174,7 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<F
         .fact("fatal_added", count(fatal))
         .about_gpus(gpus);
     found = links::with_slowed(found, &slow);
+    found.scope.own_links = link.gpu.is_some();
     if uncorrected {
         found.severity = Severity::Error;
     }
@@ -157,11 +187,13 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<F
     ];
     if !uncorrected && slow.is_empty() {
         found.suspects.push(suspect(
-            "congestion, which raises replays on a sound link",
+            format!("{CONGESTION}, which raises replays on a sound link"),
             "check again with the machine idle: the counters stay",
         ));
     }
-    Some(found)
+    found.suspects.extend(external::suspect_cable(evidence, gpus));
+    let kind = if uncorrected { "errors that were not corrected" } else { "corrected errors or replays" };
+    Some((found, format!("{kind} while copies ran; {rates}")))
 }
 
 fn place(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> (Subject, String) {

@@ -29,6 +29,7 @@
 
 use super::prelude::*;
 use super::shared::{self, OfLink};
+use crate::diagnose::external;
 use crate::model::measurement::LinkState;
 use crate::topology::pcie::{self, Connection, Shape};
 
@@ -95,6 +96,7 @@ fn finding(evidence: &Evidence<'_>, load: &LinkUnderLoad) -> Option<(Finding, St
         suspect("the GPU", "swap it with another GPU: the change moves with it"),
         suspect("the slot or the board", "after the swap the change stays with the slot"),
     ];
+    found.suspects.extend(external::suspect_cable(evidence, &[load.index]));
     Some((found, state))
 }
 

@@ -41,8 +41,8 @@
 
 use super::prelude::*;
 use super::shared::{self, OfLink};
-use crate::diagnose::coverage;
 use crate::diagnose::links::{self, one_place};
+use crate::diagnose::{coverage, external};
 use crate::model::units::Generation;
 use crate::topology::pcie::{self, Connection, Shape};
 use crate::topology::refute::Fastest;
@@ -164,6 +164,7 @@ fn finding(evidence: &Evidence<'_>, fastest: &Fastest, link: &Connection, gpus: 
     found = with_copies(found, evidence, gpus);
     if few_lanes {
         found.suspects = suspects(link, gpus);
+        found.suspects.extend(external::suspect_cable(evidence, gpus));
     }
     if evidence.virtual_machine() && link.port.is_none() {
         found.severity = Severity::Warning;

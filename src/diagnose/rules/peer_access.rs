@@ -178,6 +178,9 @@ pub fn missing<'a>(evidence: &Evidence<'a>) -> Missing<'a> {
     let like_pair_has_it = |route: &PairRoute| {
         farthest.get(&models(evidence, route.pair)).is_some_and(|far| *far >= distance(route.class))
     };
+    let lacking: Vec<Pair> =
+        routes.iter().filter(|route| access(evidence, route) == Some(false)).map(|route| route.pair).collect();
+    let by_host = evidence.virtual_machine() && cliques(evidence, &lacking);
     for route in routes.iter().filter(|route| access(evidence, route) == Some(false)) {
         let back = evidence.topology.route(route.pair.reversed());
         let kind = if errored(evidence, route.pair) {
@@ -186,7 +189,7 @@ pub fn missing<'a>(evidence: &Evidence<'a>) -> Missing<'a> {
             &mut missing.usual
         } else if back.is_some_and(|back| access(evidence, back) == Some(true)) {
             &mut missing.one_way
-        } else if connected_by_nvlink(evidence, route.pair) || like_pair_has_it(route) {
+        } else if connected_by_nvlink(evidence, route.pair) || (like_pair_has_it(route) && !by_host) {
             &mut missing.odd
         } else {
             &mut missing.usual
@@ -245,8 +248,7 @@ pub fn patched(evidence: &Evidence<'_>, pairs: &[Pair]) -> bool {
     pairs.iter().any(|pair| {
         let route = evidence.topology.route(*pair);
         evidence.over_pcie(*pair)
-            && by_policy(pair.source)
-            && by_policy(pair.destination)
+            && (by_policy(pair.source) || by_policy(pair.destination))
             && route.is_some_and(|route| access(evidence, route) == Some(true))
     })
 }
@@ -274,6 +276,12 @@ pub fn generation_has_it(evidence: &Evidence<'_>, gpu: &Gpu) -> bool {
             && evidence.over_pcie(pair)
             && !connected_by_nvlink(evidence, pair)
     })
+}
+
+/// Whether these are all pairs between groups of several GPUs each, as a host of virtual machines makes them (cliques):
+/// the bus that such a machine shows says nothing of which pairs are alike.
+fn cliques(evidence: &Evidence<'_>, missing: &[Pair]) -> bool {
+    islands(evidence, missing).is_some_and(|islands| islands.iter().all(|island| island.len() > 1))
 }
 
 /// The groups of GPUs within which every pair has access, where these pairs are all those between them. `None` where

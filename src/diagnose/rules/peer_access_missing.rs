@@ -96,7 +96,26 @@ fn fault(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
             (nvidia-smi -q)"
             .into(),
     };
-    peer_access::found(&RULE, evidence, group.subject(), format!("No peer access {place}"), &routes, next_step)
+    let any: Vec<Pair> = evidence.topology.pairs.iter().map(|route| route.pair).collect();
+    let patched = peer_access::patched(evidence, &any) && !connected;
+    let (because, next_step) = match (patched, evidence.virtual_machine()) {
+        (true, _) => (
+            "; the driver is patched (NVIDIA's own refuses peer access over PCIe on these boards)",
+            format!(
+                "See whether the patched driver serves these GPUs: their BAR1 window must be as large as their memory \
+                 (nvidia-smi -q, Resizable BAR in BIOS), and the messages of the driver show what it refuses (dmesg | grep -i \
+                 nvrm). {next_step}"
+            ),
+        ),
+        (false, true) => (
+            "",
+            "Ask whoever runs the host of this virtual machine whether these GPUs are passed through like the others, with \
+             peer-to-peer enabled (with QEMU in one x-nv-gpudirect-clique)"
+                .to_owned(),
+        ),
+        (false, false) => ("", next_step),
+    };
+    peer_access::found(&RULE, evidence, group.subject(), format!("No peer access {place}{because}"), &routes, next_step)
 }
 
 /// CUDA gave an error, which is neither a yes nor a no.

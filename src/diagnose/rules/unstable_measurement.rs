@@ -10,6 +10,10 @@
 //! does is in the staged ones. Pairs whose direct figure is below its floor are left to
 //! `peer-bandwidth-low`, which shows the spread.
 //!
+//! Where several figures of a pair, in whatever way of copying one way, scatter by far more than that, single copies
+//! take several times as long as others, as over a link that retrains: that is an error, unless other programs hold
+//! memory on these GPUs or all pairs of the machine show it. What is slow between these GPUs belongs to it.
+//!
 //! # Why it matters
 //!
 //! A single pass of such a machine fails good hardware and passes bad.
@@ -43,14 +47,77 @@ const STAGED: Parameter = Parameter {
     about: "the same for staged copies: chosen twice as wide, since 4.6 was measured where direct copies had 1.3",
 };
 
+const STALLS: Parameter = Parameter {
+    name: "stalls_percent",
+    default: 40.0,
+    about: "spread of the rows from which single copies are taken to stall, where two figures of a pair or more have it: \
+                chosen, four times what is usual between repeats",
+};
+/// Figures of a pair that must scatter so.
+const LEAST_FIGURES: usize = 2;
+
 /// The rule.
 pub const RULE: Rule =
     Rule::new("unstable-measurement", Severity::Warning, include_str!("unstable_measurement.rs"), judge)
-        .with(&[DIRECT, STAGED]);
+        .with(&[DIRECT, STAGED, STALLS]);
+
+/// Pairs some of whose copies take far longer than others, although their rates may look sound: what is settled of a
+/// few rows may be those that no such copy is in. One figure that scatters is noise; several of one pair are the pair's.
+pub fn stalling(evidence: &Evidence<'_>) -> BTreeSet<Pair> {
+    let most = RULE.parameter(evidence, &STALLS);
+    let scatters = |cell: &&PeerBandwidth| {
+        cell.setup.path == Path::Direct
+            && cell.setup.direction == Direction::OneWay
+            && cell.samples >= LEAST_SAMPLES
+            && cell.spread_percent.is_some_and(|spread| spread > most)
+            && bandwidth::is_sound(evidence, cell)
+    };
+    let mut figures: BTreeMap<(u32, u32), Vec<Pair>> = BTreeMap::new();
+    for cell in evidence.peer().iter().filter(scatters) {
+        figures.entry(cell.pair.unordered()).or_default().push(cell.pair);
+    }
+    figures.into_values().filter(|pairs| pairs.len() >= LEAST_FIGURES).flatten().collect()
+}
+
+/// One finding for each group of such pairs: an error where neither other work nor the whole machine explains it.
+fn of_stalling(evidence: &Evidence<'_>, pairs: &BTreeSet<Pair>) -> Vec<Finding> {
+    let direct =
+        evidence.peer().iter().filter(|cell| cell.setup.path == Path::Direct && cell.status == Status::Measured);
+    let seen: BTreeSet<Pair> = direct.clone().map(|cell| cell.pair).collect();
+    let (bad, seen): (Vec<Pair>, Vec<Pair>) = (pairs.iter().copied().collect(), seen.into_iter().collect());
+    let groups = cluster::groups(&bad, &seen, evidence.topology);
+    let finding = |group: &cluster::Group| {
+        let of_group = direct.clone().filter(|cell| group.pairs.contains(&cell.pair) && cell.samples >= LEAST_SAMPLES);
+        let worst = of_group.filter_map(|cell| cell.spread_percent).fold(0.0, f64::max);
+        let alone = group.common != cluster::Common::Everything && suspects::busy(evidence, &group.pairs).is_empty();
+        let mut found = RULE
+            .finding(
+                group.subject(),
+                format!(
+                    "Some copies {} take far longer than others: rows of the same copy differ by up to {worst:.0}% of their \
+                     median, in several ways of copying. The rates of these pairs are those of rows without such a copy",
+                    group.place(evidence.snapshot)
+                ),
+                "Check these GPUs again with the machine idle (--gpus). If it stays, look for a link that retrains or repeats \
+                 what it sends: counters before and after the check (lspci -vvv, nvidia-smi nvlink -e) and the kernel's log \
+                 (dmesg | grep -iE 'aer|pcie|xid'); then swap one of these GPUs to see whether it moves",
+            )
+            .at(if alone { Severity::Error } else { Severity::Warning })
+            .fact("spread", Fact::percent(worst))
+            .fact("usual", Fact::percent(RULE.parameter(evidence, &DIRECT)))
+            .pairs(&group.pairs);
+        found.suspects = suspects::of_slow_copies(evidence, &group.pairs);
+        found.suspects.insert(0, suspects::of_retraining(evidence, &group.pairs));
+        found
+    };
+    groups.iter().map(finding).collect()
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let low = bandwidth::low_pairs(evidence);
-    let mut findings = Vec::new();
+    let mut low = bandwidth::low_pairs(evidence);
+    let stalling = stalling(evidence);
+    let mut findings = of_stalling(evidence, &stalling);
+    low.extend(stalling);
     for (path, most) in
         [(Path::Direct, RULE.parameter(evidence, &DIRECT)), (Path::Staged, RULE.parameter(evidence, &STAGED))]
     {

@@ -114,7 +114,7 @@ impl SimTelemetry {
             Reading::Known(Fabric {
                 state: fabric.state,
                 status: fabric.status,
-                health_mask: fabric.health_mask,
+                health_mask: fabric.health_mask.map(Fabric::degraded),
                 clique_id: fabric.clique_id,
                 cluster_uuid: fabric.cluster_uuid.clone(),
             })

@@ -61,6 +61,21 @@ pub struct Fabric {
     pub cluster_uuid: String,
 }
 
+impl Fabric {
+    /// What of a fabric health mask says that something is degraded, in its own bits: 0 is healthy.
+    ///
+    /// In NVML's mask a healthy part is not 0: each part is a number, 0 "not supported", 1 "yes" and
+    /// 2 "no" (nvml.h, `NVML_GPU_FABRIC_HEALTH_MASK_*`): degraded bandwidth from bit 0, route recovery
+    /// from 2, unhealthy route from 4, access timeout recovery from 6, all two bits wide; the
+    /// configuration from bit 8, four bits wide, is 1 when correct and higher when not.
+    pub const fn degraded(mask: u32) -> u32 {
+        // A part is "yes" when its low bit is set and its high bit is not.
+        let yes = mask & !(mask >> 1) & 0b0101_0101;
+        let configuration = mask >> 8 & 0xf;
+        if configuration > 1 { yes | configuration << 8 } else { yes }
+    }
+}
+
 /// Progress of a GPU's registration with the fabric manager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

@@ -11,7 +11,6 @@ use super::super::marks::{Figure, meaning};
 use super::super::paint::Paint;
 use super::super::{escape::clean, highlight};
 use super::host_map;
-use super::possible::Possible;
 use crate::model::flow::Setup;
 use crate::model::measurement::{Measurements, PeerBandwidth};
 use crate::model::node::NodeId;
@@ -90,9 +89,8 @@ fn group(report: &Report, gpu: u32) -> (Option<NodeId>, Option<NodeId>) {
 pub(super) fn write(digest: &Digest<'_>) -> Markup {
     let Some(measurements) = &digest.report.measurements else { return html! {} };
     let ground = Ground::of(digest);
-    let possible = Possible::of(digest.report);
-    let maps = if ground.gpus.len() > 1 { maps(digest, measurements, &ground, &possible) } else { Vec::new() };
-    let host = host_map::table(measurements, &ground, &possible);
+    let maps = if ground.gpus.len() > 1 { maps(digest, measurements, &ground) } else { Vec::new() };
+    let host = host_map::table(measurements, &ground);
     html! {
         @if !maps.is_empty() || host.is_some() {
             section .maps aria-label="Heat maps" {
@@ -117,7 +115,7 @@ pub(super) fn write(digest: &Digest<'_>) -> Markup {
     }
 }
 
-fn maps(digest: &Digest<'_>, measurements: &Measurements, ground: &Ground, possible: &Possible<'_>) -> Vec<Map> {
+fn maps(digest: &Digest<'_>, measurements: &Measurements, ground: &Ground) -> Vec<Map> {
     let reference = Setup::REFERENCE;
     let setups = [
         ("both ways", reference.with_direction(Direction::BothWays)),
@@ -128,9 +126,7 @@ fn maps(digest: &Digest<'_>, measurements: &Measurements, ground: &Ground, possi
     ];
     let rates = |name, setup: Setup, cells: BTreeMap<Pair, &PeerBandwidth>| {
         let (note, cells) = match setup.path {
-            Path::Direct => {
-                (setup.to_string(), cells.into_iter().map(|(pair, cell)| (pair, heat(cell, possible))).collect())
-            }
+            Path::Direct => (setup.to_string(), cells.into_iter().map(|(pair, cell)| (pair, heat(cell))).collect()),
             Path::Staged => (format!("{setup}; the colour compares with the median"), staged(cells)),
         };
         Map { name, note, cells }
@@ -153,19 +149,17 @@ fn staged(cells: BTreeMap<Pair, &PeerBandwidth>) -> HashMap<Pair, Heat> {
     cells.into_iter().map(|(pair, cell)| (pair, heat(cell))).collect()
 }
 
-/// A figure beside what healthy machines reach on a route without a narrow link. What goes through the host is not
-/// held against that.
-fn heat(cell: &PeerBandwidth, possible: &Possible<'_>) -> Heat {
+/// A figure beside what healthy machines reach on such a route, no link of it degraded. What goes through the host is
+/// not held against that.
+fn heat(cell: &PeerBandwidth) -> Heat {
     let plain = plain(cell);
     let expected = cell.expected_percent.zip(cell.expected_gbps).filter(|_| cell.achieved_gbps.is_some());
     let Some((share, expected)) = expected.filter(|_| !cell.disturbed && cell.setup.path == Path::Direct) else {
         return plain;
     };
-    let of_possible = possible.of_pair(cell.pair);
-    let (share, expected) = (share * of_possible, expected.0 / of_possible);
     Heat {
         share: Some(share),
-        tip: format!("{}, {}% of {} expected", plain.tip, percent(share), rate(expected)),
+        tip: format!("{}, {}% of {} expected", plain.tip, percent(share), rate(expected.0)),
         ..plain
     }
 }

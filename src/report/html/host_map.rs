@@ -6,13 +6,12 @@ use super::super::escape::clean;
 use super::super::marks;
 use super::super::paint::Paint;
 use super::heat::{Ground, Heat, dress, head};
-use super::possible::Possible;
 use crate::model::host::{HostCopy, HostWay};
 use crate::model::measurement::Measurements;
 use crate::model::rounding::{percent, rate, tight_rate};
 
 /// A row for each GPU, a column for each way to copy; nothing where nothing of it was measured.
-pub(super) fn table(measurements: &Measurements, ground: &Ground, possible: &Possible<'_>) -> Option<Markup> {
+pub(super) fn table(measurements: &Measurements, ground: &Ground) -> Option<Markup> {
     let mut ways: Vec<HostWay> = Vec::new();
     for way in measurements.host.iter().filter(|copy| copy.at_once == 1).map(HostCopy::way) {
         if !ways.contains(&way) {
@@ -24,7 +23,7 @@ pub(super) fn table(measurements: &Measurements, ground: &Ground, possible: &Pos
     let cell = |gpu: u32, copies: &[&HostCopy]| {
         let of_gpu = copies.iter().filter(|copy| copy.gpu == gpu);
         let best = of_gpu.max_by(|one, other| gbps(one).total_cmp(&gbps(other)));
-        best.map(|copy| heat(copy, possible.of_gpu(gpu)))
+        best.copied().map(heat)
     };
     (!columns.is_empty()).then(|| {
         html! {
@@ -56,15 +55,15 @@ fn gbps(copy: &HostCopy) -> f64 {
     copy.rate().map_or(-1.0, |rate| rate.0)
 }
 
-fn heat(copy: &HostCopy, of_possible: f64) -> Heat {
-    let share = copy.expected_percent.filter(|_| copy.rate().is_some()).map(|share| share * of_possible);
+fn heat(copy: &HostCopy) -> Heat {
+    let share = copy.expected_percent.filter(|_| copy.rate().is_some());
     let text = match copy.rate() {
         Some(rate) => tight_rate(rate.0),
         None => marks::word(copy.status).to_owned(),
     };
     let mut tip = format!("{}: {text}", copy.flow());
     if let (Some(share), Some(expected)) = (share, copy.expected_gbps) {
-        tip += &format!(" GB/s, {}% of {} expected", percent(share), rate(expected.0 / of_possible));
+        tip += &format!(" GB/s, {}% of {} expected", percent(share), rate(expected.0));
     } else if let Some(reason) = &copy.reason {
         tip += &format!(", {reason}");
     }

@@ -19,7 +19,6 @@ pub(super) mod embed;
 mod head;
 mod heat;
 mod host_map;
-mod possible;
 
 pub(super) use self::comparison::page as comparison;
 

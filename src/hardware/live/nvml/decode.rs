@@ -151,20 +151,7 @@ pub fn fabric(
     use FabricState::{Completed, InProgress, NotStarted, NotSupported};
     let state = listed("fabric state", state.into(), &[NotSupported, NotStarted, InProgress, Completed])?;
     let cluster_uuid = cluster.iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(Fabric { state, status, health_mask: health.map(degraded), clique_id, cluster_uuid })
-}
-
-/// What of a fabric health mask says that something is degraded, in its own bits: 0 is healthy.
-///
-/// In NVML's mask a healthy part is not 0: each part is a number, 0 "not supported", 1 "yes" and
-/// 2 "no" (nvml.h, `NVML_GPU_FABRIC_HEALTH_MASK_*`): degraded bandwidth from bit 0, route recovery
-/// from 2, unhealthy route from 4, access timeout recovery from 6, all two bits wide; the
-/// configuration from bit 8, four bits wide, is 1 when correct and higher when not.
-pub const fn degraded(mask: u32) -> u32 {
-    // A part is "yes" when its low bit is set and its high bit is not.
-    let yes = mask & !(mask >> 1) & 0b0101_0101;
-    let configuration = mask >> 8 & 0xf;
-    if configuration > 1 { yes | configuration << 8 } else { yes }
+    Ok(Fabric { state, status, health_mask: health.map(Fabric::degraded), clique_id, cluster_uuid })
 }
 
 #[cfg(test)]
@@ -231,11 +218,11 @@ mod tests {
 
     #[test]
     fn a_healthy_fabric_is_zero_whatever_the_driver_supports() {
-        assert_eq!(degraded(0), 0);
-        assert_eq!(degraded(0b0001_1010_1010), 0, "no to everything, configuration correct");
-        assert_eq!(degraded(0b1010_1001), 0b01, "degraded bandwidth");
-        assert_eq!(degraded(0b1001_1010), 0b0001_0000, "unhealthy route");
-        assert_eq!(degraded(0x4aa), 0x400, "no partition");
+        assert_eq!(Fabric::degraded(0), 0);
+        assert_eq!(Fabric::degraded(0b0001_1010_1010), 0, "no to everything, configuration correct");
+        assert_eq!(Fabric::degraded(0b1010_1001), 0b01, "degraded bandwidth");
+        assert_eq!(Fabric::degraded(0b1001_1010), 0b0001_0000, "unhealthy route");
+        assert_eq!(Fabric::degraded(0x4aa), 0x400, "no partition");
         let fabric = fabric(3, 0, 1, [0xab; 16], Some(0x1aa)).unwrap();
         assert_eq!((fabric.state, fabric.health_mask, fabric.clique_id), (FabricState::Completed, Some(0), 1));
         assert_eq!(fabric.cluster_uuid, "ab".repeat(16));
