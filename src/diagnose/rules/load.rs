@@ -57,6 +57,12 @@ impl Judged<'_> {
         together * (1.0 - self.predicted.margin_percent() / 100.0) * self.of_bytes(together / flows.len() as f64)
     }
 
+    /// The least that all its flows must reach together where they take turns in an order that is not known, GB/s.
+    pub fn floor_in_any_order(&self) -> f64 {
+        let least = self.predicted.in_any_order();
+        least * (1.0 - self.predicted.margin_percent() / 100.0) * self.of_bytes(least)
+    }
+
     /// The fastest of these flows alone, GB/s.
     pub fn best_alone(&self, flows: &[usize]) -> Option<f64> {
         flows.iter().filter_map(|flow| self.predicted.alone.get(*flow).copied().flatten()).reduce(f64::max)
