@@ -210,7 +210,8 @@ fn a_flow_that_is_starved_has_too_little_of_what_several_pass() {
     (0..3).for_each(|a| (0..a).for_each(|b| enable(&driver, a, b)));
     near(gbps(&driver, &[leg(2, 0)], 256 * MIB, 4)[0], 397.0, 1.0);
     let rates = gbps(&driver, &[leg(1, 0), leg(2, 0)], 256 * MIB, 4);
-    assert!(rates[1] < 45.0 && rates[0] > 300.0, "{rates:?}");
+    // The other one ends first, and leaves this one alone.
+    assert!(rates[1] < 210.0 && rates[0] > 340.0, "{rates:?}");
 }
 
 #[test]
