@@ -20,6 +20,7 @@ use crate::hardware::{DRIVER_START_LIMIT, ErrorKind, HardwareError, Machine, lim
 use crate::measure::Outcome;
 use crate::measure::background::Quiet;
 use crate::measure::counters::Counters;
+use crate::measure::mark::Marker;
 use crate::measure::watch::Watch;
 use crate::model::background::{LeftAlone, Moment};
 use crate::model::measurement::{DriverFacts, Hindrance, Status};
@@ -83,6 +84,7 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, Failure
         recorder: Recorder::new(journal, args.profile.as_str(), started),
         watch: None,
         counters: None,
+        marker: None,
     };
     unlocked.iter().for_each(|problem| follower.problem(problem));
     let request = asked(request, args, &profile, &groups);
@@ -181,7 +183,7 @@ impl Run<'_> {
         self.take_late(late, &snapshot);
         if let Some(watch) = self.follower.watch.take() {
             let quiet = self.leave_alone(&snapshot, Moment::End);
-            let (readings, counted) = watch.finish(&snapshot);
+            let (readings, counted) = watch.finish(&snapshot, self.follower.marker.take());
             self.follower.take_readings(readings);
             self.others(quiet);
             self.follower.take(Event::Counted { counted });
@@ -305,7 +307,8 @@ impl Run<'_> {
         }
         // Without a copy, a link is not under load.
         if let Some(telemetry) = self.facts.telemetry().filter(|_| !runnable.is_empty()) {
-            self.follower.counters = Some(Counters::new(telemetry, snapshot));
+            self.follower.counters = Some(Counters::new(telemetry, snapshot, &runnable));
+            self.follower.marker = Marker::new(telemetry, snapshot, &runnable);
             let watch = Watch::start(telemetry, &gpus);
             watch.unwatched().into_iter().for_each(|why| self.follower.take(Event::Limited { why }));
             self.follower.watch = Some(watch);

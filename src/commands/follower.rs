@@ -7,6 +7,7 @@ use super::remark;
 use crate::hardware::LinkSample;
 use crate::measure::Outcome;
 use crate::measure::counters::Counters;
+use crate::measure::mark::Marker;
 use crate::measure::watch::Watch;
 use crate::model::timeline::Timeline;
 use crate::plan;
@@ -19,6 +20,7 @@ pub(super) struct Follower {
     pub recorder: Recorder,
     pub watch: Option<Watch>,
     pub counters: Option<Counters>,
+    pub marker: Option<Marker>,
 }
 
 impl Follower {
@@ -42,6 +44,10 @@ impl Follower {
 impl Listener for Follower {
     fn begins(&mut self, round: &plan::Round, ended: usize) {
         self.progress.round(round, ended);
+        let now = self.marker.as_mut().is_some_and(|marker| marker.begins(round.id));
+        if now {
+            self.watch.iter().for_each(Watch::look_now);
+        }
     }
 
     fn counts(&mut self, round: &plan::Round) {
@@ -56,6 +62,10 @@ impl Listener for Follower {
         if !counted.is_empty() {
             self.take(Event::Traffic { counted });
         }
+        let seen = self.counters.as_mut().map(Counters::foreign).unwrap_or_default();
+        if !seen.is_empty() {
+            self.take(Event::Background { seen });
+        }
         self.take(Event::Outcome { id, outcome: outcome.clone() });
     }
 
@@ -68,6 +78,8 @@ impl Listener for Follower {
     }
 
     fn problem(&mut self, problem: &str) {
+        // What was copied by then is not known.
+        self.counters.iter_mut().for_each(Counters::lost);
         self.take(Event::Problem { problem: problem.into() });
     }
 }

@@ -18,16 +18,22 @@ use crate::model::placement::{Direction, Pair, Path};
 use crate::model::snapshot::Snapshot;
 use crate::model::topology::{LinkKind, Topology};
 use crate::model::units::GbPerSecond;
-use crate::topology::load::{self, Load, Step, Ways, passage};
+use crate::topology::load::{self, Load, Step, Together, Ways, passage};
 use crate::topology::shares;
 
 /// What is left over NVLink of a GPU's sending while it receives as well: 390 of 394.6 GB/s on 8 x H200, where every
 /// GPU sent and received (measured). Per cent.
 const SENDING_AND_RECEIVING_PERCENT: f64 = 98.9;
 
+/// What is left over NVLink of a GPU's copies with others while it copies with its host as well: 377 of 388 GB/s for
+/// each flow on 2 x H200 (measured). Per cent.
+const BESIDE_HOST_PERCENT: f64 = 97.2;
+
 /// What each flow reached alone, GB/s, by what it is judged by.
 #[derive(Debug, Clone, Default)]
 pub struct Alone {
+    /// What all GPUs that copied with the host at once reached together, where several did.
+    host_together: BTreeMap<HostDirection, f64>,
     direct: BTreeMap<Pair, f64>,
     staged: BTreeMap<Pair, f64>,
     both_ways: BTreeMap<Pair, f64>,
@@ -57,7 +63,22 @@ impl Alone {
             staged: rates(setup.with_path(Path::Staged)),
             both_ways: rates(setup.with_direction(Direction::BothWays)),
             host,
+            host_together: Self::host_together(measurements).host_together,
         }
+    }
+
+    /// Of these figures what several GPUs at once exchanged with the host: no link shows what its memory carries.
+    fn host_together(measurements: &Measurements) -> Self {
+        let sum = |direction: HostDirection| {
+            let way = HostWay::PINNED.with_direction(direction);
+            let of_way = || measurements.host.iter().filter(|copy| copy.way() == way && copy.at_once > 1);
+            let most = of_way().map(|copy| copy.at_once).max()?;
+            let rates = of_way().filter(|copy| copy.at_once == most).map(|copy| Some(copy.rate()?.0));
+            let rates: Vec<f64> = rates.collect::<Option<_>>()?;
+            (rates.len() == most as usize).then(|| (direction, rates.iter().sum()))
+        };
+        let together = [HostDirection::ToDevice, HostDirection::ToHost].into_iter().filter_map(sum);
+        Self { host_together: together.collect(), ..Self::default() }
     }
 
     /// What this flow reached.
@@ -84,6 +105,10 @@ pub struct Predicted<'a> {
     opposed: Vec<Option<f64>>,
     /// What each flow may be expected to reach alone, GB/s.
     caps: Vec<f64>,
+    /// What is left of the rate of each flow alone for what else its GPUs do meanwhile.
+    kept: Vec<f64>,
+    /// What flows with the host share, which no link shows.
+    host_memory: Vec<Together>,
 }
 
 impl<'a> Predicted<'a> {
@@ -104,42 +129,58 @@ impl<'a> Predicted<'a> {
         let class: Vec<Share> = flows.iter().map(class).collect();
         let narrowest =
             |way: &Vec<Step<'_>>| way.iter().filter_map(|(hop, _)| Some(hop.capacity_gbps?.0)).reduce(f64::min);
+        let beside: Vec<f64> =
+            flows.iter().zip(&load.ways).map(|(flow, way)| beside_host(*flow, way, &flows)).collect();
         let caps = load.ways.iter().zip(&class).enumerate().map(|(at, (way, share))| {
             let staged = flows.get(at).is_some_and(|flow| path(*flow) == Path::Staged);
-            let kept = if load.is_opposed(at) { kept(way, staged) } else { 1.0 };
+            let kept = if load.is_opposed(at) { kept(way, staged) } else { 1.0 } * beside[at];
             narrowest(way).map_or(f64::INFINITY, |rate| rate * share.percent / 100.0 * kept)
         });
         let caps = caps.collect();
+        let of_alone = |(at, way): (usize, &Vec<Step<'_>>)| {
+            if load.is_opposed(at) { kept(way, false) * beside[at] } else { beside[at] }
+        };
+        let kept = load.ways.iter().enumerate().map(of_alone).collect();
         let both_ways = |(at, flow): (usize, &Flow)| {
             let pair = flow.pair().filter(|pair| load.is_opposed(at) && ways.path(*pair) == Path::Direct)?;
-            alone.both_ways.get(&pair).copied()
+            Some(alone.both_ways.get(&pair)? * beside[at])
         };
         let opposed = flows.iter().enumerate().map(both_ways).collect();
+        let host_memory = together(&flows, alone);
         let alone = flows.iter().map(|flow| alone.rate(*flow, path(*flow))).collect();
-        Self { load, class, alone, opposed, caps }
+        Self { load, class, alone, opposed, caps, kept, host_memory }
     }
 
     /// What healthy machines reach.
     pub fn healthy(&self, near: Share) -> Vec<Option<shares::Share>> {
-        self.load.shares(&self.caps, |step| self.carries(step, near))
+        self.load.shares(&self.caps, &self.host_memory, |step| self.carries(step, near))
     }
 
     /// What the figures of single flows explain.
     pub fn explained(&self, near: Share) -> Vec<Option<shares::Share>> {
-        let cap = |(at, (cap, alone)): (usize, (&f64, &Option<f64>))| {
-            let way = self.load.ways.get(at).map_or(&[][..], Vec::as_slice);
-            let kept = if self.load.is_opposed(at) { kept(way, false) } else { 1.0 };
-            let opposed = self.opposed.get(at).copied().flatten().unwrap_or(f64::INFINITY);
-            alone.map_or(*cap, |alone| cap.min(alone * kept)).min(opposed)
-        };
-        let caps: Vec<f64> = self.caps.iter().zip(&self.alone).enumerate().map(cap).collect();
+        let caps = self.caps_seen();
         let passed = self.load.passed();
         let proven = |step: &Step<'a>| {
             let flows = passed.get(&passage(step)).into_iter().flatten();
             flows.filter_map(|flow| caps.get(*flow).copied()).filter(|cap| cap.is_finite()).reduce(f64::max)
         };
         let unknown = |step: &Step<'a>| (!load::is_no_limit(step)).then(|| proven(step)).flatten();
-        self.load.shares(&caps, |step| self.carries(step, near).or_else(|| unknown(step)))
+        self.load.shares(&caps, &self.host_memory, |step| self.carries(step, near).or_else(|| unknown(step)))
+    }
+
+    /// What each flow may reach at most: what is healthy, and no more than it reached alone.
+    fn caps_seen(&self) -> Vec<f64> {
+        let flows = self.caps.iter().zip(&self.alone).zip(&self.kept).zip(&self.opposed);
+        let cap = |(((cap, alone), kept), opposed): (((&f64, &Option<f64>), &f64), &Option<f64>)| {
+            alone.map_or(*cap, |alone| cap.min(alone * kept)).min(opposed.unwrap_or(f64::INFINITY))
+        };
+        flows.map(cap).collect()
+    }
+
+    /// The least that all flows together reach in whatever order they take turns: as much as the slowest of them. Some
+    /// hop is always full.
+    pub fn in_any_order(&self) -> f64 {
+        self.caps_seen().into_iter().fold(f64::INFINITY, f64::min)
     }
 
     /// What all flows over a hop together may be expected to reach, GB/s.
@@ -175,6 +216,26 @@ impl<'a> Predicted<'a> {
     }
 }
 
+/// The part of a rate over NVLink that is left while a GPU at either end copies with its host.
+fn beside_host(flow: Flow, way: &[Step<'_>], all: &[Flow]) -> f64 {
+    let over_nvlink = way.iter().any(|(_, link)| link.kind == LinkKind::NvLink);
+    let ends = flow.ends();
+    let is_beside = |other: &Flow| other.with_host().is_some_and(|gpu| ends.contains(&Endpoint::Gpu(gpu)));
+    if over_nvlink && flow.pair().is_some() && all.iter().any(is_beside) { BESIDE_HOST_PERCENT / 100.0 } else { 1.0 }
+}
+
+/// What flows with the host share in each direction, where it was measured what several have together.
+fn together(flows: &[Flow], alone: &Alone) -> Vec<Together> {
+    let of = |(direction, gbps): (&HostDirection, &f64)| {
+        let is_meant = |flow: &Flow| {
+            flow.with_host().is_some() && flow.to.gpu().is_some() == (*direction == HostDirection::ToDevice)
+        };
+        let flows: Vec<usize> = (0..).zip(flows).filter(|(_, flow)| is_meant(flow)).map(|(at, _)| at).collect();
+        (flows.len() > 1).then_some(Together { flows, gbps: *gbps })
+    };
+    alone.host_together.iter().filter_map(of).collect()
+}
+
 /// The part of a rate that is left while the opposite direction of these hops is busy.
 fn kept(way: &[Step<'_>], staged: bool) -> f64 {
     let over_nvlink = way.iter().any(|(_, link)| link.kind == LinkKind::NvLink);
@@ -197,7 +258,7 @@ pub fn fill(measurements: &mut Measurements, topology: &Topology, snapshot: &Sna
         return;
     }
     let ways = Ways::of(snapshot, topology);
-    let alone = Alone::default();
+    let alone = Alone::host_together(measurements);
     for pattern in &mut measurements.load {
         let shares = Predicted::of(pattern, (&ways, topology, snapshot), &alone, set).healthy(near(set));
         for (flow, share) in pattern.flows.iter_mut().zip(&shares) {

@@ -3,6 +3,7 @@
 use super::*;
 use crate::diagnose::testing::{measured, set};
 use crate::model::flow::HostMemory;
+use crate::model::host::HostCopy;
 use crate::model::load::Pattern;
 use crate::model::measurement::Status;
 use crate::model::testing::{h200_vm, two_sockets};
@@ -36,6 +37,52 @@ fn figures_of_eight_h200_are_predicted_within_three_per_cent() {
         let expected = predicted(&machine, &pairs(flows)).expected_gbps.unwrap().0;
         assert!((expected / reached - 1.0).abs() < 0.03, "{flows:?}: {expected}, reached {reached}");
     }
+}
+
+/// 388 GB/s there and back between two of them, 377 while one of them copies with its host (2 x H200, measured).
+#[test]
+fn copies_beside_those_with_the_host_are_predicted_within_three_per_cent() {
+    let machine = h200_vm(2);
+    let host = Endpoint::Host { node: None, memory: HostMemory::Pinned };
+    let both = pairs(&[(0, 1), (1, 0)]);
+    let beside: Vec<Flow> = both.iter().copied().chain([Flow { from: host, to: Endpoint::Gpu(0) }]).collect();
+    let expected = predicted(&machine, &beside);
+    for (flow, reached) in expected.flows.iter().zip([377.0, 377.0]) {
+        let expected = flow.expected_gbps.unwrap().0;
+        assert!((expected / reached - 1.0).abs() < 0.03, "{expected}, reached {reached}");
+    }
+    let alone = predicted(&machine, &both).flows[0].expected_gbps.unwrap().0;
+    assert!((expected.flows[0].expected_gbps.unwrap().0 / alone - 0.972).abs() < 0.001);
+    // It costs the GPU's own copies alone.
+    let other = [(2, 3), (0, 1)].map(|(source, destination)| Flow::from(Pair { source, destination }));
+    let apart: Vec<Flow> = other.into_iter().chain([Flow { from: host, to: Endpoint::Gpu(0) }]).collect();
+    let rates = predicted(&h200_vm(4), &apart).flows;
+    assert!(rates[0].expected_gbps.unwrap().0 > 1.02 * rates[1].expected_gbps.unwrap().0, "{rates:?}");
+}
+
+#[test]
+fn memory_of_the_host_is_a_limit_where_it_was_measured() {
+    let machine = h200_vm(4);
+    let flows: Vec<Flow> = (0..4)
+        .map(|gpu| Flow { from: Endpoint::Gpu(gpu), to: Endpoint::Host { node: Some(0), memory: HostMemory::Pinned } })
+        .collect();
+    let of = |at_once: bool| {
+        let mut measurements = crate::diagnose::testing::with_host(&machine, &[55.0; 4]);
+        let to_host = measurements.host.iter().filter(|copy| copy.direction == HostDirection::ToHost);
+        let together: Vec<_> = to_host
+            .map(|copy| HostCopy { at_once: 4, achieved_gbps: Some(GbPerSecond(22.0)), ..copy.clone() })
+            .collect();
+        assert_eq!(together.len(), 4);
+        if at_once {
+            measurements.host.extend(together);
+        }
+        let pattern = LoadPattern::without(Pattern::AllToHost, String::new(), &flows, Status::Measured, None);
+        measurements.load = vec![pattern];
+        fill(&mut measurements, &build(&machine), &machine, &BTreeMap::new());
+        measurements.load[0].expected_gbps.unwrap().0
+    };
+    assert!(of(false) > 200.0, "{}", of(false));
+    assert!((of(true) - 88.0).abs() < 0.1, "{}", of(true));
 }
 
 #[test]

@@ -254,6 +254,15 @@ pub struct LinkSample {
     pub ecc_uncorrected: Option<u64>,
     /// Throttle reasons in NVML's names; idle is none.
     pub throttle_reasons: Vec<String>,
+    /// Clock of the multiprocessors, MHz.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sm_clock_mhz: Option<u32>,
+    /// Clock of the memory, MHz.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_clock_mhz: Option<u32>,
+    /// Temperature of the chip, degrees Celsius.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub temperature_c: Option<u32>,
 }
 
 /// What a GPU has moved up to a moment, and how busy it is.
@@ -278,6 +287,10 @@ pub struct Moved {
 /// What the counters of a GPU stand at, for whomever they counted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Counts {
+    /// When it was asked, on a clock of the machine's own.
+    pub asked: Duration,
+    /// When it had answered: what it says is of a moment in between.
+    pub answered: Duration,
     /// Data sent and received over all NVLinks, bytes.
     pub nvlink: Option<[u64; 2]>,
     /// The same of single NVLinks, by NVML's number, of those that were asked for and are counted.

@@ -103,7 +103,7 @@ fn seen(gpu: LeftAlone, moment: Moment, looks: [Moved; 3]) -> Background {
         pcie_received_gbps: received,
         utilization_percent: match moment {
             Moment::Start => shares.min().flatten(),
-            Moment::End => None,
+            Moment::End | Moment::Load => None,
         },
         ..Background::unread(gpu, moment, looks.iter().find_map(|look| look.failure.clone()))
     }

@@ -5,8 +5,9 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use super::Outcome;
-use super::load::copied;
+use super::foreign::{Whole, foreign};
 use crate::hardware::{Counts, Telemetry};
+use crate::model::background::Background;
 use crate::model::flow::{Endpoint, Flow};
 use crate::model::load::{Counted, LinkShare};
 use crate::model::reading::Reading;
@@ -30,31 +31,37 @@ pub struct Counters {
     gpus: Vec<Watched>,
     /// The round that is under way, and what was read before it.
     before: Option<(Round, HashMap<u32, Counts>)>,
+    /// All load patterns together.
+    whole: Whole,
 }
 
 impl Counters {
-    /// Those of all GPUs of these facts.
-    pub fn new(telemetry: &Arc<dyn Telemetry>, snapshot: &Snapshot) -> Self {
+    /// Those of all GPUs of these facts, for these rounds.
+    pub fn new(telemetry: &Arc<dyn Telemetry>, snapshot: &Snapshot, rounds: &[Round]) -> Self {
         let watched = |gpu: &crate::model::snapshot::Gpu| {
             let links = gpu.nvlinks.known().map_or(&[][..], Vec::as_slice).iter();
             let active = links.filter(|link| link.active == Reading::Known(true));
             Watched { gpu: gpu.index, links: active.map(|link| link.link).collect() }
         };
         let gpus = snapshot.gpus.iter().map(watched).collect();
-        Self { telemetry: Arc::clone(telemetry), gpus, before: None }
+        Self { telemetry: Arc::clone(telemetry), gpus, before: None, whole: Whole::of(rounds) }
     }
 
     /// Reads them before a round.
     pub fn begin(&mut self, round: &Round) {
-        self.before = Some((round.clone(), self.read()));
+        let read = self.read(true);
+        self.whole.begin(&read);
+        self.before = Some((round.clone(), read));
     }
 
     /// Reads them after it, if it was the last to begin and has ended well.
     pub fn end(&mut self, id: u32, outcome: &Outcome) -> Vec<Counted> {
+        let moved = self.whole.ended(id, outcome);
+        let carried = |(flow, bytes): &(Flow, Bytes)| self.telemetry.carried(*flow, bytes.0);
+        moved.iter().flatten().for_each(carried);
         let Some((round, before)) = self.before.take_if(|(round, _)| round.id == id) else { return Vec::new() };
-        let Some(moved) = copied(&round, outcome) else { return Vec::new() };
-        moved.iter().for_each(|(flow, bytes)| self.telemetry.carried(*flow, bytes.0));
-        let after = self.read();
+        let Some(moved) = moved else { return Vec::new() };
+        let after = self.read(true);
         let of = |watched: &Watched| {
             let counts = [before.get(&watched.gpu), after.get(&watched.gpu)];
             counted(&round, watched, &moved, counts)
@@ -62,15 +69,29 @@ impl Counters {
         self.gpus.iter().filter_map(of).collect()
     }
 
-    /// Reads all, each GPU on a thread of its own: NVML can block for minutes on one of them. Those that are late, or for
+    /// What others have moved over NVLinks while load patterns ran, once the last one has ended: of the GPUs with whose
+    /// links something else was done.
+    pub fn foreign(&mut self) -> Vec<Background> {
+        let Some((before, own)) = self.whole.take() else { return Vec::new() };
+        let after = self.read(false);
+        foreign(&before, &after, &own)
+    }
+
+    /// What was copied by now is not known any more.
+    pub fn lost(&mut self) {
+        self.whole.before = None;
+    }
+
+    /// Reads all, also single links where they are wanted, each GPU on a thread of its own: NVML can block for minutes on one of them. Those that are late, or for
     /// which there is no thread, are missing.
-    fn read(&self) -> HashMap<u32, Counts> {
+    fn read(&self, links: bool) -> HashMap<u32, Counts> {
         let (answer, inbox) = mpsc::channel();
         for watched in self.gpus.iter().cloned() {
             let (telemetry, answer) = (Arc::clone(&self.telemetry), answer.clone());
             let _ = std::thread::Builder::new().spawn(move || {
                 // Nobody listens any more when it took too long.
-                let _ = answer.send((watched.gpu, telemetry.counts(watched.gpu, &watched.links)));
+                let links = if links { watched.links.as_slice() } else { &[] };
+                let _ = answer.send((watched.gpu, telemetry.counts(watched.gpu, links)));
             });
         }
         drop(answer);

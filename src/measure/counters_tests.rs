@@ -27,9 +27,9 @@ fn there_and_back() -> Vec<Flow> {
 fn counted(spec: MachineSpec, flows: Vec<Flow>) -> Vec<Counted> {
     let telemetry = sim::telemetry(spec);
     let snapshot = crate::discover::discover(Arc::clone(&telemetry), SlowFact::ALL, Duration::from_secs(60));
-    let mut counters = Counters::new(&telemetry, &snapshot);
     let load = LoadTimes { samples: Vec::new(), checks: Vec::new(), copied: vec![SENT; flows.len()] };
     let round = round(flows);
+    let mut counters = Counters::new(&telemetry, &snapshot, std::slice::from_ref(&round));
     counters.begin(&round);
     assert_eq!(counters.end(6, &Outcome::Noted), [], "another round");
     let counted = counters.end(7, &Outcome::Load { load });
@@ -103,4 +103,43 @@ fn counters_that_are_not_to_be_had_say_why() {
     let single = counted(builtin::get("rtx4090x4").unwrap(), there_and_back());
     assert_eq!((single.len(), single[0].nvlink_sent_bytes, single[0].reason.clone()), (2, None, None));
     assert_eq!(single[0].pcie_sent_bytes, Some(Bytes(SENT)));
+}
+
+/// What others moved while these patterns ran, each of which copies so many bytes there and back.
+fn foreign(spec: MachineSpec, patterns: &[u64], lost: bool) -> Vec<Background> {
+    let telemetry = sim::telemetry(spec);
+    let snapshot = crate::discover::discover(Arc::clone(&telemetry), SlowFact::ALL, Duration::from_secs(60));
+    let rounds: Vec<Round> = (7..).zip(patterns).map(|(id, _)| Round { id, ..round(there_and_back()) }).collect();
+    let mut counters = Counters::new(&telemetry, &snapshot, &rounds);
+    counters.begin(&rounds[0]);
+    for (round, bytes) in rounds.iter().zip(patterns) {
+        assert_eq!(counters.foreign(), [], "before the last has ended");
+        let load = LoadTimes { samples: Vec::new(), checks: Vec::new(), copied: vec![*bytes; 2] };
+        counters.end(round.id, &Outcome::Load { load });
+        if lost {
+            counters.lost();
+        }
+    }
+    counters.foreign()
+}
+
+#[test]
+fn what_others_move_while_any_pattern_runs_is_seen() {
+    let mut spec = h200();
+    assert_eq!(foreign(h200(), &[SENT, SENT, 2 * SENT], false), []);
+    spec.faults.others.push(OthersWork {
+        gpu: 1,
+        only_at: None,
+        nvlink: [0.0, 100.0],
+        pcie: [0.0; 2],
+        utilization: 0,
+        unread: false,
+        only_under_load: true,
+    });
+    let seen = foreign(spec.clone(), &[SENT, SENT], false);
+    let [seen] = seen.as_slice() else { panic!("{seen:#?}") };
+    assert_eq!((seen.gpu, seen.nvlink_sent_gbps.unwrap().0), (1, 0.0));
+    assert!((seen.nvlink_received_gbps.unwrap().0 - 100.0).abs() < 1.0, "{seen:?}");
+    // What was copied is not known where something went wrong.
+    assert_eq!(foreign(spec, &[SENT, SENT], true), []);
 }

@@ -2,6 +2,7 @@
 //! the parent calls [`assemble`]. Each probe has a file of its own with both.
 
 mod around;
+pub mod around_load;
 mod asynchrony;
 mod at_once;
 pub mod background;
@@ -13,6 +14,7 @@ pub mod counters;
 mod engines;
 mod figures;
 mod following;
+mod foreign;
 mod ground;
 mod host;
 mod host_cells;
@@ -22,6 +24,7 @@ mod lane;
 mod latency;
 mod load;
 mod local;
+pub mod mark;
 mod one_gpu;
 mod overlap;
 mod peer;

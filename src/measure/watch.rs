@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use super::mark::Marker;
 use crate::hardware::{GpuGroup, LinkSample, Telemetry, limits};
 use crate::model::measurement::{AerAdded, LinkState, LinkUnderLoad, NvLinkErrorsAdded};
 use crate::model::reading::Reading;
@@ -149,8 +150,9 @@ impl Watch {
         taken.collect()
     }
 
-    /// Ends the watch: the last readings, and what was counted since the snapshot was taken.
-    pub fn finish(self, before: &Snapshot) -> (Vec<(u32, LinkSample)>, Counted) {
+    /// Ends the watch: the last readings, and what was counted since the snapshot was taken, and since the counters were
+    /// read before the load patterns.
+    pub fn finish(self, before: &Snapshot, mark: Option<Marker>) -> (Vec<(u32, LinkSample)>, Counted) {
         self.stop.store(true, Ordering::Relaxed);
         if self.pace.is_some() {
             self.read();
@@ -158,21 +160,32 @@ impl Watch {
         self.threads.iter().for_each(|thread| thread.thread().unpark());
         let patience = |usual| self.telemetry.patience(usual);
         // Beside the last readings: on H200 the counters take longer than these.
-        let counters = read_counters(&self.telemetry, &before.gpus);
+        let counters = read_links(&self.telemetry, &before.gpus);
         let until = Instant::now() + PATIENCE;
         let ended = |seen: &Mutex<Seen>| seen.lock().is_ok_and(|seen| seen.ended);
         while !self.seen.iter().all(|(_, seen)| ended(seen)) && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));
         }
         let late = self.seen.iter().filter(|(_, seen)| !ended(seen)).map(|(index, _)| *index).collect();
-        let mut after = collect_counters(&counters, patience(COUNTER_PATIENCE));
-        let added = |gpu: &Gpu| {
-            let added = errors_added(gpu.nvlinks.known()?, &after.remove(&gpu.index)?)?;
-            Some(NvLinksCounted { gpu: gpu.index, added })
-        };
-        let nvlinks = before.gpus.iter().filter_map(added).collect();
-        let aer = aer_added(&self.telemetry, &before.pci, patience(PATIENCE));
-        (self.drain(), Counted { late, nvlinks, aer })
+        let after = collect_links(&counters, patience(COUNTER_PATIENCE));
+        let functions = read_functions(&self.telemetry).recv_timeout(patience(PATIENCE)).unwrap_or_default();
+        let of = |gpu: &Gpu| nvlinks_counted(gpu.index, gpu.nvlinks.known()?, &after);
+        let nvlinks = before.gpus.iter().filter_map(of).collect();
+        let load = mark.map(|mark| {
+            let marked = mark.end(patience(PATIENCE));
+            let of = |gpu: &Gpu| nvlinks_counted(gpu.index, marked.links.get(&gpu.index)?, &after);
+            let nvlinks = before.gpus.iter().filter_map(of).collect();
+            LoadCounted { nvlinks, aer: rises(&marked.functions, &functions) }
+        });
+        (self.drain(), Counted { late, nvlinks, aer: rises(&before.pci, &functions), load })
+    }
+
+    /// Takes a reading of every GPU now. Nothing waits for it.
+    pub fn look_now(&self) {
+        if self.pace.is_some() {
+            self.read();
+        }
+        self.threads.iter().for_each(|thread| thread.thread().unpark());
     }
 }
 
@@ -206,6 +219,18 @@ pub struct Counted {
     pub nvlinks: Vec<NvLinksCounted>,
     /// PCI functions whose AER counters rose.
     pub aer: Vec<AerAdded>,
+    /// The same of the load patterns alone; none where there were none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<LoadCounted>,
+}
+
+/// What was counted while load patterns ran.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct LoadCounted {
+    /// GPUs whose NVLink counters were read both times.
+    pub nvlinks: Vec<NvLinksCounted>,
+    /// PCI functions whose AER counters rose.
+    pub aer: Vec<AerAdded>,
 }
 
 /// What the active NVLinks of a GPU counted, those that counted something.
@@ -220,15 +245,26 @@ pub struct NvLinksCounted {
 impl Counted {
     /// What the NVLinks of this GPU counted; none where they were not read both times.
     pub fn nvlink_of(&self, gpu: u32) -> Option<Vec<NvLinkErrorsAdded>> {
-        self.nvlinks.iter().find(|counted| counted.gpu == gpu).map(|counted| counted.added.clone())
+        of_gpu(&self.nvlinks, gpu)
     }
 }
 
+impl LoadCounted {
+    /// What the NVLinks of this GPU counted; none where they were not read both times.
+    pub fn nvlink_of(&self, gpu: u32) -> Option<Vec<NvLinkErrorsAdded>> {
+        of_gpu(&self.nvlinks, gpu)
+    }
+}
+
+fn of_gpu(nvlinks: &[NvLinksCounted], gpu: u32) -> Option<Vec<NvLinkErrorsAdded>> {
+    nvlinks.iter().find(|counted| counted.gpu == gpu).map(|counted| counted.added.clone())
+}
+
 /// A GPU by its index, with its active NVLinks.
-type Counters = (u32, Vec<NvLink>);
+pub(super) type Links = (u32, Vec<NvLink>);
 
 /// Starts reading the error counters of active NVLinks, each GPU on a thread of its own.
-fn read_counters(telemetry: &Arc<dyn Telemetry>, gpus: &[Gpu]) -> mpsc::Receiver<Counters> {
+pub(super) fn read_links(telemetry: &Arc<dyn Telemetry>, gpus: &[Gpu]) -> mpsc::Receiver<Links> {
     let (answer, inbox) = mpsc::channel();
     for gpu in gpus {
         let mut gpu = gpu.clone();
@@ -251,10 +287,15 @@ fn read_counters(telemetry: &Arc<dyn Telemetry>, gpus: &[Gpu]) -> mpsc::Receiver
 }
 
 /// What was read in time.
-fn collect_counters(inbox: &mpsc::Receiver<Counters>, patience: Duration) -> HashMap<u32, Vec<NvLink>> {
+pub(super) fn collect_links(inbox: &mpsc::Receiver<Links>, patience: Duration) -> HashMap<u32, Vec<NvLink>> {
     let until = Instant::now() + patience;
     let next = || inbox.recv_timeout(until.saturating_duration_since(Instant::now())).ok();
     std::iter::from_fn(next).collect()
+}
+
+/// What the NVLinks of a GPU counted from before to after.
+fn nvlinks_counted(gpu: u32, before: &[NvLink], after: &HashMap<u32, Vec<NvLink>>) -> Option<NvLinksCounted> {
+    Some(NvLinksCounted { gpu, added: errors_added(before, after.get(&gpu)?)? })
 }
 
 /// The links that counted something; none where a counter was not read both times.
@@ -310,9 +351,8 @@ pub fn summary(index: u32, samples: &[LinkSample]) -> LinkUnderLoad {
     }
 }
 
-/// What AER counters rose by since the PCI tree was read before; nothing where it cannot be read
-/// again in time.
-fn aer_added(telemetry: &Arc<dyn Telemetry>, before: &[PciFunction], patience: Duration) -> Vec<AerAdded> {
+/// Starts reading the PCI tree with its AER counters, on a thread of its own.
+pub(super) fn read_functions(telemetry: &Arc<dyn Telemetry>) -> mpsc::Receiver<Vec<PciFunction>> {
     let telemetry = Arc::clone(telemetry);
     let (answer, inbox) = mpsc::channel();
     // Where it cannot be started, nobody answers.
@@ -320,7 +360,7 @@ fn aer_added(telemetry: &Arc<dyn Telemetry>, before: &[PciFunction], patience: D
         // Nobody listens any more when it took too long.
         let _ = answer.send(telemetry.pci_tree().functions);
     });
-    inbox.recv_timeout(patience).map(|after| rises(before, &after)).unwrap_or_default()
+    inbox
 }
 
 /// Functions whose counters are higher than before. A counter that fell was reset, and tells nothing.

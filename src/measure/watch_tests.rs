@@ -9,7 +9,12 @@ use crate::model::testing::{function, pcie_link};
 fn what_links_do_and_count_while_copies_run_is_seen() {
     let mut spec = sim::builtin::get("h200x2").unwrap();
     spec.gpus[0].nvlinks[0].errors = NvLinkErrors { crc: 1000, replay: 0, recovery: 2 };
-    spec.faults.nvlinks.push(NvLinkFault { gpu: 0, link: 5, errors: NvLinkErrors { crc: 30, replay: 4, recovery: 0 } });
+    spec.faults.nvlinks.push(NvLinkFault {
+        gpu: 0,
+        link: 5,
+        errors: NvLinkErrors { crc: 30, replay: 4, recovery: 0 },
+        only_under_load: false,
+    });
     spec.gpus[1].state.ecc_uncorrected = 4;
     spec.gpus[1].state.ecc_uncorrected_under_load = 3;
     spec.faults.links.push(LinkFault {
@@ -17,6 +22,7 @@ fn what_links_do_and_count_while_copies_run_is_seen() {
         trains_down_to: Some(pcie_link(5, 8)),
         replays: 17,
         errors: PcieErrors { correctable: 9, non_fatal: 0, fatal: 0 },
+        only_under_load: false,
     });
     let telemetry = sim::telemetry(spec);
     let gpus: Vec<_> = (0..2)
@@ -28,7 +34,7 @@ fn what_links_do_and_count_while_copies_run_is_seen() {
         .collect();
     // However short the run.
     let watch = Watch::start(&telemetry, &[0, 1]);
-    let (samples, counted) = watch.finish(&Snapshot { gpus, ..crate::model::testing::empty() });
+    let (samples, counted) = watch.finish(&Snapshot { gpus, ..crate::model::testing::empty() }, None);
     let of = |gpu: u32| samples.iter().filter(move |(index, _)| *index == gpu).map(|(_, sample)| sample.clone());
     let links = [0, 1].map(|gpu| summary(gpu, &of(gpu).collect::<Vec<_>>()));
     assert_eq!(counted.late, [0; 0]);
@@ -96,7 +102,7 @@ fn readings_by_clock(clock: &[u64]) -> Vec<usize> {
     let telemetry = sim::telemetry(sim::builtin::get("h200x2").unwrap());
     let mut watch = Watch::start(&telemetry, &[0, 1]);
     clock.iter().for_each(|now| watch.follow(Duration::from_millis(*now)));
-    let (samples, _) = watch.finish(&crate::model::testing::empty());
+    let (samples, _) = watch.finish(&crate::model::testing::empty(), None);
     [0, 1].map(|gpu| samples.iter().filter(|(index, _)| *index == gpu).count()).to_vec()
 }
 

@@ -21,6 +21,8 @@ pub enum Moment {
     Start,
     /// After the last copy.
     End,
+    /// While several flows ran at once: what its NVLinks counted beyond the bytes of this program.
+    Load,
 }
 
 /// A GPU that is left alone.

@@ -14,7 +14,7 @@ use super::pipeline::{Engines, Pipeline};
 use super::placement::{Pair, Path, Placement, Side};
 pub use super::probe::{Cell, Probe};
 pub use super::status::{Status, Verified};
-pub use super::under_load::{AerAdded, LinkState, LinkUnderLoad, NvLinkErrorsAdded};
+pub use super::under_load::{AerAdded, AroundLoad, GpuReadings, LinkState, LinkUnderLoad, NvLinkErrorsAdded};
 use super::units::{Bytes, GbPerSecond};
 
 /// Everything that was measured, and what was not.
@@ -72,6 +72,12 @@ pub struct Measurements {
     /// PCI functions on the way to the GPUs whose AER counters rose during the run.
     #[serde(default)]
     pub aer_added: Vec<AerAdded>,
+    /// Counters, clocks and heat of each GPU around the load patterns. Empty where none ran.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub around_load: Vec<AroundLoad>,
+    /// The same functions as in `aer_added`, and what was counted of it while the load patterns ran.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub aer_added_around_load: Vec<AerAdded>,
     /// What each GPU did while this program left it alone. Empty where that could not be read.
     #[serde(default)]
     pub background: Vec<Background>,

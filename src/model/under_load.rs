@@ -56,6 +56,47 @@ pub struct NvLinkErrorsAdded {
     pub recovery: u64,
 }
 
+/// What a GPU showed and counted around the load patterns.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct AroundLoad {
+    /// NVML's index of the GPU.
+    pub gpu: u32,
+    /// The last reading before the first pattern.
+    pub before: GpuReadings,
+    /// Readings while they ran.
+    pub during: GpuReadings,
+    /// The reading after the last one.
+    pub after: GpuReadings,
+    /// PCIe replays that were added from before to after. Null where they are not counted, like the next two.
+    pub replays_added: Option<u64>,
+    /// PCIe errors that were added.
+    pub pcie_errors_added: Option<PcieErrors>,
+    /// Uncorrected memory errors that ECC counted.
+    pub ecc_uncorrected_added: Option<u64>,
+    /// What the active NVLinks counted, those that counted something; null where their counters were not read both
+    /// times.
+    pub nvlink_errors: Option<Vec<NvLinkErrorsAdded>>,
+    /// Why a reading is missing; null where none is.
+    pub reason: Option<String>,
+}
+
+/// Clocks and heat of a GPU over some readings, and what held it back.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct GpuReadings {
+    /// How many.
+    pub readings: u32,
+    /// Lowest and highest clock of the multiprocessors, MHz. Null where no reading has it, like the next two.
+    pub sm_clock_mhz: Option<[u32; 2]>,
+    /// Lowest and highest clock of the memory, MHz.
+    pub memory_clock_mhz: Option<[u32; 2]>,
+    /// Lowest and highest temperature, degrees Celsius.
+    pub temperature_c: Option<[u32; 2]>,
+    /// Throttle reasons, in NVML's names.
+    pub throttle_reasons: Vec<String>,
+}
+
 impl LinkUnderLoad {
     /// Changes of a link that are kept: one that changes more often is known for it by then.
     pub const MOST_STATES: usize = 64;

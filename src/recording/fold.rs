@@ -6,6 +6,7 @@ use super::disturbed;
 use super::entry::{Entry, Event};
 use crate::discover;
 use crate::hardware::{ErrorKind, HardwareError, LinkSample};
+use crate::measure::around_load::{self, During};
 use crate::measure::watch::{Counted, summary};
 use crate::measure::{Outcome, assemble};
 use crate::model::background::Background;
@@ -17,7 +18,7 @@ use crate::model::request::Request;
 use crate::model::snapshot::Snapshot;
 use crate::model::timeline::Timeline;
 use crate::model::topology::Topology;
-use crate::plan::Round;
+use crate::plan::{Action, Round};
 use crate::topology;
 
 /// A run as far as it has come: the fold over its entries.
@@ -40,6 +41,8 @@ pub struct Recording {
     /// Readings of the links that were watched, by GPU.
     links: BTreeMap<u32, Readings>,
     counted: Option<Counted>,
+    /// Which of these readings were taken while load patterns ran, by GPU.
+    loaded: BTreeMap<u32, During>,
     interrupted: bool,
     ended: bool,
     times: Times,
@@ -133,7 +136,10 @@ impl Recording {
             Event::Watching { gpus } => self.links.extend(gpus.into_iter().map(|gpu| (gpu, Readings::default()))),
             Event::Link { gpu, sample } => self.links.entry(gpu).or_default().push(sample),
             Event::Timeline { timeline } => self.timelines.push(timeline),
-            Event::Outcome { id, outcome } => drop(self.outcomes.insert(id, outcome)),
+            Event::Outcome { id, outcome } => {
+                self.place_readings(id, &outcome);
+                self.outcomes.insert(id, outcome);
+            }
             Event::Problem { problem } => self.problems.push(problem),
             Event::Limited { why } => self.limited.push(why),
             Event::Measured { interrupted } => {
@@ -141,6 +147,19 @@ impl Recording {
                 self.times.measured = at;
             }
             Event::Counted { counted } => self.counted = Some(counted),
+        }
+    }
+
+    /// Notes whether the readings up to now were taken before the load patterns or while they ran. What was skipped never
+    /// ran.
+    fn place_readings(&mut self, id: u32, outcome: &Outcome) {
+        if matches!(outcome, Outcome::Lost { status: Status::Skipped, .. }) {
+            return;
+        }
+        let round = self.rounds.binary_search_by_key(&id, |round| round.id).ok().and_then(|at| self.rounds.get(at));
+        let is_load = round.is_some_and(|round| matches!(round.task.action, Action::Load { .. }));
+        for (gpu, samples) in &self.links {
+            self.loaded.entry(*gpu).or_default().ended(is_load, samples.len());
         }
     }
 
@@ -194,11 +213,18 @@ impl Recording {
             },
             ..summary(*gpu, &samples.all())
         });
+        let load = counted.and_then(|counted| counted.load.as_ref());
+        let around_load = self.links.iter().filter_map(|(gpu, samples)| {
+            let during = self.loaded.get(gpu).copied().filter(|during| during.is_some())?;
+            Some(around_load::summary(*gpu, samples, during, load))
+        });
         let mut measurements = Measurements {
             profile: self.profile,
             driver,
             links: links.collect(),
             aer_added: counted.map(|counted| counted.aer.clone()).unwrap_or_default(),
+            around_load: around_load.collect(),
+            aer_added_around_load: load.map(|load| load.aer.clone()).unwrap_or_default(),
             background: self.background,
             counted: self.traffic,
             problems: self.problems,

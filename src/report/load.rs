@@ -5,7 +5,7 @@ use super::matrix::{Cell, Table};
 use super::page::{Page, Paint};
 use super::tables::{done_cell, median, or_dash, spread_cells};
 use crate::model::load::{Counted, LinkShare, LoadPattern, Pattern};
-use crate::model::measurement::Measurements;
+use crate::model::measurement::{AroundLoad, Measurements};
 use crate::model::rounding::{percent, range, rate};
 use crate::model::units::Bytes;
 
@@ -64,6 +64,7 @@ impl<'a> Kind<'a> {
 pub(super) fn write(page: &mut Page, measurements: &Measurements) {
     patterns(page, measurements);
     counted(page, &measurements.counted);
+    around(page, &measurements.around_load);
 }
 
 /// A row for each kind of pattern; on request one for each pattern.
@@ -157,6 +158,41 @@ fn counted(page: &mut Page, counted: &[Counted]) {
         }
         page.table(table);
     }
+}
+
+/// On request heat, clocks and counters of each GPU before, while and after several flows ran.
+fn around(page: &mut Page, around: &[AroundLoad]) {
+    if around.is_empty() || !page.verbose() {
+        return;
+    }
+    page.heading("Around several flows at once: before, during, after");
+    let mut table = Table::of_figures(7);
+    table.captions(["", "°C", "", "", "SM MHz", "errors of", ""]);
+    table.captions(["", "before", "during", "after", "during", "NVLinks", "PCIe"]);
+    for seen in around {
+        let span = |of: Option<[u32; 2]>| or_dash(of.map(|[low, high]| range(low.into(), high.into(), whole, "-")));
+        let errors = seen.nvlink_errors.as_ref().map(|links| {
+            links.iter().map(|errors| errors.crc + errors.replay + errors.recovery).sum::<u64>().to_string()
+        });
+        let pcie = seen.pcie_errors_added.map(|errors| {
+            let all = [errors.correctable, errors.non_fatal, errors.fatal, seen.replays_added.unwrap_or(0)];
+            all.iter().sum::<u64>().to_string()
+        });
+        table.row([
+            Cell::from(format!("GPU{}", seen.gpu)),
+            span(seen.before.temperature_c),
+            span(seen.during.temperature_c),
+            span(seen.after.temperature_c),
+            span(seen.during.sm_clock_mhz),
+            or_dash(errors),
+            or_dash(pcie),
+        ]);
+    }
+    page.table(table);
+}
+
+fn whole(value: f64) -> String {
+    format!("{value:.0}")
 }
 
 /// What the counts come to, a sentence each.

@@ -129,6 +129,23 @@ pub fn is_inside_switch(step: &Step<'_>) -> bool {
     step.1.label == graph::INSIDE_SWITCH
 }
 
+/// What some flows have together at most, whatever links they pass: memory of the host.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Together {
+    /// The flows, by their places.
+    pub flows: Vec<usize>,
+    /// GB/s.
+    pub gbps: f64,
+}
+
+impl Together {
+    /// A hop that no link is, one for each of several.
+    fn passage(at: usize) -> Passage {
+        let number = u32::try_from(at).unwrap_or(u32::MAX);
+        (NodeId::Numa(None), NodeId::Gpu(u32::MAX - number))
+    }
+}
+
 /// How flows share what they pass.
 #[derive(Debug)]
 pub struct Load<'a> {
@@ -164,17 +181,30 @@ impl<'a> Load<'a> {
 
     /// The share of each flow where hops carry so much and flows can use no more than these caps, GB/s. None for a flow
     /// of which no hop is known.
-    pub fn shares(&self, caps: &[f64], carries: impl Fn(&Step<'a>) -> Option<f64>) -> Vec<Option<Share>> {
-        let demand = |(way, cap): (&Vec<Step<'a>>, &f64)| Demand { way: way.iter().map(passage).collect(), cap: *cap };
-        let demands: Vec<Demand> = self.ways.iter().zip(caps).map(demand).collect();
+    pub fn shares(
+        &self,
+        caps: &[f64],
+        together: &[Together],
+        carries: impl Fn(&Step<'a>) -> Option<f64>,
+    ) -> Vec<Option<Share>> {
+        let demand = |(at, (way, cap)): (usize, (&Vec<Step<'a>>, &f64))| {
+            let all = together.iter().enumerate().filter(|(_, together)| together.flows.contains(&at));
+            let hops = way.iter().map(passage).chain(all.map(|(number, _)| Together::passage(number)));
+            Demand { way: hops.collect(), cap: *cap }
+        };
+        let demands: Vec<Demand> = self.ways.iter().zip(caps).enumerate().map(demand).collect();
         let steps: BTreeMap<Passage, &Step<'a>> =
             self.ways.iter().flatten().map(|step| (passage(step), step)).collect();
-        max_min(&demands, |passage| carries(steps.get(&passage)?))
+        let of_all = |passage: Passage| (0..).zip(together).find(|(at, _)| Together::passage(*at) == passage);
+        max_min(&demands, |passage| match of_all(passage) {
+            Some((_, together)) => Some(together.gbps),
+            None => carries(steps.get(&passage)?),
+        })
     }
 
     /// What the graph alone allows.
     fn theory(&self) -> Vec<Option<Share>> {
-        self.shares(&vec![f64::INFINITY; self.ways.len()], |(hop, _)| Some(hop.capacity_gbps?.0))
+        self.shares(&vec![f64::INFINITY; self.ways.len()], &[], |(hop, _)| Some(hop.capacity_gbps?.0))
     }
 }
 

@@ -55,6 +55,7 @@ pub fn all() -> Vec<Bed> {
         Bed::new("older", three_h200(), "", &["cuDeviceGetUuid_v2"], &OLDER_NVML),
         Bed::new("no-kernels", three_h200(), "cuModuleLoadData@1+=code:223", &[], &[]),
         Bed::new("erring", three_h200(), "cuMemAlloc_v2@6=code:2;cuMemcpyPeerAsync@5=code:1", &[], &[]),
+        Bed::with("load", sparing(three_h200()), "", &[], &[], &["--profile", "full", "--only", "load"]),
         Bed::with("host", one_h200(), "", &[], &[], &["--profile", "full", "--only", "host"]),
     ]
 }
@@ -67,9 +68,12 @@ fn three_h200() -> MachineSpec {
     keep(Simulated::find("h200x8").unwrap().spec, 3)
 }
 
-/// One whose host lets little memory go, so that copies are small.
 fn one_h200() -> MachineSpec {
-    let mut spec = keep(Simulated::find("h200x8").unwrap().spec, 1);
+    sparing(keep(Simulated::find("h200x8").unwrap().spec, 1))
+}
+
+/// The same with a host that lets little memory go, so that copies with it are small.
+fn sparing(mut spec: MachineSpec) -> MachineSpec {
     spec.host.memory_available = Bytes(200 * MIB);
     spec
 }

@@ -24,6 +24,11 @@ const CUDA_SPECIAL: [(&str, &[u32]); 6] = [
 /// structure's version, unknown.
 const NVML_CODES: [u32; 15] = [4711, 1, 2, 3, 4, 6, 9, 10, 13, 15, 16, 18, 20, 25, 999];
 
+/// The bed whose patterns of several flows are tried beside what the first beds call, and how: a code, one that breaks the
+/// context, a worker that ends, a lie.
+const LOAD: &str = "load";
+const LOAD_ACTIONS: [Action; 4] = [Action::Code(999), Action::Code(719), Action::Abort, Action::Skip];
+
 /// What kind of fault a case has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
@@ -137,6 +142,28 @@ pub fn all(beds: &[Bed]) -> Vec<Case> {
         }
         cases.extend([4711, 15, 3].map(|code| case(1, Action::Code(code), true)));
         cases.push(case(1, Action::Skip, true));
+    }
+    cases
+}
+
+/// Every function that several flows at once need, at the first, a middle and the last of its calls.
+pub fn of_load(beds: &[Bed]) -> Vec<Case> {
+    let mut cases = Vec::new();
+    let Some(bed) = beds.iter().position(|bed| bed.name == LOAD) else { return cases };
+    for (index, &function) in fake_cuda::FUNCTIONS.iter().enumerate() {
+        let all = beds[bed].cuda.all[index];
+        let start = beds[bed].cuda.start.get(index).copied().unwrap_or(0);
+        let mut calls = vec![start + 1, (start + 1 + all) / 2, all];
+        calls.retain(|call| (start + 1..=all).contains(call));
+        calls.dedup();
+        for call in calls {
+            let case = |action| Case { bed, function, action: Some(action), call, lasting: false, start };
+            cases.extend(LOAD_ACTIONS.map(case));
+        }
+        if all > start {
+            let case = |action, lasting| Case { bed, function, action: Some(action), call: start + 1, lasting, start };
+            cases.extend([case(Action::Hang, false), case(Action::Code(919), true)]);
+        }
     }
     cases
 }

@@ -110,12 +110,20 @@ fn is_wrong(cell: &Value) -> bool {
 }
 
 fn cells(report: &Value) -> impl Iterator<Item = &Value> {
-    let tables = ["peer", "host"].map(|table| report["measurements"][table].as_array());
+    let tables = ["peer", "host", "load"].map(|table| report["measurements"][table].as_array());
     tables.into_iter().flatten().flatten()
 }
 
-/// The pair of a cell; a GPU and its host are the GPU twice.
+/// Where the numbers begin that stand for load patterns among GPUs.
+const PATTERNS: u64 = 1000;
+
+/// The pair of a cell; a GPU and its host are the GPU twice, and a pattern of several flows is a place of its own.
 fn pair(cell: &Value) -> (u64, u64) {
+    if let Some(pattern) = cell["pattern"].as_str() {
+        let name = [pattern, cell["of"].as_str().unwrap()].concat();
+        let number = name.bytes().fold(7_u64, |hash, byte| hash.wrapping_mul(131).wrapping_add(byte.into()));
+        return [PATTERNS + number % 1_000_000_007; 2].into();
+    }
     if cell["gpu"].is_null() { crate::common::pair(cell) } else { [cell["gpu"].as_u64().unwrap(); 2].into() }
 }
 
@@ -128,10 +136,23 @@ fn is_pinning_whole(report: &Value) -> bool {
     statuses(report, "pinning").all(|status| status == "measured")
 }
 
-/// Ordered pairs that lack a figure which they have without the fault.
+/// Whether a pattern was left out because another one failed of which it copies all and more.
+fn is_lost_with_another(report: &Value, cell: &Value) -> bool {
+    let copies = |failed: &Value| {
+        let mut flows = list(&failed["flows"]).iter();
+        let ends = |flow: &Value| (flow["from"].clone(), flow["to"].clone());
+        flows.all(|flow| list(&cell["flows"]).iter().any(|own| ends(own) == ends(flow)))
+    };
+    let failed =
+        |other: &&Value| other["pattern"].is_string() && ["failed", "hung"].iter().any(|is| other["status"] == *is);
+    cell["status"] == "skipped" && cell["pattern"].is_string() && cells(report).filter(failed).any(copies)
+}
+
+/// Ordered pairs that lack a figure which they have without the fault, and load patterns likewise.
 fn lost(bed: &Bed, report: &Value) -> BTreeSet<(u64, u64)> {
     let measured = |report: &Value| -> Vec<(u64, u64)> {
-        cells(report).filter(|cell| cell["status"] == "measured").map(pair).collect()
+        let is_meant = |cell: &&Value| cell["status"] == "measured" || is_lost_with_another(report, cell);
+        cells(report).filter(is_meant).map(pair).collect()
     };
     let now = measured(report);
     let count = |all: &[(u64, u64)], wanted| all.iter().filter(|pair| **pair == wanted).count();
@@ -220,7 +241,9 @@ fn may_go_unnamed(case: &Case) -> bool {
             | "nvmlDeviceGetPcieReplayCounter"
             | "nvmlDeviceGetTotalEccErrors"
             | "nvmlDeviceGetCurrentClocksEventReasons"
-            | "nvmlDeviceGetCurrentClocksThrottleReasons",
+            | "nvmlDeviceGetCurrentClocksThrottleReasons"
+            | "nvmlDeviceGetClockInfo"
+            | "nvmlDeviceGetTemperature",
             _,
         ) => case.call > 1 && !case.lasting,
         // nvml-wrapper asks for it when it starts, to know the numbers of fields that are not used here.
@@ -259,17 +282,19 @@ fn is_named(case: &Case, code: i32, report: &str) -> bool {
 struct Figure {
     cell: String,
     is_staged: bool,
+    is_pattern: bool,
     bytes: u64,
     /// 0 where there is none.
     rate: f64,
 }
 
 impl Figure {
-    /// Whether it is the same to three digits; of copies of another size, on which the raw rate of a row depends,
+    /// Whether it is the same to three digits; of patterns of several flows, whose time that counts begins and ends with
+    /// copies of all of them, and of copies of another size, on which the raw rate of a row depends,
     /// within 3%.
     fn is_like(&self, other: &Self) -> bool {
         let (one, another) = (self.rate, other.rate);
-        let near = match self.bytes == other.bytes {
+        let near = match self.bytes == other.bytes && !self.is_pattern {
             true => format!("{one:.0}") == format!("{another:.0}"),
             false => (one - another).abs() <= 0.03 * one.max(another),
         };
@@ -296,6 +321,7 @@ fn figures(report: &Value) -> Vec<Figure> {
         Figure {
             cell: format!("{:?} {axes:?} {of_host:?}", pair(cell)),
             is_staged: cell["path"] == "staged",
+            is_pattern: cell["pattern"].is_string(),
             bytes: cell["bytes"].as_u64().unwrap_or(0),
             rate: rate.unwrap_or(0.0),
         }

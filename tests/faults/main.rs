@@ -30,6 +30,8 @@ use cases::{Case, Class};
 const EXTENT: &str = "PEERSCOPE_FAULTS";
 /// One case in so many, where nothing else is asked for.
 const SAMPLE: usize = 6;
+/// The same under load, so that each kind of fault is among them: a function has 14 cases there.
+const LOAD_SAMPLE: usize = 5;
 
 /// Runs these cases, those that sleep beside those that compute, and gives what was wrong.
 fn run(beds: &[Bed], cases: &[Case]) -> Vec<String> {
@@ -79,14 +81,23 @@ fn tell(what: &str, cases: &[Case]) {
 #[test]
 fn every_fault_at_every_call_ends_in_a_report_that_names_it() {
     let beds = beds::all();
-    let every = cases::all(&beds);
+    sweep("faults", &beds, &sample(cases::all(&beds), SAMPLE));
+}
+
+#[test]
+fn every_fault_while_several_flows_run_ends_in_a_report_that_names_it() {
+    let beds = beds::all();
+    sweep("faults under load", &beds, &sample(cases::of_load(&beds), LOAD_SAMPLE));
+}
+
+/// One case in so many, as is asked for.
+fn sample(every: Vec<Case>, one_in: usize) -> Vec<Case> {
     let step = match std::env::var(EXTENT).as_deref() {
         Ok("all") => 1,
         Ok(number) => number.parse().unwrap(),
-        Err(_) => SAMPLE,
+        Err(_) => one_in,
     };
-    let cases: Vec<Case> = every.into_iter().step_by(step).collect();
-    sweep("faults", &beds, &cases);
+    every.into_iter().step_by(step).collect()
 }
 
 #[test]

@@ -21,8 +21,10 @@ pub fn trials() -> Vec<Trial> {
     let machines = builtin::names().map(|machine| trial(format!("live::{machine}"), move || same_report(machine)));
     let hidden = trial("live::a_process_that_sees_some_gpus_only_says_so".into(), a_process_that_sees_some_gpus_only);
     let others = trial("live::work_of_other_programs_is_seen".into(), work_of_other_programs_is_seen);
+    let under_load =
+        trial("live::work_of_other_programs_while_load_runs_is_seen".into(), work_of_others_while_load_runs_is_seen);
     let cases = CASES.map(|case| trial(format!("live::{case}"), move || same_functions(case)));
-    machines.chain([hidden, others]).chain(cases).collect()
+    machines.chain([hidden, others, under_load]).chain(cases).collect()
 }
 
 /// Cases whose functions on the PCI bus, and whose host, are read from files of a kernel.
@@ -113,6 +115,21 @@ fn work_of_other_programs_is_seen() {
     assert_eq!(busy, [(&Value::from(0), &Value::from("start")), (&Value::from(0), &Value::from("end"))]);
 }
 
+/// What the NVLinks counted beyond the bytes of this program, while nobody was there before and after.
+fn work_of_others_while_load_runs_is_seen() {
+    let fake = Fake::new("tests/cases/others-copy-only-while-load-runs.toml");
+    let args = ["check", "--profile", "standard", "--only", "load", "--format", "json"].map(String::from);
+    let ran = finish(&mut fake.command(&args));
+    let report = ran.json();
+    assert_eq!(ran.code, Some(3), "{report:#}");
+    let codes: Vec<_> = report["findings"].as_array().unwrap().iter().map(|finding| &finding["code"]).collect();
+    assert_eq!(codes, ["gpu-busy"], "{report:#}");
+    let background = report["measurements"]["background"].as_array().unwrap();
+    let busy = background.iter().filter(|seen| seen["nvlink_received_gbps"].as_f64().is_some_and(|rate| rate > 1.0));
+    let busy: Vec<_> = busy.map(|seen| (&seen["gpu"], &seen["moment"])).collect();
+    assert_eq!(busy, [(&Value::from(1), &Value::from("load"))]);
+}
+
 /// The same arguments for the live machine.
 fn live(args: &[String]) -> Vec<String> {
     let at = args.iter().position(|arg| arg == "--machine").unwrap();
@@ -157,6 +174,9 @@ fn blank(report: &mut Value) {
         ("pinning", "allocating_takes_bytes"),
         ("pinning", "copying_takes_bytes"),
         ("links", "readings"),
+        ("around_load", "before"),
+        ("around_load", "during"),
+        ("around_load", "after"),
         ("calls", "host_blocked_us"),
         ("calls", "spread_percent"),
         ("launch_loop", "host_us"),

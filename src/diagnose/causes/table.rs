@@ -163,6 +163,8 @@ causes! {
         AmongFlows: load_below_expected load_unfair;
     }
     both_ways_low { EveryPair: gpu_shared; AmongFlows: load_below_expected load_unfair; }
+    // What copies all of a pattern that failed, and more, is not run.
+    load_copy_failed { EitherDirection: not_tested nothing_measured; }
     // Sums that are too low on one hop make whole patterns low.
     load_collapses { AmongFlows: load_below_expected load_unfair; }
     shared_hop_low { AmongFlows: load_below_expected load_unfair; }

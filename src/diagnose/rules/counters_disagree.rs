@@ -7,8 +7,8 @@
 //!
 //! Counters are read around known traffic (`measurements.counted`). All copies of a GPU go over NVLink as the graph has
 //! it, and its links counted less than was copied by more than `below_percent`, and PCIe did not carry the rest
-//! (`traffic-over-pcie` reports that). Where they counted more by as much, something else moved data over them, and it is
-//! information.
+//! (`traffic-over-pcie` reports that). Where they counted more by as much on every GPU alike, they count something else
+//! than data, and it is information; where they did so on some, somebody else moved data (`gpu-busy`).
 //!
 //! # Why it matters
 //!
@@ -16,7 +16,7 @@
 //!
 //! # What to do
 //!
-//! More than was copied: stop other programs that use these GPUs. Less: update the driver, and check again.
+//! Update the driver, and check again.
 //!
 //! # Sources
 //!
@@ -66,8 +66,8 @@ fn finding(
     let (copied, counted) = (Bytes(direction.known), Bytes(direction.nvlink.unwrap_or_default()));
     let (what, next_step) = match severity {
         Severity::Info => (
-            "more than was copied: something else moved data over them",
-            "Stop other programs that use these GPUs, and check again",
+            "more than was copied: they count something else than data, or another program copied as much everywhere",
+            "See that no other program uses these GPUs, update the driver, and check again",
         ),
         _ => (
             "less than was copied, and PCIe did not carry the rest",

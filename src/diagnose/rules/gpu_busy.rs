@@ -8,7 +8,8 @@
 //! What NVML counts then is another program's: data over NVLink (from 0.1 GB/s), bytes over PCIe (from
 //! 0.2 GB/s; an idle H200 shows 0.002, and up to 0.1 while contexts are created), and, where another
 //! process has a context, a utilisation from 10% before the first copy. A program that works only between
-//! these two moments is not seen. GPUs that `--gpus` left out are watched too: their host copies may pass the PCIe
+//! these two moments is not seen, unless it moves data over NVLinks while several flows are measured at once: what their
+//! counters show then beyond the bytes of peerscope, from 5% of them on, is somebody else's. GPUs that `--gpus` left out are watched too: their host copies may pass the PCIe
 //! links of the others.
 //!
 //! Where NVML gave no answer to that for a GPU, slow copies accuse it as anywhere, and the evidence says what is not

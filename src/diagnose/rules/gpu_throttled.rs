@@ -6,7 +6,8 @@
 //!
 //! NVML's reasons for lower clocks, read before and while copies run. Hardware slowdown, thermal
 //! slowdown and power brake are a warning, and an error where a copy with this GPU stayed below
-//! what is healthy. A hardware slowdown that shows only while the GPU is at rest is left out. The
+//! what is healthy, alone or at once with others. Temperatures and clocks before, while and after several copies ran at
+//! once stand in `measurements.around_load`. A hardware slowdown that shows only while the GPU is at rest is left out. The
 //! software power cap, clocks set by the user, synchronised boost and idling are normal and are not
 //! reported.
 //!
@@ -25,6 +26,7 @@
 //!
 //! NVML, `nvmlClocksThrottleReasons`; NVIDIA, `nvidia-smi -q -d PERFORMANCE`.
 
+use super::load_reached;
 use super::prelude::*;
 
 /// Hardware slowdown, which some GPUs at rest show as well.
@@ -64,6 +66,7 @@ fn finding(evidence: &Evidence<'_>, gpu: &Gpu) -> Option<Finding> {
         return None;
     }
     let slow = links::slow_with(evidence, gpu.index);
+    let low = load_reached::is_low_with(evidence, gpu.index) == Some(true);
     let words: Vec<_> = seen.iter().map(|(_, words)| *words).collect();
     let when = if seen.iter().any(|(name, _)| under_load.contains(name)) {
         "while copies ran"
@@ -85,17 +88,28 @@ fn finding(evidence: &Evidence<'_>, gpu: &Gpu) -> Option<Finding> {
                 "The clocks of {} were held back {when}: {}{}",
                 words::gpu(evidence.snapshot, gpu.index),
                 words.join(", "),
-                if slow.is_empty() { "" } else { "; copies with it were slower than expected" }
+                match (slow.is_empty(), low) {
+                    (false, _) => "; copies with it were slower than expected",
+                    (true, true) => "; several copies at once with it reached less than expected",
+                    (true, false) => "",
+                }
             ),
             next_step,
         )
         .fact("reasons", seen.iter().map(|(name, _)| (*name).to_owned()).collect::<Vec<_>>())
+        .fact("highest_temperature_c", hottest(evidence, gpu.index).map(|celsius| Fact::Count(celsius.into())))
         .fact("sm_clock", gpu.sm_clock_mhz.get().map(|clock| Fact::Megahertz(clock.into())));
     found = links::with_slowed(found, &slow);
-    if !slow.is_empty() {
+    if low || !slow.is_empty() {
         found.severity = Severity::Error;
     }
     Some(found)
+}
+
+/// The highest temperature that was seen around several copies at once, degrees Celsius.
+fn hottest(evidence: &Evidence<'_>, gpu: u32) -> Option<u32> {
+    let seen = load_reached::around(evidence, gpu)?;
+    [&seen.before, &seen.during, &seen.after].into_iter().filter_map(|readings| Some(readings.temperature_c?[1])).max()
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 //!
 //! The rates of all GPUs that copied at once (`measurements.host`, `at_once`) add up to less than `of_alone_percent` of
 //! the rates that the same GPUs reach one at a time, in the same way. Where the links that they share carry no more
-//! than that, the finding names those links; else the memory of the host, or what connects the processors, is the
+//! than that, the finding names those links, unless `load-limited-by-design` does already; else the memory of the host, or what connects the processors, is the
 //! limit, which no register shows.
 //!
 //! # Why it matters
@@ -24,8 +24,8 @@
 //!
 //! 8 x H200: 55.3 GB/s each way one at a time, 149 GB/s up and 87 down in all at once (measured).
 
-use super::host;
 use super::prelude::*;
+use super::{host, load_limited_by_design};
 use crate::model::host::{HostCopy, HostDirection, HostWay};
 use crate::topology::host::at_once;
 
@@ -79,6 +79,10 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         format!("{at_once} GB/s {} ({:.0}% of {alone})", sum.direction, sum.percent())
     };
     let all: Vec<_> = sums.iter().map(text).collect();
+    // One cause, one finding: links that several flows at once have shown already.
+    if worst.links().is_some() && are_named(evidence, worst) {
+        return Vec::new();
+    }
     let (limit, next_step) = match worst.links() {
         Some(links) => (
             format!("the limit is what they share: {links}"),
@@ -102,6 +106,13 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .fact("of_alone", Fact::percent(worst.percent()))
         .fact("limit", limit);
     vec![found]
+}
+
+/// Whether `load-limited-by-design` names a link above every GPU that shares one with another.
+fn are_named(evidence: &Evidence<'_>, sum: &Sum<'_>) -> bool {
+    let is_named = load_limited_by_design::names_above(evidence);
+    let shared = sum.copies.iter().filter(|copy| copy.bottleneck.as_deref().is_some_and(|hop| hop.ends_with("GPUs")));
+    shared.map(|copy| copy.gpu).all(is_named)
 }
 
 /// The sums of each direction for the most GPUs that copied at once, where all of them have both figures.

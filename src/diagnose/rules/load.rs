@@ -3,7 +3,7 @@
 
 use super::prelude::*;
 use crate::diagnose::expected_load::{self, Alone, Predicted};
-use crate::model::load::{LoadFlow, LoadPattern};
+use crate::model::load::{LoadFlow, LoadPattern, Pattern};
 use crate::model::node::NodeId;
 use crate::model::topology::{Link, LinkKind};
 use crate::topology::load::{Step, Ways, is_inside_switch, passage};
@@ -55,6 +55,12 @@ impl Judged<'_> {
     pub fn floor(&self, flows: &[usize]) -> f64 {
         let together = Self::sum(&self.explained, flows);
         together * (1.0 - self.predicted.margin_percent() / 100.0) * self.of_bytes(together / flows.len() as f64)
+    }
+
+    /// The least that all its flows must reach together where they take turns in an order that is not known, GB/s.
+    pub fn floor_in_any_order(&self) -> f64 {
+        let least = self.predicted.in_any_order();
+        least * (1.0 - self.predicted.margin_percent() / 100.0) * self.of_bytes(least)
     }
 
     /// The fastest of these flows alone, GB/s.
@@ -153,8 +159,11 @@ struct Suspected<'a> {
 pub fn low<'a>(evidence: &Evidence<'a>, below_percent: f64) -> Vec<Low<'a>> {
     let all = judged(evidence);
     let carried = carried(&all);
+    // Where every GPU sends to every other, ports are idle in turn, and no hop is to blame.
+    let is_in_order = |judged: &Judged<'a>| judged.pattern.pattern != Pattern::AllPairs;
     let mut open: Vec<(Judged<'a>, BTreeMap<Ends, Suspected<'a>>)> = all
         .into_iter()
+        .filter(is_in_order)
         .map(|judged| {
             let suspected = suspected(&judged, &carried, below_percent);
             (judged, suspected)

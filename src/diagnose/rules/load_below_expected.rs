@@ -7,8 +7,9 @@
 //! All flows of a pattern together (`measurements.load`) reach less than what each reached alone and the links of the
 //! graph allow, by more than the margin of its class; every flow is as fast alone as it should be, and
 //! `load-collapses` and `shared-hop-low` report no hop that it passes. It is information where part of the way is
-//! within the processors, whose rates no interface reports. All pairs at once are shown and not judged: copies of one
-//! engine take turns there.
+//! within the processors, whose rates no interface reports. All pairs at once are judged by less: there the copies of a
+//! GPU to its peers take turns, and how many GPUs send to the same one meanwhile depends on the order, so that only the
+//! slowest of the flows alone is sure to be reached by all together.
 //!
 //! # Why it matters
 //!
@@ -43,9 +44,8 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         let all = judged.all();
         // Where every GPU sends to every other, copies of one engine take turns in an order that is not predicted.
         let in_turns = judged.pattern.pattern == Pattern::AllPairs;
-        !in_turns
-            && Judged::sum(&judged.achieved, &all) < judged.floor(&all)
-            && judged.predicted.are_healthy_alone(&all)
+        let floor = if in_turns { judged.floor_in_any_order() } else { judged.floor(&all) };
+        Judged::sum(&judged.achieved, &all) < floor && judged.predicted.are_healthy_alone(&all)
     };
     let low: Vec<Judged<'_>> =
         load::judged(evidence).into_iter().filter(|judged| is_low(judged) && !load::passes(judged, &known)).collect();

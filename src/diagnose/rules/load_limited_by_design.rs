@@ -9,7 +9,7 @@
 //! link above their slots, or what joins the processors, reach together less than `of_alone_percent` of what they
 //! reach one at a time. Of each such link the pattern that loses most is told. The ports of one GPU are no such link:
 //! that two flows into one GPU share them goes without saying. `host-memory-saturates` reports what all GPUs exchange
-//! with the host.
+//! with the host, where these links are not the reason.
 //!
 //! # Why it matters
 //!
@@ -59,8 +59,30 @@ impl Shared<'_> {
 }
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+    // Links alike are one way to build a machine.
+    let mut alike: BTreeMap<(&str, usize), Vec<Shared<'_>>> = BTreeMap::new();
+    for shared in limits(evidence).into_values() {
+        alike.entry((shared.link.label.as_str(), shared.flows)).or_default().push(shared);
+    }
+    alike.into_values().filter_map(|shared| finding(evidence, &shared)).collect()
+}
+
+/// Whether it names a PCIe link above this GPU, or one that is like it.
+pub fn names_above<'a>(evidence: &Evidence<'a>) -> impl Fn(u32) -> bool + use<'a> {
+    let kind = |link: &'a Link| Some((link.label.as_str(), link.pcie.as_ref()?.gpus.len()));
+    let named: BTreeSet<(&str, usize)> =
+        limits(evidence).into_values().filter_map(|shared| kind(shared.link)).collect();
+    let topology = evidence.topology;
+    move |gpu| {
+        let above = topology.way_up(NodeId::Gpu(gpu)).into_iter().filter_map(|node| topology.link_above(node));
+        above.filter_map(kind).any(|link| named.contains(&link))
+    }
+}
+
+/// Links that limit flows by design, by their two ends, each with the pattern that loses most there.
+fn limits<'a>(evidence: &Evidence<'a>) -> BTreeMap<(NodeId, NodeId), Shared<'a>> {
     let most = RULE.parameter(evidence, &SHARE);
-    let mut found: BTreeMap<(NodeId, NodeId), Shared<'_>> = BTreeMap::new();
+    let mut found: BTreeMap<(NodeId, NodeId), Shared<'a>> = BTreeMap::new();
     for shared in load::judged(evidence).iter().filter_map(|judged| shared(judged, most)) {
         let ends = (shared.link.upper, shared.link.lower);
         match found.get(&ends) {
@@ -68,12 +90,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             _ => drop(found.insert(ends, shared)),
         }
     }
-    // Links alike are one way to build a machine.
-    let mut alike: BTreeMap<(&str, usize), Vec<Shared<'_>>> = BTreeMap::new();
-    for shared in found.into_values() {
-        alike.entry((shared.link.label.as_str(), shared.flows)).or_default().push(shared);
-    }
-    alike.into_values().filter_map(|shared| finding(evidence, &shared)).collect()
+    found
 }
 
 fn finding(evidence: &Evidence<'_>, alike: &[Shared<'_>]) -> Option<Finding> {

@@ -206,3 +206,84 @@ fn what_another_program_disturbed_is_not_judged() {
     load.disturbed = true;
     assert_eq!(findings(&machine, Some(&loaded(&machine, 0.88, vec![load]))), []);
 }
+
+#[test]
+fn every_pattern_that_fails_is_told_with_its_own_reason() {
+    let machine = h200_vm(4);
+    let failed = |gpu: u32, from: [u32; 2], reason: &str| {
+        let mut pattern = into(gpu, from, 199.0);
+        pattern.forget();
+        (pattern.status, pattern.reason) = (Status::Failed, Some(reason.into()));
+        pattern
+    };
+    let patterns = vec![failed(0, [1, 2], "one"), failed(1, [2, 3], "another"), failed(2, [3, 0], "one")];
+    let found = findings(&machine, Some(&loaded(&machine, 0.88, patterns)));
+    let found = only(&found, "load-copy-failed", Severity::Error);
+    let text = "Copies fail while several run at once: two into one, GPU 0 (GPU 1 → GPU 0, GPU 2 → GPU 0) and 1 other \
+                pattern: one; two into one, GPU 1 (GPU 2 → GPU 1, GPU 3 → GPU 1): another";
+    assert_eq!(found.message, text);
+}
+
+#[test]
+fn all_pairs_at_once_are_judged_by_what_any_order_of_turns_reaches() {
+    let machine = h200_vm(4);
+    let all = |each: f64| {
+        let flows: Vec<_> = (0..4)
+            .flat_map(|from| (0..4).filter(move |to| *to != from).map(move |to| (pair(from, to), each)))
+            .collect();
+        loaded(&machine, 0.88, vec![pattern(Pattern::AllPairs, "", &flows)])
+    };
+    // 12 flows: 100 GB/s each is a third of what an order without collisions reaches, and no fault.
+    assert_eq!(findings(&machine, Some(&all(100.0))), []);
+    let found = findings(&machine, Some(&all(25.0)));
+    assert!(found.iter().any(|found| found.code.starts_with("load-")), "{found:#?}");
+}
+
+/// Two GPUs below an uplink that both share, all of them with the host at once.
+#[test]
+fn an_uplink_is_named_by_one_finding() {
+    let machine = two_sockets();
+    let mut measurements = with_host(&machine, &[26.4; 4]);
+    set(&mut measurements, 26.4, |_| true);
+    let together: Vec<_> = measurements
+        .host
+        .iter()
+        .cloned()
+        .map(|copy| crate::model::host::HostCopy { at_once: 4, achieved_gbps: Some(GbPerSecond(13.3)), ..copy })
+        .collect();
+    measurements.host.extend(together);
+    let codes_of = |measurements: &Measurements| -> Vec<String> {
+        let found = findings(&two_sockets(), Some(measurements));
+        found.iter().map(|found| found.code.to_string()).collect()
+    };
+    let both = ["host-memory-saturates", "load-limited-by-design"];
+    let named = |found: Vec<String>| both.map(|code| found.iter().filter(|found| *found == code).count());
+    assert_eq!(named(codes_of(&measurements)), [1, 0]);
+    let flows: Vec<_> = (0..4).map(|gpu| (up(gpu), 13.3)).collect();
+    measurements.load = vec![pattern(Pattern::HostToAll, "", &flows)];
+    assert_eq!(named(codes_of(&measurements)), [0, 1]);
+}
+
+#[test]
+fn a_pattern_whose_bytes_could_not_be_checked_is_told() {
+    let machine = h200_vm(4);
+    let mut doubtful = into(0, [1, 2], 199.0);
+    (doubtful.verified, doubtful.verification_detail) = (Verified::Inconclusive, Some("it saw 0 words".into()));
+    let found = findings(&machine, Some(&loaded(&machine, 0.88, vec![doubtful])));
+    let found = only(&found, "not-tested", Severity::Warning);
+    assert!(found.message.contains("are not verified") && found.message.contains("it saw 0 words"), "{found:#?}");
+}
+
+#[test]
+fn what_is_left_out_for_a_pattern_that_failed_is_no_finding_of_its_own() {
+    let machine = h200_vm(4);
+    let mut failed = into(0, [1, 2], 199.0);
+    failed.forget();
+    (failed.status, failed.reason) = (Status::Failed, Some("error 719".into()));
+    let all: Vec<_> = (1..4).map(|gpu| (pair(gpu, 0), 133.0)).collect();
+    let mut more = pattern(Pattern::AllToOne, "GPU 0", &all);
+    more.forget();
+    (more.status, more.reason) = (Status::Skipped, Some("not run, since another went wrong".into()));
+    let found = findings(&machine, Some(&loaded(&machine, 0.88, vec![failed, more])));
+    only(&found, "load-copy-failed", Severity::Error);
+}

@@ -10,6 +10,7 @@ mod fabric_words;
 mod host;
 mod legs;
 mod load;
+mod load_reached;
 mod lost;
 mod nvlink_ends;
 mod peer_access;

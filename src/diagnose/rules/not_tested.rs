@@ -108,8 +108,11 @@ fn skipped(coverage: &Coverage) -> Option<String> {
 }
 
 fn unverified(measurements: &Measurements, coverage: &Coverage) -> Option<String> {
-    let doubtful = measurements.peer.iter().find(|cell| cell.verified == Verified::Inconclusive)?;
-    let why = doubtful.verification_detail.as_deref().unwrap_or("no reason given");
+    let peer = measurements.peer.iter().map(|cell| (cell.verified, &cell.verification_detail));
+    let host = measurements.host.iter().map(|copy| (copy.verified, &copy.verification_detail));
+    let load = measurements.load.iter().map(|load| (load.verified, &load.verification_detail));
+    let mut doubtful = peer.chain(host).chain(load).filter(|(verified, _)| *verified == Verified::Inconclusive);
+    let why = doubtful.find_map(|(_, detail)| detail.as_deref()).unwrap_or("no reason given");
     (coverage.unverified > 0).then(|| {
         format!(
             "{} of {} figures are not verified, because it is not known whether their bytes arrived: {why}",

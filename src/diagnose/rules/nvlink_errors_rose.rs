@@ -7,8 +7,9 @@
 //! The counters of every active link are read before the copies and after them; errors from before
 //! the run are not reported. Damaged flits (CRC) and recoveries, in which a link retrains, are a
 //! warning. Replays alone are information where every copy of the GPU reaches its rate, since
-//! congestion can raise them, and a warning where one does not. Slow copies over the same links are
-//! attributed to this finding and raise it to their severity.
+//! congestion can raise them, and a warning where one does not, alone or while several run at once. Slow copies over the
+//! same links are attributed to this finding and raise it to their severity. Where load patterns ran, the message says
+//! how many of the errors were counted meanwhile (`measurements.around_load`).
 //!
 //! # Why it matters
 //!
@@ -26,8 +27,8 @@
 //! NVML, `nvmlDeviceGetNvLinkErrorCounter`; NVIDIA's Xid errors page (74); DCGM's health watch warns
 //! of the same counters.
 
-use super::bandwidth;
 use super::prelude::*;
+use super::{bandwidth, load_reached};
 use crate::model::measurement::NvLinkErrorsAdded;
 
 /// The rule.
@@ -55,17 +56,28 @@ fn finding(evidence: &Evidence<'_>, index: u32, counted: &[NvLinkErrorsAdded]) -
         [link] => (Subject::Link { index, link: *link }, format!("NVLink {link} of {gpu}")),
         many => (Subject::Gpu { index }, format!("{} NVLinks of {gpu}", many.len())),
     };
-    let slow = bandwidth::below_floor(evidence, Path::Direct).iter().any(|slow| slow.cell.pair.touches(index));
-    let judged = bandwidth::sound(evidence, Path::Direct)
+    let low = load_reached::is_low_over_nvlinks(evidence, index);
+    let slow = low == Some(true)
+        || bandwidth::below_floor(evidence, Path::Direct).iter().any(|slow| slow.cell.pair.touches(index));
+    let alone = bandwidth::sound(evidence, Path::Direct)
         .into_values()
         .any(|cell| cell.pair.touches(index) && evidence.expected(cell).is_some());
+    let judged = low.is_some() || alone;
+    let meanwhile = load_reached::around(evidence, index).and_then(|seen| seen.nvlink_errors.as_ref());
+    let meanwhile: u64 =
+        meanwhile.into_iter().flatten().map(|errors| errors.crc + errors.replay + errors.recovery).sum();
+    let under_load = match meanwhile {
+        0 => String::new(),
+        some if some >= crc + replay + recovery => ", all of them while several copies ran at once".into(),
+        some => format!(", {some} of them while several copies ran at once"),
+    };
     let fine = if judged && !slow { "; every copy of this GPU that was judged reached its rate" } else { "" };
     let mut found = RULE
         .finding(
             subject,
             format!(
                 "{which} counted errors during the check: {crc} CRC errors, {replay} replays, {recovery} \
-             recoveries{fine}"
+             recoveries{under_load}{fine}"
             ),
             format!(
                 "Check again and see whether the same links count (nvidia-smi nvlink -e -i {index}); look for Xid 74 \
@@ -76,7 +88,8 @@ fn finding(evidence: &Evidence<'_>, index: u32, counted: &[NvLinkErrorsAdded]) -
         .fact("links", Fact::Numbers(links.into_iter().map(u64::from).collect()))
         .fact("crc_errors", crc)
         .fact("replays", replay)
-        .fact("recoveries", recovery);
+        .fact("recoveries", recovery)
+        .fact("errors_under_load", (meanwhile > 0).then_some(meanwhile));
     if crc == 0 && recovery == 0 && judged && !slow {
         found.severity = Severity::Info;
     }

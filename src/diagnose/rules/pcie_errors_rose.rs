@@ -9,7 +9,8 @@
 //! error that was not corrected is an error. Corrected ones and replays are judged together with
 //! the rates that were reached: a few of them are within the bit error rate that PCIe allows, and
 //! congestion alone can raise replays, so they are reported from `harmless_count` on only, unless copies
-//! over the link were slow with every partner. Slow copies over the link are attributed to it and make it an
+//! over the link were slow with every partner, or several at once over it reached less than they should. Slow copies over
+//! the link are attributed to it and make it an
 //! error. Errors from before the run are not reported. Links of three GPUs or more with the same kind of errors, or of
 //! all, are one finding: what they share comes before single GPUs.
 //!
@@ -29,6 +30,7 @@
 //! PCI Express Base Specification: bit error ratio of at most 10^-12 a lane, that is one error in 2 s
 //! on Gen5 x16; Linux, Documentation/PCI/pcieaer-howto.rst; NVML, `nvmlDeviceGetPcieReplayCounter`.
 
+use super::load_reached;
 use super::prelude::*;
 use super::shared::{self, OfLink};
 use crate::diagnose::external;
@@ -125,6 +127,7 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
     let (non_fatal, fatal) = (counted.of(|errors| errors.non_fatal), counted.of(|errors| errors.fatal));
     let over = links::over(evidence, link, gpus);
     let slow = links::slow(evidence, &over);
+    let low = load_reached::is_low_over_pcie(evidence, link);
     #[allow(clippy::cast_precision_loss, reason = "a count that large is above any limit")]
     let many = corrected.max(counted.replays) as f64 >= RULE.parameter(evidence, &HARMLESS);
     let some = corrected > 0 || counted.replays > 0;
@@ -132,7 +135,7 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
     // A link that repeats what it sends slows everything that passes it; one slow pair of several is another's.
     let twos = |cells: &[&PeerBandwidth]| cells.iter().map(|cell| cell.pair.unordered()).collect::<BTreeSet<_>>();
     let slows_all = !slow.is_empty() && twos(&over) == twos(&slow);
-    let worth_reporting = uncorrected || many || (some && slows_all);
+    let worth_reporting = uncorrected || many || (some && (slows_all || low == Some(true)));
     if !worth_reporting {
         return None;
     }
@@ -151,16 +154,18 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
         (number, what) => format!("{number} {what}s"),
     })
     .collect();
-    let rates = match (over.is_empty(), slow.is_empty()) {
-        (true, _) => "no copy over it was measured",
-        (false, true) => "copies over it were as fast as expected",
-        (false, false) => "copies over it were slower than expected",
+    let rates = match (over.is_empty(), slow.is_empty(), low) {
+        (true, _, None) => "no copy over it was measured",
+        (_, true, Some(true)) => "several copies at once over it reached less than expected",
+        (_, true, _) => "copies over it were as fast as expected",
+        (_, false, _) => "copies over it were slower than expected",
     };
+    let meanwhile = under_load(evidence, link);
     let count = |number: u64| (number > 0).then_some(number);
     let mut found = RULE
         .finding(
             subject,
-            format!("{name} had {} while copies ran; {rates}", parts.join(", ")),
+            format!("{name} had {} while copies ran{}; {rates}", parts.join(", "), words_of(meanwhile)),
             format!(
                 "Look for AER messages (dmesg | grep -iE 'aer|pcie'); power off, reseat {} and the riser or cable, \
                  clean the contacts, and check again; then swap it with one of the same kind to see whether the \
@@ -172,6 +177,7 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
         .fact("corrected_added", count(corrected))
         .fact("non_fatal_added", count(non_fatal))
         .fact("fatal_added", count(fatal))
+        .fact("added_under_load", count(meanwhile))
         .about_gpus(gpus);
     found = links::with_slowed(found, &slow);
     found.scope.own_links = link.gpu.is_some();
@@ -185,7 +191,7 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
         ),
         suspect("the GPU or board below", "swap it: the errors move with it"),
     ];
-    if !uncorrected && slow.is_empty() {
+    if !uncorrected && slow.is_empty() && low != Some(true) {
         found.suspects.push(suspect(
             format!("{CONGESTION}, which raises replays on a sound link"),
             "check again with the machine idle: the counters stay",
@@ -194,6 +200,26 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
     found.suspects.extend(external::suspect_cable(evidence, gpus));
     let kind = if uncorrected { "errors that were not corrected" } else { "corrected errors or replays" };
     Some((found, format!("{kind} while copies ran; {rates}")))
+}
+
+/// Replays and errors that were added while several copies ran at once.
+fn under_load(evidence: &Evidence<'_>, link: &Connection) -> u64 {
+    let all = |errors: PcieErrors| errors.correctable + errors.non_fatal + errors.fatal;
+    let own = link.gpu.and_then(|gpu| load_reached::around(evidence, gpu));
+    let nvml = own.and_then(|seen| seen.pcie_errors_added).map_or(0, all);
+    let replays = own.and_then(|seen| seen.replays_added).unwrap_or(0);
+    let ends = [link.below, link.port];
+    let aer = evidence.measurements.map_or(&[][..], |measurements| &measurements.aer_added_around_load);
+    let aer = aer.iter().filter(|aer| ends.contains(&Some(aer.address))).map(|aer| all(aer.added)).sum();
+    replays + nvml.max(aer)
+}
+
+/// That so many were added while several copies ran at once.
+fn words_of(meanwhile: u64) -> String {
+    match meanwhile {
+        0 => String::new(),
+        some => format!(", {some} of that while several ran at once"),
+    }
 }
 
 fn place(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> (Subject, String) {

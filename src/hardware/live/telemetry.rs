@@ -114,9 +114,11 @@ impl Telemetry for LiveTelemetry {
     }
 
     fn counts(&self, index: u32, links: &[u8]) -> Counts {
-        self.nvml().map_or_else(
+        let asked = self.opened.elapsed();
+        let counts = self.nvml().map_or_else(
             |why| Counts { failure: Some(why.to_string()), ..Counts::default() },
             |nvml| nvml.counts(index, links),
-        )
+        );
+        Counts { asked, answered: self.opened.elapsed(), ..counts }
     }
 }

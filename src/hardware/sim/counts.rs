@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use super::routes::PathClass;
-use super::spec::{CounterFault, GpuSpec, MachineSpec, NvLinkSpec, NvLinkTarget};
+use super::spec::{CounterFault, GpuSpec, MachineSpec, NvLinkSpec, NvLinkTarget, OthersWork};
 use crate::hardware::Counts;
 use crate::model::flow::{Endpoint, Flow};
 
@@ -60,7 +60,10 @@ impl Counters {
         let sum = |way: usize| whole(counter.links.values().map(|counted| counted[way] * share).sum());
         #[allow(clippy::cast_possible_truncation, reason = "a counter that wraps, as the real one does")]
         let pcie = counter.pcie.map(|bytes| bytes as u32);
+        let now = STEP * counter.looks;
         Counts {
+            asked: now,
+            answered: now,
             nvlink: (has_nvlink && supported).then(|| [sum(0), sum(1)]),
             links: if supported { links.iter().map(|link| (*link, of(*link))).collect() } else { Vec::new() },
             pcie: supported.then_some(pcie),
@@ -97,7 +100,8 @@ impl Counter {
         }
         let Some(own) = spec.gpus.get(gpu as usize) else { return };
         let links: Vec<u8> = each_link(own).filter(|(links, _)| links.active).map(|(_, number)| number).collect();
-        for others in spec.faults.others.iter().filter(|others| others.gpu == gpu && others.only_at.is_none()) {
+        let works = |others: &&OthersWork| others.only_at.is_none() || others.is_only_under_load();
+        for others in spec.faults.others.iter().filter(|others| others.gpu == gpu && works(others)) {
             for way in 0..2 {
                 #[allow(clippy::cast_precision_loss, reason = "few links")]
                 let each = others.nvlink[way] * 1e9 * STEP.as_secs_f64() / links.len().max(1) as f64;
@@ -128,7 +132,7 @@ pub(super) fn each_link(spec: &GpuSpec) -> impl Iterator<Item = (&NvLinkSpec, u8
 mod tests {
     use super::*;
     use crate::hardware::sim::builtin;
-    use crate::hardware::sim::spec::{LinkPart, OthersWork, Pairs};
+    use crate::hardware::sim::spec::{LinkPart, Pairs};
     use crate::model::placement::Pair;
 
     const BYTES: u64 = 18 << 20;

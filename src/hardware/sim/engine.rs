@@ -328,6 +328,7 @@ impl Engine {
             active.rate = rate;
             active.met.opposite |= met.opposite;
             active.met.others |= met.others;
+            active.met.third |= met.third;
         }
         if let (Some(until), Some(flow)) = (shares.until, self.active.first().map(|flow| flow.op)) {
             self.schedule(until, flow, Event::Reshare);

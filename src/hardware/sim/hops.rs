@@ -21,6 +21,10 @@ pub struct Met {
     pub opposite: bool,
     /// Another flow had one of its places.
     pub others: bool,
+    /// One of its places had a flow with a third one.
+    pub third: bool,
+    /// A flow with the host had one of its places.
+    pub host: bool,
 }
 
 #[derive(Debug)]
@@ -28,6 +32,8 @@ struct HopState {
     gbps: f64,
     /// What several flows have together, where that is less.
     collapsed_gbps: Option<f64>,
+    /// The place whose flows have too little of it when several pass, and the most that they have.
+    starved: Option<(u32, f64)>,
     /// The other direction of the same link.
     opposite: Option<usize>,
     sleep: Option<Sleep>,
@@ -59,6 +65,7 @@ impl Hops {
         self.hops.push(HopState {
             gbps,
             collapsed_gbps: None,
+            starved: None,
             opposite: None,
             sleep: None,
             idle_since: Some(f64::NEG_INFINITY),
@@ -76,6 +83,11 @@ impl Hops {
     /// Lets a hop carry this many GB/s in all as soon as more than one flow passes.
     pub fn collapse(&mut self, hop: SharedHop, gbps: f64) {
         self.hops[hop.0].collapsed_gbps = Some(gbps);
+    }
+
+    /// Lets the flows of a place have no more than this part of a hop as soon as several pass.
+    pub fn starve(&mut self, hop: SharedHop, place: u32, part: f64) {
+        self.hops[hop.0].starved = Some((place, part));
     }
 
     /// Lets a hop fall asleep.
@@ -100,14 +112,28 @@ impl Hops {
         let crowded = runs(&places);
         let is_crowded =
             |end: u32| crowded.binary_search_by_key(&end, |(end, _)| *end).is_ok_and(|at| crowded[at].1 > 1);
+        let mut hosted: Vec<u32> = flows.iter().filter(|flow| flow.with_host).flat_map(|flow| ends(flow)).collect();
+        hosted.sort_unstable();
+        let partners = partners(flows);
+        let has_third =
+            |end: u32| partners.binary_search_by_key(&end, |(end, _)| *end).is_ok_and(|at| partners[at].1 > 1);
         let opposed = |hop: &SharedHop| self.hops[hop.0].opposite.is_some_and(|other| place(other).is_some());
         let met: Vec<Met> = flows
             .iter()
-            .map(|flow| Met { opposite: flow.hops.iter().any(opposed), others: ends(flow).any(is_crowded) })
+            .map(|flow| Met {
+                opposite: flow.hops.iter().any(opposed),
+                others: ends(flow).any(is_crowded),
+                third: ends(flow).any(has_third),
+                host: ends(flow).any(|end| hosted.binary_search(&end).is_ok()),
+            })
             .collect();
         let demand = |(flow, met): (&&Flow, &Met)| Demand {
             hops: flow.hops.iter().filter_map(|hop| place(hop.0)).collect(),
-            cap: flow.cap_when(*met),
+            cap: flow
+                .hops
+                .iter()
+                .filter_map(|hop| self.part_of(*hop, flow, passed(hop.0)))
+                .fold(flow.cap_when(*met), f64::min),
         };
         let demands: Vec<_> = flows.iter().zip(&met).map(demand).collect();
         let waking = users.iter().map(|(hop, _)| self.hops[*hop].awake_at).filter(|at| *at > now);
@@ -115,6 +141,13 @@ impl Hops {
             until: waking.min_by(f64::total_cmp),
             flows: max_min(&capacities, &demands).into_iter().zip(met).collect(),
         }
+    }
+
+    /// The most that a flow has of a hop that so many pass, GB/s, where it has too little.
+    fn part_of(&self, hop: SharedHop, flow: &Flow, passing: usize) -> Option<f64> {
+        let hop = &self.hops[hop.0];
+        let (_, part) = hop.starved.filter(|(place, _)| passing > 1 && flow.places.contains(place))?;
+        Some(part * hop.gbps)
     }
 
     /// Notes which hops begin and cease to be used. A link wakes up in both directions.
@@ -152,6 +185,15 @@ impl HopState {
 fn ends(flow: &Flow) -> impl Iterator<Item = u32> + use<> {
     let [one, other] = flow.places;
     std::iter::once(one).chain((one != other).then_some(other))
+}
+
+/// With how many others each place has flows.
+fn partners(flows: &[&Flow]) -> Vec<(u32, usize)> {
+    let both = |flow: &&Flow| [flow.places, [flow.places[1], flow.places[0]]];
+    let mut pairs: Vec<[u32; 2]> = flows.iter().flat_map(both).collect();
+    pairs.sort_unstable();
+    pairs.dedup();
+    runs(&pairs.into_iter().map(|[end, _]| end).collect::<Vec<_>>())
 }
 
 /// What stands in a sorted list, and how often.

@@ -25,7 +25,7 @@ impl Looks {
     /// What a GPU has moved by now.
     pub(super) fn moved(&self, spec: &MachineSpec, index: u32) -> Moved {
         let look = self.0.get(index as usize).map_or(0, |looks| looks.fetch_add(1, Ordering::Relaxed));
-        let others = spec.faults.others.iter().filter(|others| others.gpu == index && !others.only_under_load);
+        let others = spec.faults.others.iter().filter(|others| others.gpu == index && !others.is_only_under_load());
         let has_nvlink = spec.gpus.get(index as usize).is_some_and(|gpu| !gpu.nvlinks.is_empty());
         let sum = |rates: fn(&OthersWork) -> [f64; 2]| {
             let bytes = |way: usize| others.clone().map(|others| bytes(rates(others)[way], active(others, look))).sum();
@@ -57,6 +57,7 @@ fn active(others: &OthersWork, look: u32) -> Duration {
         None => look,
         Some(Moment::Start) => look.min(start),
         Some(Moment::End) => look.saturating_sub(start),
+        Some(Moment::Load) => 0,
     }
 }
 

@@ -167,14 +167,13 @@ impl MachineSpec {
 
     /// What several flows over a hop reach together, GB/s, where that is less.
     pub fn collapsed_gbps(&self, hop: Hop) -> Option<f64> {
-        let is_meant = |at: Shared| match (at, hop) {
-            (Shared::Pci(function), Hop::Pcie { lower, .. }) => function == lower,
-            (Shared::Uplink(place), Hop::Uplink { uplink, .. }) => place == uplink,
-            (Shared::Interconnect, Hop::Interconnect { .. }) => true,
-            (Shared::Nvlinks(meant), Hop::NvSwitch { gpu, .. }) => meant == gpu,
-            _ => false,
-        };
-        self.faults.collapses.iter().find(|collapse| is_meant(collapse.at)).map(|collapse| collapse.gbps)
+        self.faults.collapses.iter().find(|collapse| is_meant(collapse.at, hop)).map(|collapse| collapse.gbps)
+    }
+
+    /// The GPU whose flows have too little of a hop that several pass, and the most that they have of it.
+    pub fn starved(&self, hop: Hop) -> Option<(u32, f64)> {
+        let starved = self.faults.starved.iter().find(|starved| is_meant(starved.at, hop));
+        starved.map(|starved| (starved.gpu, starved.part))
     }
 
     /// How a hop wakes up, if it sleeps.
@@ -331,6 +330,17 @@ fn links(path: &[&FunctionSpec], meet: Option<&FunctionSpec>, up: bool) -> Vec<H
         .filter(|function| !matches!(function.kind, PciKind::RootPort | PciKind::SwitchDownstream))
         .map(|function| Hop::Pcie { lower: function.address, up })
         .collect()
+}
+
+/// Whether a hop is what a fault is about, in either direction.
+fn is_meant(at: Shared, hop: Hop) -> bool {
+    match (at, hop) {
+        (Shared::Pci(function), Hop::Pcie { lower, .. }) => function == lower,
+        (Shared::Uplink(place), Hop::Uplink { uplink, .. }) => place == uplink,
+        (Shared::Interconnect, Hop::Interconnect { .. }) => true,
+        (Shared::Nvlinks(meant), Hop::NvSwitch { gpu, .. }) => meant == gpu,
+        _ => false,
+    }
 }
 
 #[cfg(test)]

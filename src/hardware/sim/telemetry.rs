@@ -4,7 +4,7 @@
 //! sees what its links trained to, every later one what they came to under load, and from then on
 //! the counters have what was added.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::hardware::{
     Counts, ErrorKind, GpuGroup, HardwareError, LinkSample, Moved, NvidiaFunctions, PciTree, Telemetry,
@@ -29,6 +29,8 @@ pub struct SimTelemetry {
     pub(super) samples: Vec<AtomicU32>,
     looks: Looks,
     counters: Counters,
+    /// Whether several flows have run at once.
+    loaded: AtomicBool,
 }
 
 impl SimTelemetry {
@@ -36,7 +38,7 @@ impl SimTelemetry {
     pub fn new(spec: MachineSpec) -> Self {
         let samples = spec.gpus.iter().map(|_| AtomicU32::new(0)).collect();
         let looks = Looks::new(spec.gpus.len());
-        Self { spec, samples, looks, counters: Counters::default() }
+        Self { spec, samples, looks, counters: Counters::default(), loaded: AtomicBool::new(false) }
     }
 
     /// Samples of a GPU up to now.
@@ -146,6 +148,7 @@ impl SimTelemetry {
             };
             let faults = self.spec.faults.nvlinks.iter();
             let added = faults.filter(|fault| copied && fault.gpu == gpu.index && fault.link == u32::from(number));
+            let added = added.filter(|fault| self.is_counted(fault.only_under_load));
             let sum = |figure: fn(&NvLinkErrors) -> u64| {
                 let added: u64 = added.clone().map(|fault| figure(&fault.errors)).fold(0, u64::saturating_add);
                 Reading::Known(figure(&links.errors).saturating_add(added))
@@ -175,6 +178,7 @@ impl SimTelemetry {
         gpu.throttle_reasons = Reading::Known(state.throttle_reasons.clone());
         gpu.sm_clock_mhz = Reading::Known(spec.clocks_mhz.0);
         gpu.memory_clock_mhz = Reading::Known(spec.clocks_mhz.1);
+        gpu.temperature_c = Reading::Known(state.temperature_c);
         gpu.power_state = Reading::Known(state.power_state);
         gpu.processes = Reading::Known(state.processes.clone());
     }
@@ -296,29 +300,7 @@ impl Telemetry for SimTelemetry {
     }
 
     fn sample(&self, index: u32) -> LinkSample {
-        let Ok(gpu) = self.answering(index) else { return LinkSample::default() };
-        let throttle_reasons = gpu.state.throttle_under_load.clone();
-        let before = self.samples.get(index as usize).map_or(0, |samples| samples.fetch_add(1, Ordering::Relaxed));
-        let loaded = before > 0;
-        let under_load = if loaded { gpu.state.ecc_uncorrected_under_load } else { 0 };
-        let ecc_uncorrected = gpu.state.ecc.map(|_| gpu.state.ecc_uncorrected.saturating_add(under_load));
-        let Some(function) = self.spec.function(gpu.pci) else {
-            return LinkSample { throttle_reasons, ecc_uncorrected, ..LinkSample::default() };
-        };
-        let link = match (function.stale, loaded) {
-            (true, _) => self.spec.idle(function),
-            (false, true) => self.spec.loaded(function),
-            (false, false) => self.spec.trained(function),
-        };
-        let added = self.spec.faults.links.iter().filter(|fault| loaded && fault.function == function.address);
-        LinkSample {
-            generation: link.map(|link| link.generation),
-            width: link.map(|link| link.width),
-            replays: Some(added.map(|fault| fault.replays).fold(0, u64::saturating_add)),
-            pcie_errors: Some(self.errors(function, loaded)),
-            ecc_uncorrected,
-            throttle_reasons,
-        }
+        self.take_sample(index)
     }
 
     fn follows_the_driver(&self) -> bool {
@@ -336,10 +318,13 @@ impl Telemetry for SimTelemetry {
     }
 
     fn carried(&self, flow: Flow, bytes: u64) {
+        self.loaded.store(true, Ordering::Relaxed);
         self.counters.carried(&self.spec, flow, bytes);
     }
 }
 
+#[path = "samples.rs"]
+mod samples;
 #[cfg(test)]
 #[path = "telemetry_tests.rs"]
 mod tests;

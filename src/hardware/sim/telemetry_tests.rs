@@ -74,6 +74,8 @@ fn changed() -> SimTelemetry {
         ecc: None,
         ecc_uncorrected: 3,
         ecc_uncorrected_under_load: 2,
+        temperature_c: 31,
+        temperature_under_load_c: 55,
         remapping_pending: true,
         remapping_failed: true,
         throttle_reasons: vec!["sw-power-cap".into()],
@@ -114,9 +116,10 @@ fn changed() -> SimTelemetry {
         trains_down_to: Some(pcie_link(4, 8)),
         replays: 40,
         errors: PcieErrors { correctable: 1, non_fatal: 2, fatal: 3 },
+        only_under_load: false,
     });
     let errors = NvLinkErrors { crc: 100, replay: 0, recovery: 1 };
-    spec.faults.nvlinks.push(NvLinkFault { gpu: 0, link: 3, errors });
+    spec.faults.nvlinks.push(NvLinkFault { gpu: 0, link: 3, errors, only_under_load: false });
     SimTelemetry::new(spec)
 }
 

@@ -59,6 +59,12 @@ pub struct Flow {
     pub both_ways: f64,
     /// What is left of the cap while another flow has one of its places.
     pub beside_others: f64,
+    /// What is left of it while one of its places has a flow with a third one.
+    pub beside_third: f64,
+    /// What is left of the cap while a flow with the host has one of its places; of such a flow nothing is lost.
+    pub beside_host: f64,
+    /// Whether it is one with the host.
+    pub with_host: bool,
     /// Nanoseconds before the first byte moves.
     pub each_ns: f64,
     /// Nanoseconds besides, where the lane's last flow has not just ended.
@@ -71,15 +77,31 @@ impl Flow {
     /// Some bytes at this rate that cost nothing besides and that nothing slows down.
     pub fn new(bytes: f64, cap: f64) -> Self {
         let (hops, places) = (Arc::new([]), [0; 2]);
-        let (both_ways, beside_others) = (1.0, 1.0);
-        Self { bytes, hops, places, cap, both_ways, beside_others, each_ns: 0.0, first_ns: 0.0, event_ns: 0.0 }
+        let (both_ways, beside_others, beside_host) = (1.0, 1.0, 1.0);
+        let (each_ns, first_ns, event_ns) = (0.0, 0.0, 0.0);
+        Self {
+            bytes,
+            hops,
+            places,
+            cap,
+            both_ways,
+            beside_others,
+            beside_third: 1.0,
+            beside_host,
+            with_host: false,
+            each_ns,
+            first_ns,
+            event_ns,
+        }
     }
 
     /// The most that it reaches by itself while it meets this, GB/s.
     pub fn cap_when(&self, met: Met) -> f64 {
         let opposite = if met.opposite { self.both_ways } else { 1.0 };
         let others = if met.others { self.beside_others } else { 1.0 };
-        self.cap * opposite * others
+        let host = if met.host { self.beside_host } else { 1.0 };
+        let third = if met.third { self.beside_third } else { 1.0 };
+        self.cap * opposite * others * third * host
     }
 }
 

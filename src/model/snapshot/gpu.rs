@@ -72,6 +72,8 @@ facts! {
             sm_clock_mhz: u32,
             /// Clock of the memory, MHz.
             memory_clock_mhz: u32,
+            /// Temperature of the chip, degrees Celsius.
+            temperature_c: u32,
             /// Performance state, 0 (highest) to 15.
             power_state: u8,
             /// Processes that hold memory on this GPU.

@@ -239,7 +239,7 @@ impl Machine {
         let link = self.link(function)?;
         let trains_down_to = Some(PcieLink { width: fewer(link.width, 1), ..link });
         let errors = PcieErrors::default();
-        self.spec.faults.links.push(LinkFault { function, trains_down_to, replays: 0, errors });
+        self.spec.faults.links.push(LinkFault { function, trains_down_to, replays: 0, errors, only_under_load: false });
         Some(("pcie-link-changed", gpu(one)))
     }
 
@@ -362,7 +362,7 @@ impl Machine {
         let first = links.first().filter(|links| links.active)?;
         let link = self.random.u32(0..u32::from(first.count));
         let errors = NvLinkErrors { crc: 700, replay: 350, recovery: 0 };
-        self.spec.faults.nvlinks.push(NvLinkFault { gpu: one, link, errors });
+        self.spec.faults.nvlinks.push(NvLinkFault { gpu: one, link, errors, only_under_load: false });
         Some(("nvlink-errors-rose", format!("link{one}.{link}")))
     }
 
@@ -371,7 +371,8 @@ impl Machine {
             return None;
         }
         let errors = PcieErrors { correctable: 0, non_fatal: 1 + self.random.u64(0..9), fatal: 0 };
-        let fault = LinkFault { function: self.address(one), trains_down_to: None, replays: 0, errors };
+        let fault =
+            LinkFault { function: self.address(one), trains_down_to: None, replays: 0, errors, only_under_load: false };
         self.spec.faults.links.push(fault);
         Some(("pcie-errors-rose", gpu(one)))
     }

@@ -10,7 +10,7 @@ mod raw;
 use std::ffi::OsStr;
 
 use nvml_wrapper::Device;
-use nvml_wrapper::enum_wrappers::device::{Clock, EccCounter, MemoryError};
+use nvml_wrapper::enum_wrappers::device::{Clock, EccCounter, MemoryError, TemperatureSensor};
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 
@@ -172,6 +172,9 @@ impl Nvml {
             pcie_errors: pcie_errors(&device).get(),
             ecc_uncorrected: ecc_uncorrected(&device).get(),
             throttle_reasons: throttle_reasons(&device).known().cloned().unwrap_or_default(),
+            sm_clock_mhz: device.read(|device| device.clock_info(Clock::SM)).get(),
+            memory_clock_mhz: device.read(|device| device.clock_info(Clock::Memory)).get(),
+            temperature_c: temperature(&device).get(),
         }
     }
 }
@@ -231,6 +234,7 @@ fn read_state(device: &Opened, gpu: &mut Gpu) {
     gpu.throttle_reasons = throttle_reasons(device);
     gpu.sm_clock_mhz = device.read(|device| device.clock_info(Clock::SM));
     gpu.memory_clock_mhz = device.read(|device| device.clock_info(Clock::Memory));
+    gpu.temperature_c = temperature(device);
     gpu.power_state = device.raw(|raw| decode::power_state(raw.power_state()?));
     gpu.processes = device.read(Device::running_compute_processes).map(|processes| {
         let process = |process: nvml_wrapper::struct_wrappers::device::ProcessInfo| GpuProcess {
@@ -258,4 +262,8 @@ fn ecc_uncorrected(device: &Opened) -> Reading<u64> {
 
 fn throttle_reasons(device: &Opened) -> Reading<Vec<String>> {
     device.raw(Raw::throttle_mask).map(decode::throttle_reasons)
+}
+
+fn temperature(device: &Opened) -> Reading<u32> {
+    device.read(|device| device.temperature(TemperatureSensor::Gpu))
 }

@@ -40,7 +40,7 @@ pub(super) fn read(device: &Opened) -> Moved {
     }
 }
 
-/// What the counters stand at, in one call. Per link and field that takes NVML 0.2 ms on H200.
+/// What the counters stand at, in one call; when that was is for the caller to fill in. Per link and field that takes NVML 0.2 ms on H200.
 pub(super) fn counts(device: &Opened, links: &[u8]) -> Counts {
     let of_links = links.iter().flat_map(|link| nvlink_data(u32::from(*link)));
     let fields: Vec<Field> = NVLINK_DATA.into_iter().chain(PCIE_BYTES).chain(of_links).collect();
@@ -53,7 +53,7 @@ pub(super) fn counts(device: &Opened, links: &[u8]) -> Counts {
         Some((link, bytes(counted)))
     };
     let links = links.iter().enumerate().filter_map(link).collect();
-    Counts { nvlink, links, pcie, failure }
+    Counts { nvlink, links, pcie, failure, ..Counts::default() }
 }
 
 /// The two fields from this place on.

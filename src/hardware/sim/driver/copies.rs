@@ -144,6 +144,7 @@ impl State {
         match fault.map(|fault| (fault.fault, fault)) {
             Some((CopyFault::Slow { share }, fault)) if fault.both_ways => flow.both_ways *= share,
             Some((CopyFault::Slow { share }, fault)) if fault.under_load => flow.beside_others *= share,
+            Some((CopyFault::Slow { share }, fault)) if fault.beside_third => flow.beside_third *= share,
             Some((CopyFault::Slow { share }, _)) => flow.cap *= share,
             Some((CopyFault::Unstable { percent }, _)) => longer *= 1.0 + draws.f64() * percent / 100.0,
             Some((CopyFault::Outliers { one_in, times }, _)) if draws.u32(0..one_in.max(1)) == 0 => longer *= times,
@@ -194,6 +195,7 @@ impl State {
             hops,
             places: [from, to],
             both_ways: speed.both_ways,
+            beside_host: speed.beside_host,
             each_ns: ((speed.each_us + extra_us) * 1e3).max(least_ns),
             first_ns: first_us * 1e3,
             event_ns: event_us * 1e3,

@@ -182,6 +182,7 @@ impl State {
             hops,
             places: [gpu, held.buffer.device.0],
             both_ways,
+            with_host: true,
             each_ns: each_us * 1e3,
             first_ns: first_us * 1e3,
             ..Flow::new(copy.bytes as f64, cap)

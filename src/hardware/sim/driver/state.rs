@@ -243,6 +243,7 @@ impl State {
             hops.oppose(shared, *opposite);
         }
         self.spec.collapsed_gbps(hop).into_iter().for_each(|gbps| hops.collapse(shared, gbps));
+        self.spec.starved(hop).into_iter().for_each(|(gpu, part)| hops.starve(shared, gpu, part));
         self.spec.sleep(hop).into_iter().for_each(|sleep| hops.put_to_sleep(shared, sleep));
         shared
     }
@@ -342,8 +343,7 @@ impl State {
         }
     }
 
-    /// The host waits for an operation. One that never ends is really waited for, so that the
-    /// deadline of whoever watches this process is put to use.
+    /// The host waits for an operation. One that never ends is really waited for: that is what deadlines are for.
     pub fn wait_for(&mut self, op: Op) {
         match self.engine.run_until_ended(op) {
             Ok(end) => self.clock_ns = self.clock_ns.max(end),
@@ -396,5 +396,5 @@ impl State {
 
 /// Whether a fault shows in a copy that met this on its way.
 const fn shows(fault: &PairFault, met: Met) -> bool {
-    (!fault.both_ways || met.opposite) && (!fault.under_load || met.others)
+    (!fault.both_ways || met.opposite) && (!fault.under_load || met.others) && (!fault.beside_third || met.third)
 }

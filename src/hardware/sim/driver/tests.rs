@@ -260,6 +260,7 @@ fn a_link_that_trains_down_carries_what_it_came_down_to() {
         trains_down_to: Some(pcie_link(4, 4)),
         replays: 0,
         errors: PcieErrors::default(),
+        only_under_load: false,
     });
     let driver = open_spec(spec);
     enable(&driver, 2, 3);

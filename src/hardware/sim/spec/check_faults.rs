@@ -57,6 +57,12 @@ impl MachineSpec {
         for (place, collapse) in faults.collapses.iter().enumerate() {
             self.collapse(|name| format!("faults.collapses[{place}].{name}"), collapse, places)?;
         }
+        for (place, starved) in faults.starved.iter().enumerate() {
+            let key = |name: &str| format!("faults.starved[{place}].{name}");
+            self.hop_of(&key("at"), starved.at, places)?;
+            self.gpu_index(starved.gpu, || key("gpu"))?;
+            number(&key("part"), starved.part, 0.0, 1.0, "of what all have")?;
+        }
         for (place, fault) in faults.host.iter().enumerate() {
             let key = |name: &str| format!("faults.host[{place}].{name}");
             fault.gpu.map_or(Ok(()), |gpu| self.gpu_index(gpu, || key("gpu")))?;
@@ -146,19 +152,24 @@ fn pair_fault(key: impl Fn(&str) -> String, fault: &PairFault) -> Checked {
         key("under_load"),
         "while both directions are busy there is load: choose one of both_ways and under_load"
     );
-    let condition = if fault.both_ways { "both_ways" } else { "under_load" };
+    ensure!(
+        !(fault.beside_third && (fault.both_ways || fault.under_load)),
+        key("beside_third"),
+        "beside a third GPU there is load: choose one of both_ways, under_load and beside_third"
+    );
+    let condition = match (fault.both_ways, fault.under_load) {
+        (true, _) => "both_ways",
+        (_, true) => "under_load",
+        _ => "beside_third",
+    };
     let at_once = matches!(
         fault.fault,
-        CopyFault::Unstable { .. }
-            | CopyFault::Outliers { .. }
-            | CopyFault::LateError { .. }
-            | CopyFault::Hangs
-            | CopyFault::Crashes
+        CopyFault::Unstable { .. } | CopyFault::Outliers { .. } | CopyFault::Hangs | CopyFault::Crashes
     );
     ensure!(
         !(fault.is_conditional() && at_once),
         key(condition),
-        "only the rate of copies and the bytes that arrive can depend on what else is busy"
+        "only the rate of copies, the bytes that arrive and late errors can depend on what else is busy"
     );
     Ok(())
 }

@@ -37,6 +37,9 @@ pub struct Faults {
     /// What carries less in all as soon as several flows pass.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub collapses: Vec<Collapse>,
+    /// What lets the flows of a GPU have too little as soon as several pass.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub starved: Vec<Starved>,
     /// Copies between host and GPU that go wrong; the first that fits a copy holds.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub host: Vec<HostFault>,
@@ -71,6 +74,18 @@ pub struct Collapse {
     pub at: Shared,
     /// What the flows have together then, GB/s.
     pub gbps: f64,
+}
+
+/// A GPU whose flows have too little of something as soon as several flows pass it in one direction.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Starved {
+    /// Of what.
+    pub at: Shared,
+    /// The GPU, by NVML's index: flows from it and to it.
+    pub gpu: u32,
+    /// The most that each of them has of what all have together, from 0 to 1.
+    pub part: f64,
 }
 
 /// Something that flows share.
@@ -111,6 +126,13 @@ pub struct OthersWork {
     /// Whether it is there only while counters are read around load patterns.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub only_under_load: bool,
+}
+
+impl OthersWork {
+    /// Whether it is there only while load patterns run.
+    pub fn is_only_under_load(&self) -> bool {
+        self.only_under_load || self.only_at == Some(Moment::Load)
+    }
 }
 
 /// A GPU whose counters of traffic are odd.
@@ -184,18 +206,22 @@ pub struct PairFault {
     /// Only while another flow is busy at one of the two GPUs.
     #[serde(default, skip_serializing_if = "super::is_default")]
     pub under_load: bool,
+    /// Only while one of the two GPUs copies with somebody else as well.
+    #[serde(default, skip_serializing_if = "super::is_default")]
+    pub beside_third: bool,
 }
 
 impl PairFault {
     /// One of direct copies by any engine, whatever the opposite direction does.
     pub const fn new(pairs: Pairs, fault: CopyFault) -> Self {
         let (engine, issuer, path) = (None, None, Path::Direct);
-        Self { pairs, fault, engine, issuer, path, both_ways: false, under_load: false }
+        let (both_ways, under_load, beside_third) = (false, false, false);
+        Self { pairs, fault, engine, issuer, path, both_ways, under_load, beside_third }
     }
 
     /// Whether it depends on what else is busy.
     pub const fn is_conditional(&self) -> bool {
-        self.both_ways || self.under_load
+        self.both_ways || self.under_load || self.beside_third
     }
 }
 
@@ -293,6 +319,9 @@ pub struct LinkFault {
     /// Errors that are counted.
     #[serde(default)]
     pub errors: PcieErrors,
+    /// Whether replays and errors are counted only while several flows run at once.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub only_under_load: bool,
 }
 
 /// Errors that an NVLink counts while copies run.
@@ -305,4 +334,7 @@ pub struct NvLinkFault {
     pub link: u32,
     /// What is counted.
     pub errors: NvLinkErrors,
+    /// Whether it is counted only while several flows run at once.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub only_under_load: bool,
 }

@@ -158,6 +158,10 @@ pub struct GpuState {
     /// The same while copies run.
     #[serde(deserialize_with = "text::throttle::deserialize")]
     pub throttle_under_load: Vec<String>,
+    /// Temperature while nothing runs, degrees Celsius.
+    pub temperature_c: u32,
+    /// The same while copies run.
+    pub temperature_under_load_c: u32,
     /// Performance state at rest, 0 to 15.
     pub power_state: u8,
     /// MIG; none where the GPU has none.
@@ -179,6 +183,9 @@ impl Default for GpuState {
             ecc_uncorrected_under_load: 0,
             remapping_pending: false,
             remapping_failed: false,
+            // Chosen.
+            temperature_c: 34,
+            temperature_under_load_c: 42,
             power_state: 0,
             throttle_reasons: Vec::new(),
             throttle_under_load: Vec::new(),

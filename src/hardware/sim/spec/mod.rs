@@ -23,7 +23,7 @@ use crate::model::units::{Bytes, PciAddress, PcieLink};
 pub use check::Problem;
 pub use faults::{
     Collapse, ContextFault, CopyFault, CounterFault, Drift, Faults, InitFault, LinkFault, LinkPart, NvLinkFault,
-    OthersWork, PairFault, Shared,
+    OthersWork, PairFault, Shared, Starved,
 };
 pub use gpu::{FabricSpec, GpuSpec, GpuState, NvLinkErrors, NvLinkSpec, NvLinkTarget};
 pub use host::{HostFault, HostSpeeds, HostWay};
@@ -308,6 +308,8 @@ pub struct PathSpeed {
     pub pull: f64,
     /// What is left of a rate while the opposite direction is busy.
     pub both_ways: f64,
+    /// What is left of a rate while a GPU at either end copies with its host.
+    pub beside_host: f64,
     /// Fixed cost of every copy in a row, microseconds.
     pub each_us: f64,
     /// What a copy takes at least, microseconds: the time of one small copy in a row of them, where that is more.

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use fake_machine::{code_in, traffic};
-use peerscope::hardware::sim::spec::MachineSpec;
+use peerscope::hardware::sim::spec::{MachineSpec, OthersWork};
 use peerscope::hardware::{Counts, GpuGroup, LinkSample, Moved, Telemetry, sim};
 use peerscope::model::flow::{Endpoint, Flow, HostMemory};
 use peerscope::model::reading::{Reading, Unknown};
@@ -177,6 +177,14 @@ pub fn replays(device: *mut c_void) -> Result<u64, u32> {
     }
 }
 
+/// Degrees Celsius.
+pub fn temperature(device: *mut c_void) -> Result<u32, u32> {
+    match watched(device)? {
+        Some(sample) => sample.temperature_c.ok_or(code::NOT_SUPPORTED),
+        None => known(&gpu(device, GpuGroup::State)?.temperature_c),
+    }
+}
+
 /// Why clocks are held back.
 pub fn throttle_reasons(device: *mut c_void) -> Result<Vec<String>, u32> {
     match watched(device)? {
@@ -196,8 +204,31 @@ pub fn pair(device: *mut c_void, other: *mut c_void) -> Result<GpuPair, u32> {
 struct Copied {
     spec: MachineSpec,
     counters: Arc<dyn Telemetry>,
-    /// How far the copies were read.
+    /// How far the copies were read, and how many there were.
     place: u64,
+    copies: usize,
+    /// How many there were when each GPU was looked at last.
+    looked: HashMap<u32, usize>,
+    /// What others have moved over the NVLinks of each GPU who work only while copies run, bytes.
+    others: HashMap<u32, [u64; 2]>,
+}
+
+/// Time that others have from one look at a GPU to the next.
+const STEP_SECONDS: f64 = 0.03;
+
+impl Copied {
+    /// Lets those others work who do so only while copies run, if there were any since the last look at a GPU.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a description has no negative rate")]
+    fn let_others_work(&mut self, index: u32, others: &[OthersWork]) -> [u64; 2] {
+        let before = self.looked.insert(index, self.copies).unwrap_or(0);
+        let moved = self.others.entry(index).or_default();
+        for others in others.iter().filter(|others| self.copies > before && others.gpu == index) {
+            for (moved, rate) in moved.iter_mut().zip(others.nvlink) {
+                *moved += (rate * 1e9 * STEP_SECONDS) as u64;
+            }
+        }
+        *moved
+    }
 }
 
 static COPIED: Mutex<Option<Copied>> = Mutex::new(None);
@@ -208,11 +239,12 @@ fn copied(index: u32) -> Result<Counts, u32> {
     if copied.is_none() {
         let mut spec = fake_machine::machine().map_err(|_| code::UNKNOWN)?;
         spec.faults.others.clear();
-        *copied = Some(Copied { counters: sim::telemetry(spec.clone()), spec, place: 0 });
+        let (looked, others) = (HashMap::new(), HashMap::new());
+        *copied = Some(Copied { counters: sim::telemetry(spec.clone()), spec, place: 0, copies: 0, looked, others });
     }
     let Some(copied) = copied.as_mut() else { return Err(code::UNKNOWN) };
     let (copies, place) = traffic::since(copied.place);
-    copied.place = place;
+    (copied.place, copied.copies) = (place, copied.copies + copies.len());
     let host = Endpoint::Host { node: None, memory: HostMemory::Pinned };
     let end = |address: Option<PciAddress>| match address {
         None => Some(host),
@@ -245,7 +277,21 @@ fn of_link(index: u32, scope: u32, way: usize) -> Result<u64, u32> {
 fn of_all_links(index: u32, moved: &Moved, way: usize) -> Result<u64, u32> {
     let others = moved.nvlink.ok_or(code::NOT_SUPPORTED)?[way];
     let own = copied(index)?.nvlink.ok_or(code::NOT_SUPPORTED)?[way];
-    Ok((others + own) / 1024)
+    Ok((others + own + under_load(index, way)?) / 1024)
+}
+
+/// What those have moved over the NVLinks of a GPU who work only while copies run. The first direction that is asked for
+/// is the look.
+fn under_load(index: u32, way: usize) -> Result<u64, u32> {
+    static OTHERS: OnceLock<Vec<OthersWork>> = OnceLock::new();
+    let read = || fake_machine::machine().map(|machine| machine.faults.others).unwrap_or_default();
+    let others = OTHERS.get_or_init(|| read().into_iter().filter(OthersWork::is_only_under_load).collect());
+    let mut copied = COPIED.lock().unwrap_or_else(PoisonError::into_inner);
+    let copied = copied.as_mut().ok_or(code::UNKNOWN)?;
+    if way == 0 {
+        return Ok(copied.let_others_work(index, others)[way]);
+    }
+    Ok(copied.others.get(&index).map_or(0, |moved| moved[way]))
 }
 
 fn over_pcie(index: u32, way: usize) -> Result<u64, u32> {

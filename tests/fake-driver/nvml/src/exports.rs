@@ -353,6 +353,14 @@ exports! {
         })
     }
 
+    fn nvmlDeviceGetTemperature(device: Handle, sensor: c_uint, to: *mut c_uint) {
+        // The chip's; no other is asked for.
+        if sensor != 0 {
+            return Err(code::INVALID_ARGUMENT);
+        }
+        put(to, answers::temperature(device)?)
+    }
+
     fn nvmlDeviceGetPerformanceState(device: Handle, to: *mut c_uint) {
         put(to, known(&gpu(device, GpuGroup::State)?.power_state)?.into())
     }

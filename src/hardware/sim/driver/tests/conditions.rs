@@ -1,7 +1,7 @@
 //! Faults that depend on who issues, on what else is busy, on chance and on time.
 
 use super::*;
-use crate::hardware::sim::spec::{Collapse, Drift, Shared, WakeSpec};
+use crate::hardware::sim::spec::{Collapse, Drift, Shared, Starved, WakeSpec};
 
 /// Two H200 with a fault of copies from the first to the second.
 fn with(change: impl FnOnce(PairFault) -> PairFault, fault: CopyFault) -> SimDriver {
@@ -199,4 +199,27 @@ fn an_error_comes_to_light_in_a_later_call_for_the_same_device() {
     assert_eq!((error.kind, error.code), (ErrorKind::Sticky, Some(719)));
     assert_eq!(driver.allocate(Device(0), MIB), Err(error));
     assert!(driver.allocate(Device(1), MIB).is_ok());
+}
+
+#[test]
+fn a_flow_that_is_starved_has_too_little_of_what_several_pass() {
+    let mut spec = builtin::get("h200x8").unwrap();
+    spec.noise.percent = 0.0;
+    spec.faults.starved.push(Starved { at: Shared::Nvlinks(0), gpu: 2, part: 0.1 });
+    let driver = open_spec(spec);
+    (0..3).for_each(|a| (0..a).for_each(|b| enable(&driver, a, b)));
+    near(gbps(&driver, &[leg(2, 0)], 256 * MIB, 4)[0], 397.0, 1.0);
+    let rates = gbps(&driver, &[leg(1, 0), leg(2, 0)], 256 * MIB, 4);
+    // The other one ends first, and leaves this one alone.
+    assert!(rates[1] < 210.0 && rates[0] > 340.0, "{rates:?}");
+}
+
+#[test]
+fn what_shows_beside_a_third_gpu_shows_there_alone() {
+    let driver = with(|fault| PairFault { beside_third: true, ..fault }, CopyFault::Slow { share: 0.25 });
+    let alone = gbps(&driver, &[leg(0, 1)], 256 * MIB, 4)[0];
+    let both = gbps(&driver, &[leg(0, 1), leg(1, 0)], 256 * MIB, 4)[0];
+    assert!(both > 0.95 * alone, "{both} of {alone}");
+    let beside = gbps(&driver, &[leg(0, 1), leg(1, 2)], 256 * MIB, 4)[0];
+    assert!(beside < 0.7 * alone, "{beside} of {alone}");
 }

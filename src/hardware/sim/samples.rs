@@ -1,0 +1,65 @@
+//! What a simulated GPU and its links show while copies run.
+
+use std::sync::atomic::Ordering;
+
+use super::SimTelemetry;
+use crate::hardware::LinkSample;
+use crate::hardware::sim::spec::FunctionSpec;
+use crate::model::snapshot::PcieErrors;
+
+impl SimTelemetry {
+    /// Whether what shows under several flows alone shows by now.
+    pub(super) fn is_counted(&self, only_under_load: bool) -> bool {
+        !only_under_load || self.loaded.load(Ordering::Relaxed)
+    }
+
+    /// Errors of a function, with those that it counts once copies run.
+    pub(super) fn errors_now(&self, function: &FunctionSpec) -> PcieErrors {
+        // The second sample of a GPU is the first under load.
+        self.errors(function, self.samples.iter().any(|samples| samples.load(Ordering::Relaxed) > 1))
+    }
+
+    /// Errors of a function, with those that it counts under load if there was any.
+    fn errors(&self, function: &FunctionSpec, loaded: bool) -> PcieErrors {
+        let added = self.spec.faults.links.iter().filter(|fault| loaded && fault.function == function.address);
+        added.filter(|fault| self.is_counted(fault.only_under_load)).fold(function.errors, |sum, fault| PcieErrors {
+            correctable: sum.correctable.saturating_add(fault.errors.correctable),
+            non_fatal: sum.non_fatal.saturating_add(fault.errors.non_fatal),
+            fatal: sum.fatal.saturating_add(fault.errors.fatal),
+        })
+    }
+
+    /// A reading of a GPU.
+    pub(super) fn take_sample(&self, index: u32) -> LinkSample {
+        let Ok(gpu) = self.answering(index) else { return LinkSample::default() };
+        let throttle_reasons = gpu.state.throttle_under_load.clone();
+        let before = self.samples.get(index as usize).map_or(0, |samples| samples.fetch_add(1, Ordering::Relaxed));
+        let loaded = before > 0;
+        let under_load = if loaded { gpu.state.ecc_uncorrected_under_load } else { 0 };
+        let ecc_uncorrected = gpu.state.ecc.map(|_| gpu.state.ecc_uncorrected.saturating_add(under_load));
+        let temperature = if loaded { gpu.state.temperature_under_load_c } else { gpu.state.temperature_c };
+        let state = LinkSample {
+            ecc_uncorrected,
+            throttle_reasons,
+            sm_clock_mhz: Some(gpu.clocks_mhz.0),
+            memory_clock_mhz: Some(gpu.clocks_mhz.1),
+            temperature_c: Some(temperature),
+            ..LinkSample::default()
+        };
+        let Some(function) = self.spec.function(gpu.pci) else { return state };
+        let link = match (function.stale, loaded) {
+            (true, _) => self.spec.idle(function),
+            (false, true) => self.spec.loaded(function),
+            (false, false) => self.spec.trained(function),
+        };
+        let added = self.spec.faults.links.iter().filter(|fault| loaded && fault.function == function.address);
+        let added = added.filter(|fault| self.is_counted(fault.only_under_load));
+        LinkSample {
+            generation: link.map(|link| link.generation),
+            width: link.map(|link| link.width),
+            replays: Some(added.map(|fault| fault.replays).fold(0, u64::saturating_add)),
+            pcie_errors: Some(self.errors(function, loaded)),
+            ..state
+        }
+    }
+}
