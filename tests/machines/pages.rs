@@ -159,11 +159,10 @@ fn read(picture: &str) -> (f64, usize, Vec<Text>) {
             Event::Text(text) => {
                 let said = text.decode().unwrap().into_owned();
                 // Within the drawing, which has its own origin.
-                let within = open.iter().filter(|(name, _)| name == "g").count() > 0;
-                if let (true, Some((x, y)), Some(is_text)) = (within, place, open.last()) {
-                    if ["text", "tspan"].contains(&is_text.0.as_str()) && !said.trim().is_empty() {
-                        texts.push(rectangle(said, x, y, &open));
-                    }
+                let within = open.iter().any(|(name, _)| name == "g");
+                let is_text = open.last().is_some_and(|(name, _)| ["text", "tspan"].contains(&name.as_str()));
+                if let Some((x, y)) = place.filter(|_| within && is_text && !said.trim().is_empty()) {
+                    texts.push(rectangle(said, x, y, &open));
                 }
             }
             Event::Eof => return (width, parts, texts),
@@ -177,9 +176,7 @@ fn rectangle(said: String, x: f64, y: f64, open: &[(String, Vec<String>)]) -> Te
     let has = |class: &str| open.iter().any(|(_, classes)| classes.iter().any(|one| one == class));
     let size = if has("mark") {
         14.0
-    } else if has("name") {
-        12.0
-    } else if has("note") {
+    } else if has("name") || has("note") {
         12.0
     } else {
         10.0

@@ -362,3 +362,19 @@ fn cell(map: &Map, ground: &Ground, report: &Report, pair: Pair, (left, small): 
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gpus_of_one_socket_stand_together_and_within_it_those_of_one_switch() {
+        let node = |number: u32| Some(NodeId::Gpu(number));
+        let groups = [(0, (0, 10)), (1, (1, 20)), (2, (0, 11)), (3, (1, 20)), (4, (0, 10)), (5, (0, 11))];
+        let groups: BTreeMap<u32, Group> =
+            groups.into_iter().map(|(gpu, (socket, switch))| (gpu, (node(socket), node(switch)))).collect();
+        let mut gpus: Vec<u32> = groups.keys().copied().collect();
+        together(&mut gpus, &groups);
+        assert_eq!(gpus, [0, 4, 2, 5, 1, 3]);
+    }
+}
