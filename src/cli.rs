@@ -198,7 +198,7 @@ pub struct CheckArgs {
     pub no_journal: bool,
 
     /// Write a timeline to FILE (Chrome's and Perfetto's JSON, for <https://ui.perfetto.dev>): for one pair of GPUs,
-    /// what ran when on which stream in each stream placement, and the host's calls.
+    /// what ran when on which stream in each stream placement, and the host's calls. An HTML report shows it too.
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
 

@@ -22,7 +22,7 @@ use crate::topology;
 /// No simulated machine takes as long to be read.
 const READING_LIMIT: Duration = Duration::from_secs(60);
 
-/// Everything that a quick check of a machine came to.
+/// Everything that a check of a machine came to.
 pub struct Stages {
     driver: DriverFacts,
     rounds: Vec<Round>,
@@ -32,18 +32,31 @@ pub struct Stages {
 }
 
 impl Stages {
-    /// Checks a machine, in this process.
+    /// Checks a machine by the profile `quick`, in this process.
     ///
     /// # Errors
     ///
     /// The machine has no driver, or the program no profile.
     pub fn of(machine: &Machine) -> Result<Self, String> {
+        Self::by(machine, profile::Name::Quick)
+    }
+
+    /// The same by the profile `standard`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::of`].
+    pub fn standard(machine: &Machine) -> Result<Self, String> {
+        Self::by(machine, profile::Name::Standard)
+    }
+
+    fn by(machine: &Machine, profile: profile::Name) -> Result<Self, String> {
         let said = |error: HardwareError| error.to_string();
         let telemetry = discover::open(machine, READING_LIMIT).map_err(said)?;
         let snapshot = discover::discover(telemetry, SlowFact::ALL, READING_LIMIT);
         let driver = machine.driver_within(READING_LIMIT).map_err(said)?;
         let bench = Bench::open_telling(driver.as_ref(), &selections(&snapshot), Bytes(GIB), false, &mut |_| ());
-        let profile = Profile::load(profile::Name::Quick)?;
+        let profile = Profile::load(profile)?;
         let facts = bench.facts().clone();
         let topology = topology::with_cuda(topology::build(&snapshot), &facts);
         let rounds = planned(&snapshot, &topology, &facts, &profile);

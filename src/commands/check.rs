@@ -27,6 +27,7 @@ use crate::model::measurement::{DriverFacts, Hindrance, Status};
 use crate::model::report::{Report, Timing, Tool};
 use crate::model::request::Request;
 use crate::model::snapshot::{SlowFact, Snapshot};
+use crate::model::timeline::Timeline;
 use crate::plan::{self, Group, Profile};
 use crate::recording::{self, Event, Header, Journal, Recorded, Recorder, place};
 use crate::topology;
@@ -46,7 +47,9 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, Failure
     let drawing = trace::prepare(args, &profile, &groups, &files)?;
     let judging = Judging::with(cli, &args.out)?;
     let stop = stop_flag(cli.exit_contract.code(Ending::Interrupted))?;
-    let publish = |report: &Report| output::publish(report, args.out.format, &output::style_of(cli, &args.out), &files);
+    let publish = |report: &Report, timelines: &[Timeline]| {
+        output::publish_seen(report, timelines, args.out.format, &output::style_of(cli, &args.out), &files)
+    };
     let turn = turn::take(machine, args.wait, &stop);
     let (started, started_at) = (Instant::now(), timestamp());
     let (_lock, unlocked) = match turn {
@@ -54,7 +57,7 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, Failure
         Turn::Unknown(why) => (None, Some(why)),
         Turn::Theirs(..) | Turn::Interrupted => {
             let (recorded, machine) = (turn::nothing(args.profile.as_str(), turn), machine.name().to_owned());
-            return Ok(publish(&Observed::recorded(started, started_at, machine, recorded).conclude(&judging))?);
+            return Ok(publish(&Observed::recorded(started, started_at, machine, recorded).conclude(&judging), &[])?);
         }
     };
     let journal = journal(args, machine, &started_at)?;
@@ -102,7 +105,7 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, Failure
     let (machine, timing) = (machine.name().to_owned(), Timing { discover, ..recorded.timing });
     let observed = Observed::recorded(started, started_at, machine, Recorded { timing, ..recorded });
     let report = observed.conclude(&judging);
-    let code = publish(&report);
+    let code = publish(&report, &timelines);
     let code = code.and_then(|code| trace::write(drawing.as_ref(), &timelines, &report).map(|()| code));
     // If something could not be written, the journal still has the measurements.
     let code = code.inspect(|_| journal.remove()).map_err(|sentence| match journal.path() {

@@ -25,6 +25,7 @@ pub fn run(cli: &Cli, args: &DiagnoseArgs) -> Result<u8, Failure> {
 mod tests {
     use std::sync::LazyLock;
 
+    use proptest::prelude::*;
     use serde_json::Value;
 
     use super::super::Judging;
@@ -32,6 +33,7 @@ mod tests {
     use crate::fuzz;
     use crate::model::finding::Severity;
     use crate::model::report::SCHEMA;
+    use crate::report::html::embed::page_with;
     use crate::report::read::parse;
     use crate::report::{FORMATS, Style, named, render, sample};
 
@@ -82,6 +84,75 @@ mod tests {
         fuzz::run("report, text", 0.4, &strategy, |(base, edits)| {
             diagnose(&fuzz::edited(texts[base].as_bytes(), &edits))
         });
+    }
+
+    /// What the report within a page is replaced by.
+    #[derive(Debug, Clone)]
+    enum Swap {
+        /// Nothing.
+        Kept,
+        /// A report of broken structure.
+        Structure(Vec<(Vec<u16>, fuzz::Mutation)>),
+        /// A report of broken text.
+        Text(Vec<(u32, fuzz::Edit)>),
+        /// A page.
+        Page,
+        /// So many bytes, all alike, which pack to almost nothing.
+        Bomb(u32),
+    }
+
+    fn swap() -> impl Strategy<Value = Swap> {
+        prop_oneof![
+            4 => Just(Swap::Kept),
+            4 => fuzz::mutations().prop_map(Swap::Structure),
+            2 => fuzz::edits(3).prop_map(Swap::Text),
+            1 => Just(Swap::Page),
+            1 => (0..10_000_000_u32).prop_map(Swap::Bomb),
+        ]
+    }
+
+    #[test]
+    fn fuzz_pages() {
+        let pages: Vec<String> = BASES
+            .iter()
+            .map(|base| render(&parse(base.to_string().as_bytes()).unwrap(), named("html").unwrap(), &Style::PLAIN))
+            .collect();
+        let strategy = (0..BASES.len(), swap(), fuzz::edits(2));
+        fuzz::run("report, page", 0.2, &strategy, |(base, swap, edits)| {
+            let page = match swap {
+                Swap::Kept => pages[base].clone(),
+                Swap::Structure(mutations) => page_with(fuzz::mutated(&BASES[base], &mutations).to_string().as_bytes()),
+                Swap::Text(edits) => page_with(&fuzz::edited(BASES[base].to_string().as_bytes(), &edits)),
+                Swap::Page => page_with(pages[base].as_bytes()),
+                Swap::Bomb(length) => page_with(&vec![b' '; length as usize]),
+            };
+            diagnose(&fuzz::edited(page.as_bytes(), &edits))
+        });
+    }
+
+    #[test]
+    fn a_page_that_was_cut_off_anywhere_says_so() {
+        let page = render(&sample::healthy(2), named("html").unwrap(), &Style::PLAIN);
+        let marker = "application/gzip\">";
+        let report = page.find(marker).unwrap() + marker.len();
+        let end = report + page[report..].find('<').unwrap();
+        for at in (1..end).step_by(997).chain([report - 1, report, report + 1, end - 1, end]) {
+            let error = parse(&page.as_bytes()[..at]).unwrap_err();
+            assert!(error.contains("cut off") || error.contains("without a report"), "{at}: {error}");
+        }
+        assert!(parse(&page.as_bytes()[..=end]).is_ok(), "the report is whole");
+    }
+
+    #[test]
+    fn names_that_look_like_the_end_of_a_report_stay_names() {
+        let mut report = sample::hostile();
+        let evil = "</script><script id=\"peerscope-report\" type=\"application/gzip\">AAAA</script>";
+        report.machine = evil.into();
+        report.snapshot.gpus[0].name = crate::model::reading::Reading::Known(evil.into());
+        let page = render(&report, named("html").unwrap(), &Style::PLAIN);
+        let back = parse(page.as_bytes()).unwrap();
+        assert_eq!((back.machine.as_str(), &back.snapshot), (evil, &report.snapshot));
+        assert_eq!(page.matches("<script").count(), 2, "the report and the script of the page");
     }
 
     #[test]

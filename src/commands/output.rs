@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::cli::{Cli, Color, ReportArgs};
 use crate::hardware::limits;
 use crate::model::report::Report;
+use crate::model::timeline::Timeline;
 use crate::report::{self, Format, Of, Style, prometheus};
 
 /// How often a reader of stdout who is late is looked after, where stdout does not wait itself.
@@ -50,8 +51,23 @@ fn is_utf8(variable: impl Fn(&str) -> Option<String>) -> bool {
 ///
 /// A sentence that names what could not be written. Everything else is written.
 pub fn publish(report: &Report, format: &Format, style: &Style, files: &Files) -> Result<u8, String> {
-    let printed = printed(|stdout| report::write(report, format, style, stdout));
-    files.write(report, style).and(printed)?;
+    publish_seen(report, &[], format, style, files)
+}
+
+/// The same with what was seen of the rounds that a timeline follows.
+///
+/// # Errors
+///
+/// As [`publish`].
+pub fn publish_seen(
+    report: &Report,
+    timelines: &[Timeline],
+    format: &Format,
+    style: &Style,
+    files: &Files,
+) -> Result<u8, String> {
+    let printed = printed(|stdout| report::write_seen(report, timelines, format, style, stdout));
+    files.write(report, timelines, style).and(printed)?;
     Ok(report.verdict.exit_code)
 }
 
@@ -122,8 +138,8 @@ impl Files {
     }
 
     /// Writes every file, whole or not at all. After a failure the others are still written.
-    fn write(&self, report: &Report, style: &Style) -> Result<(), String> {
-        self.each(style, &|format, style, to| report::write(report, format, style, to))
+    fn write(&self, report: &Report, timelines: &[Timeline], style: &Style) -> Result<(), String> {
+        self.each(style, &|format, style, to| report::write_seen(report, timelines, format, style, to))
     }
 
     /// The same of what is made as one text for each format.

@@ -8,6 +8,7 @@ use super::{Failure, Judging, Observed, remark};
 use crate::cli::{Cli, RecoverArgs};
 use crate::model::report::MOST_GPUS;
 use crate::model::report::Report;
+use crate::model::timeline::Timeline;
 use crate::recording::{self, Header, Recording, is_going_on, place};
 use crate::report;
 use crate::report::read::bounded;
@@ -23,9 +24,10 @@ pub fn run(cli: &Cli, args: &RecoverArgs) -> Result<u8, Failure> {
         Some(path) => (path.clone(), false),
         None => (newest()?, true),
     };
-    let report = report(load(&path)?, &Judging::with(cli, &args.out)?);
+    let (report, timelines) = report(load(&path)?, &Judging::with(cli, &args.out)?);
     let report = bounded(report).map_err(|why| format!("cannot recover {}: it {why}", path.display()))?;
-    let code = output::publish(&report, args.out.format, &output::style_of(cli, &args.out), &files)?;
+    let style = output::style_of(cli, &args.out);
+    let code = output::publish_seen(&report, &timelines, args.out.format, &style, &files)?;
     if found {
         // Only JSON has everything that the journal has.
         if args.out.output.iter().any(|file| report::for_path(file).is_ok_and(|format| format.name == "json")) {
@@ -67,14 +69,15 @@ fn load(path: &Path) -> Result<(Header, Recording), String> {
     }
 }
 
-/// The report that the run would have made, from what it recorded.
-fn report((header, recording): (Header, Recording), judging: &Judging) -> Report {
-    let recorded = recording.conclude();
+/// The report that the run would have made, from what it recorded, and what was seen for a timeline.
+fn report((header, recording): (Header, Recording), judging: &Judging) -> (Report, Vec<Timeline>) {
+    let mut recorded = recording.conclude();
+    let timelines = std::mem::take(&mut recorded.timelines);
     let total = recorded.timing.total;
     let observed = Observed::recorded(Instant::now(), header.started_at, header.machine, recorded);
     let mut report = observed.conclude(judging);
     report.timing.total = total;
-    report
+    (report, timelines)
 }
 
 #[cfg(test)]
@@ -107,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_run_that_was_cut_off_after_its_last_measurement_is_not_healthy() {
-        let report = report(read(&RUN.0).unwrap(), &judging());
+        let (report, _) = report(read(&RUN.0).unwrap(), &judging());
         assert_eq!(report.verdict.untested, 0);
         assert_valid(&report);
     }
@@ -129,7 +132,7 @@ mod tests {
             match read(&fuzz::edited(text.as_bytes(), &edits)) {
                 Err(why) => fuzz::assert_is_sentence(&why),
                 Ok(found) => {
-                    if let Ok(report) = bounded(report(found, &judging())) {
+                    if let Ok(report) = bounded(report(found, &judging()).0) {
                         assert_valid(&report);
                     }
                     Ok(())
@@ -196,7 +199,7 @@ mod tests {
             let mut bytes = RUN.0.clone();
             harms.into_iter().for_each(|harm| do_harm(&mut bytes, harm));
             match read(&bytes) {
-                Ok(found) => assert_valid(&report(found, &judging())),
+                Ok(found) => assert_valid(&report(found, &judging()).0),
                 Err(why) => prop_assert!(!why.is_empty()),
             }
         }

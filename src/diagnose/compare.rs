@@ -1,6 +1,6 @@
 //! Two reports of the same machine side by side.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
@@ -57,14 +57,30 @@ pub struct Change {
     pub old_gbps: f64,
     /// Now, GB/s.
     pub new_gbps: f64,
+    /// Whether the pair copied directly then, and CUDA no longer lets it: what it reaches now goes through the host.
+    pub staged_now: bool,
+}
+
+/// What copies of the later report reach through the host, of pairs that CUDA does not let copy directly.
+fn refused(new: &Report) -> BTreeMap<Pair, f64> {
+    let Some(measurements) = &new.measurements else { return BTreeMap::new() };
+    let refused = measurements.driver.peer_access.iter().filter(|access| access.possible == Some(false));
+    let refused: BTreeSet<Pair> = refused.map(|access| access.pair).collect();
+    let staged = measurements.reference(Path::Staged).into_iter().filter(|(pair, _)| refused.contains(pair));
+    staged.filter_map(|(pair, cell)| Some((pair, cell.achieved_gbps?.0))).collect()
 }
 
 impl Change {
-    fn of(figures: &Figures<'_>) -> Option<Self> {
-        let [old, new] = [figures.old, figures.new?].map(|cell| cell.achieved_gbps.map(|rate| rate.0));
-        let reference = Setup::REFERENCE.with_path(figures.old.setup.path);
-        let is_reference = figures.old.setup.of_any_size() == reference;
-        Some(Self { pair: figures.pair, old_gbps: old?, new_gbps: new? }).filter(|_| is_reference)
+    fn of(figures: &Figures<'_>, refused: &BTreeMap<Pair, f64>) -> Option<Self> {
+        let path = figures.old.setup.path;
+        if figures.old.setup.of_any_size() != Setup::REFERENCE.with_path(path) {
+            return None;
+        }
+        let (pair, old_gbps) = (figures.pair, figures.old.achieved_gbps?.0);
+        let new = figures.new.and_then(|cell| Some(cell.achieved_gbps?.0));
+        let staged = || refused.get(&pair).copied().filter(|_| path == Path::Direct);
+        let (new_gbps, staged_now) = new.map(|new| (new, false)).or_else(|| Some((staged()?, true)))?;
+        Some(Self { pair, old_gbps, new_gbps, staged_now })
     }
 
     /// How far the later figure lies above the earlier one, per cent of it.
@@ -104,7 +120,11 @@ pub fn compare(old: &Report, new: &Report, settings: &Settings, terms: Terms) ->
     let compared = figures.iter().filter(|figures| figures.new.is_some()).count();
 
     // A direct copy comes before a staged one of the same pair.
-    let on = |path| figures.iter().filter(move |figures| figures.old.setup.path == path).filter_map(Change::of);
+    let refused = refused(new);
+    let on = |path| {
+        let of = figures.iter().filter(move |figures| figures.old.setup.path == path);
+        of.filter_map(|figures| Change::of(figures, &refused))
+    };
     let mut pairs: Vec<Change> = on(Path::Direct).chain(on(Path::Staged)).collect();
     pairs.sort_by_key(|change| change.pair);
     pairs.dedup_by_key(|change| change.pair);

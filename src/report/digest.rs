@@ -12,6 +12,7 @@ use crate::model::flow::Setup;
 use crate::model::measurement::{Measurements, PeerBandwidth, Status};
 use crate::model::placement::{Pair, Path};
 use crate::model::report::{Conclusion, Report};
+use crate::model::timeline::Timeline;
 use crate::model::topology::LinkClass;
 
 /// All severities, the worst first.
@@ -82,6 +83,8 @@ pub(super) struct Digest<'a> {
     /// The cell shown for every pair: its direct copy in the reference setup, or the staged one where
     /// a direct one was not possible. A direct copy that failed stays visible.
     pub(super) pairs: BTreeMap<Pair, &'a PeerBandwidth>,
+    /// What was seen of the rounds that a timeline follows; empty where none did.
+    pub(super) timelines: &'a [Timeline],
 }
 
 impl<'a> Digest<'a> {
@@ -90,7 +93,7 @@ impl<'a> Digest<'a> {
         let mut findings: Vec<_> = report.findings.iter().collect();
         findings.sort_by_key(|finding| Reverse(finding.severity));
         let pairs = report.measurements.as_ref().map(pairs).unwrap_or_default();
-        Self { report, caveats: caveats.collect(), findings, pairs }
+        Self { report, caveats: caveats.collect(), findings, pairs, timelines: &[] }
     }
 
     /// Whether this applies to the report.

@@ -47,7 +47,7 @@ impl<'a> Kind<'a> {
     }
 
     /// The least and the most that is expected, GB/s.
-    fn expected(&self) -> Option<Spread> {
+    pub(super) fn expected(&self) -> Option<Spread> {
         Spread::of(self.sound().filter_map(|load| Some(load.expected_gbps?.0)))
     }
 

@@ -8,6 +8,7 @@ use std::io::Write;
 use std::path::Path;
 
 use crate::model::report::Report;
+use crate::model::timeline::Timeline;
 
 mod advice;
 mod body;
@@ -117,16 +118,33 @@ pub fn for_path(path: &Path) -> Result<&'static Format, String> {
     })
 }
 
-/// Writes the report in this format; what is read by programs goes out as it is made.
+/// Writes the report in this format; what is read by programs goes out as it is made. A report without measurements reads
+/// as `topo` shows it.
 ///
 /// # Errors
 ///
 /// Those of the writer.
 pub fn write(report: &Report, format: &Format, style: &Style, to: &mut dyn Write) -> std::io::Result<()> {
+    write_seen(report, &[], format, style, to)
+}
+
+/// The same with what was seen of the rounds that a timeline follows, which formats that have a place for it show.
+///
+/// # Errors
+///
+/// Those of the writer.
+pub fn write_seen(
+    report: &Report,
+    timelines: &[Timeline],
+    format: &Format,
+    style: &Style,
+    to: &mut dyn Write,
+) -> std::io::Result<()> {
     if *format == json::FORMAT {
         return json::write(report, to);
     }
-    to.write_all(render(report, format, style).as_bytes())
+    let digest = digest::Digest { timelines, ..digest::Digest::of(report) };
+    to.write_all((format.render)(&digest, style).as_bytes())
 }
 
 /// What its verdict does not hold for, or on which terms it holds, a sentence each without its full stop: what was
@@ -136,7 +154,8 @@ pub fn caveats(report: &Report) -> Vec<String> {
     caveats.filter(|(caveat, _)| *caveat != digest::Caveat::Simulated).map(|(_, sentence)| sentence).collect()
 }
 
-/// The report in this format. A report without measurements reads as `topo` shows it.
+/// The report in this format.
+#[cfg(test)]
 pub fn render(report: &Report, format: &Format, style: &Style) -> String {
     (format.render)(&digest::Digest::of(report), style)
 }

@@ -54,9 +54,15 @@ struct Head {
 ///
 /// What is wrong with it, to follow the file's name.
 pub fn parse(text: &[u8]) -> Result<Report, String> {
-    if html::embed::is_page(text) {
-        return parse(&html::embed::json_of(text, recording::LONGEST)?);
+    if !html::embed::is_page(text) {
+        return from_json(text);
     }
+    let json = html::embed::json_of(text, recording::LONGEST)?;
+    // A page may be made that unpacks to itself.
+    if html::embed::is_page(&json) { Err("is a page with another page in it".into()) } else { from_json(&json) }
+}
+
+fn from_json(text: &[u8]) -> Result<Report, String> {
     let not_json = |error: serde_json::Error| format!("is not JSON: {error}");
     let head = if text.trim_ascii_start().starts_with(b"{") {
         serde_json::from_slice(text).map_err(not_json)?

@@ -9,9 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::clock::{Clock, ClockFacts, ClockId, clocks, id, micros};
+use super::clock::micros;
+use super::placed::{Placed, PlacedPart, PlacedWork, place, stream_names};
 use crate::model::report::Tool;
-use crate::model::timeline::{ClockReading, Part, Timeline, Work};
+use crate::model::timeline::Timeline;
 
 /// The host's process; GPU n is process n + 2. A viewer takes 0 for the idle task.
 const HOST: u64 = 1;
@@ -72,20 +73,13 @@ struct Slice {
     arrow: Option<(u64, bool)>,
 }
 
-/// When a gate opened, by the GPU's clock and the host's, and by how much the latter may be off, nanoseconds.
-#[derive(Clone, Copy)]
-struct Opening {
-    gpu_ns: f64,
-    host_ns: f64,
-    off_ns: f64,
-}
-
 /// The file's text.
 pub fn draw(timelines: &[Timeline], about: &About<'_>) -> String {
-    let mut drawing = Drawing { clocks: clocks(timelines), ..Drawing::default() };
-    timelines.iter().for_each(|timeline| drawing.timeline(timeline));
+    let placed = place(timelines);
+    let mut drawing = Drawing::default();
+    placed.parts.iter().for_each(|part| drawing.part(part));
     let file = json!({
-        "traceEvents": drawing.events(about),
+        "traceEvents": drawing.events(&placed, about),
         "displayTimeUnit": "ns",
         "otherData": {
             "tool": format!("{} {}", about.tool.name, about.tool.version),
@@ -93,8 +87,8 @@ pub fn draw(timelines: &[Timeline], about: &About<'_>) -> String {
             "simulated": about.is_simulated,
             "started_at": about.started_at,
             "times": TIMES,
-            "clocks": drawing.facts(),
-            "missing": drawing.missing,
+            "clocks": placed.clocks,
+            "missing": placed.missing,
         },
     });
     format!("{file}\n")
@@ -102,72 +96,37 @@ pub fn draw(timelines: &[Timeline], about: &About<'_>) -> String {
 
 #[derive(Default)]
 struct Drawing {
-    clocks: BTreeMap<ClockId, Clock>,
     slices: Vec<Slice>,
     arrows: u64,
     /// Streams by GPU.
     streams: BTreeMap<u32, BTreeSet<u32>>,
-    /// Of each clock that was used the worst uncertainty, nanoseconds, and the parts whose gates it contradicts.
-    used: BTreeMap<ClockId, (f64, usize)>,
-    missing: BTreeSet<String>,
 }
 
 impl Drawing {
-    fn timeline(&mut self, timeline: &Timeline) {
-        self.missing.extend(timeline.problem.clone());
-        let ids: BTreeMap<u32, ClockId> = timeline.clocks.iter().map(|reading| (reading.gpu, id(reading))).collect();
-        timeline.parts.iter().for_each(|part| self.part(part, &ids));
-    }
-
     /// The calls of a part, what they launched, and the part as a whole.
-    fn part(&mut self, part: &Part, ids: &BTreeMap<u32, ClockId>) {
+    fn part(&mut self, part: &PlacedPart<'_>) {
         let first = self.slices.len();
-        for call in &part.calls {
+        for call in part.calls {
             let args = json!({ "probe": part.probe, "part": part.name });
             self.push((HOST, CALLS), &call.name, "host", [call.start_ns, call.end_ns], args);
         }
-        let openings: BTreeMap<u32, Opening> =
-            part.gates.iter().filter_map(|gate| Some((gate.gpu, self.opening(gate)?))).collect();
-        for work in &part.work {
-            match ids.get(&work.gpu) {
-                Some(&clock) => self.work(part, work, (clock, openings.get(&work.gpu).copied()), first),
-                None => {
-                    let why = format!("the work of GPU {}, whose clock was not read", work.gpu);
-                    self.missing.insert(why);
-                }
-            }
-        }
-        let ends = self.slices[first..].iter().map(|slice| [slice.start_ns, slice.end_ns]);
-        let whole = ends.reduce(|[start, end], [other, last]| [start.min(other), end.max(last)]);
-        if let Some(whole) = whole {
+        part.work.iter().for_each(|placed| self.work(part, placed, first));
+        if let Some(whole) = part.span_ns() {
             let (name, args) = (format!("{} {}", part.probe, part.name), json!({}));
             self.push((HOST, PARTS), &name, "part", whole, args);
         }
     }
 
-    /// When a gate opened.
-    fn opening(&mut self, gate: &ClockReading) -> Option<Opening> {
-        let (host_ns, off_ns, by_gate) = self.clocks.get(&id(gate))?.opening(gate);
-        self.used.entry(id(gate)).or_default().1 += usize::from(by_gate);
-        Some(Opening { gpu_ns: gate.gpu_ns, host_ns, off_ns })
-    }
-
     /// What a GPU did, and the arrow from the call that launched it; `first` is the first slice of its part.
-    fn work(&mut self, part: &Part, work: &Work, (id, opening): (ClockId, Option<Opening>), first: usize) {
-        let after_gate = opening.map(|opening| (opening.host_ns + work.start_ns - opening.gpu_ns, opening.off_ns));
-        let known = after_gate.or_else(|| self.clocks.get(&id)?.on_host(work.start_ns));
-        let Some((start_ns, off_ns)) = known else { return };
-        let (worst, _) = self.used.entry(id).or_default();
-        *worst = worst.max(off_ns);
+    fn work(&mut self, part: &PlacedPart<'_>, placed: &PlacedWork<'_>, first: usize) {
+        let PlacedWork { work, start_ns, end_ns, off_ns } = *placed;
         self.streams.entry(work.gpu).or_default().insert(work.stream);
         let process = process_of(work.gpu);
         let track = process * TRACKS + u64::from(work.stream) + 1;
         let args = json!({
             "probe": part.probe, "part": part.name, "kind": work.kind, "gpu": work.gpu, "uncertainty_us": micros(off_ns),
         });
-        // Its length by the GPU's own clock.
-        let span = [start_ns, start_ns + (work.end_ns - work.start_ns)];
-        self.push((process, track), &work.name, &work.kind.to_string(), span, args);
+        self.push((process, track), &work.name, &work.kind.to_string(), [start_ns, end_ns], args);
         let call = work.call.filter(|call| *call < part.calls.len());
         if let (Some(call), Some(last)) = (call, self.slices.len().checked_sub(1)) {
             self.arrows += 1;
@@ -182,11 +141,11 @@ impl Drawing {
     }
 
     /// All events, times from the first on.
-    fn events(&self, about: &About<'_>) -> Vec<Event> {
+    fn events(&self, placed: &Placed<'_>, about: &About<'_>) -> Vec<Event> {
         let zero = self.slices.iter().map(|slice| slice.start_ns).reduce(f64::min).unwrap_or(0.0);
         let mut order: Vec<&Slice> = self.slices.iter().collect();
         order.sort_by(|one, other| one.track.cmp(&other.track).then(one.start_ns.total_cmp(&other.start_ns)));
-        let mut events = self.names(about);
+        let mut events = self.names(placed, about);
         let (mut last, mut left) = (((0, 0), 0.0_f64), BTreeMap::new());
         for slice in order {
             // What follows on a track begins where the last ended, or a viewer would draw it within that. More than
@@ -202,7 +161,7 @@ impl Drawing {
     }
 
     /// The names of processes and tracks, and their order.
-    fn names(&self, about: &About<'_>) -> Vec<Event> {
+    fn names(&self, placed: &Placed<'_>, about: &About<'_>) -> Vec<Event> {
         let mut events = process(HOST, "host", 0);
         events.extend(track(HOST, PARTS, "what is tried", 0));
         events.extend(track(HOST, CALLS, "calls", 1));
@@ -210,26 +169,13 @@ impl Drawing {
             let pid = process_of(gpu);
             let model = about.names.get(&gpu).map(|name| format!(", {}", plain(name))).unwrap_or_default();
             events.extend(process(pid, &format!("GPU {gpu}{model}"), u64::from(gpu) + 1));
-            let worst = self.used.iter().filter(|((of, _), _)| *of == gpu).map(|(_, (off, _))| *off);
-            let within = format!("clock within {} us", micros(worst.fold(0.0, f64::max)));
+            let within = format!("clock within {} us", placed.uncertainty_us(gpu));
             events.push(Event::Name { name: "process_labels", pid, tid: None, args: json!({ "labels": within }) });
-            let sides = streams.iter().filter(|stream| **stream != 0).count();
-            for (place, stream) in (0..).zip(streams) {
-                let number = place + u64::from(!streams.contains(&0));
-                let name = match (*stream, sides) {
-                    (0, _) => "default stream".to_owned(),
-                    (_, 1) => "side stream".to_owned(),
-                    _ => format!("side stream {number}"),
-                };
+            for ((place, stream), name) in (0..).zip(streams).zip(stream_names(streams)) {
                 events.extend(track(pid, pid * TRACKS + u64::from(*stream) + 1, &name, place));
             }
         }
         events
-    }
-
-    fn facts(&self) -> Vec<ClockFacts> {
-        let of = |(id, (off, by_gates)): (&ClockId, &(f64, usize))| self.clocks.get(id)?.facts(id.0, *off, *by_gates);
-        self.used.iter().filter_map(of).collect()
     }
 }
 

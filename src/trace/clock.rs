@@ -41,13 +41,13 @@ impl Drift {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ClockFacts {
     /// The GPU, by NVML's index.
-    gpu: u32,
+    pub gpu: u32,
     /// How many times it was compared with the host's clock.
     readings: usize,
     /// Host's clock less GPU's clock, microseconds, where it is known best.
     offset_us: f64,
     /// By how much times of this GPU may be off, microseconds, at most.
-    uncertainty_us: f64,
+    pub uncertainty_us: f64,
     /// How fast the GPU's clock falls behind the host's, parts in a million. Null with one reading.
     drift_ppm: Option<f64>,
     /// By how much that may be off.

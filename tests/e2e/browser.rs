@@ -34,11 +34,33 @@ fn open(browser: &Path, page: &Path, options: &[&str]) -> Output {
     Command::new("timeout").arg("100").arg(browser).args(fixed).args(options).arg(url).output().unwrap()
 }
 
-/// A report of this machine, from a standard check.
+/// A report of this machine, from a standard check, with its timeline.
 fn report(machine: &str) -> (tempfile::TempDir, PathBuf) {
     let (folder, file) = place("report.html");
-    run(&with(check(machine, "standard"), &["-o", &text_of(&file), "--no-journal"]));
+    let trace = text_of(&folder.path().join("trace.json"));
+    run(&with(check(machine, "standard"), &["-o", &text_of(&file), "--trace", &trace, "--no-journal"]));
     (folder, file)
+}
+
+/// What the script found in a page of this width.
+fn look(browser: &Path, page: &Path, width: u32, dark: bool) -> Value {
+    let size = format!("--window-size={width},2000");
+    let scheme = format!("--blink-settings=preferredColorScheme={}", u8::from(!dark));
+    let output = open(browser, page, &[&size, &scheme]);
+    let page = String::from_utf8_lossy(&output.stdout).into_owned();
+    let result = page.split("<pre id=\"result\">").nth(1).and_then(|rest| rest.split("</pre>").next());
+    let result = result.unwrap_or_else(|| panic!("no result: {}", String::from_utf8_lossy(&output.stderr)));
+    let result = result.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
+    serde_json::from_str(&result).unwrap()
+}
+
+/// The page without its policy, all of it open, with the script that looks at it.
+fn with_check(page: &Path) {
+    let text = fs::read_to_string(page).unwrap();
+    let (before, after) = text.split_once("<meta http-equiv").unwrap();
+    let (_, after) = after.split_once('>').unwrap();
+    let text = format!("{before}{after}").replace("<details", "<details open");
+    fs::write(page, text.replace("</body>", &format!("<script>{CHECK}</script></body>"))).unwrap();
 }
 
 #[test]
@@ -63,29 +85,34 @@ fn a_page_fetches_nothing_and_its_script_runs_under_its_policy() {
 fn no_text_lies_over_another_and_all_can_be_read() {
     let Some(browser) = browser() else { return };
     for machine in MACHINES {
-        let (folder, file) = report(machine);
-        let page = fs::read_to_string(&file).unwrap();
-        let (before, after) = page.split_once("<meta http-equiv").unwrap();
-        let (_, after) = after.split_once('>').unwrap();
-        let page = format!("{before}{after}").replace("<details>", "<details open>");
-        let checked = folder.path().join("checked.html");
-        fs::write(&checked, page.replace("</body>", &format!("<script>{CHECK}</script></body>"))).unwrap();
+        let (_folder, file) = report(machine);
+        with_check(&file);
         for (width, dark) in [(1280, false), (1280, true), (400, false), (400, true)] {
-            let size = format!("--window-size={width},2000");
-            let scheme = if dark {
-                "--blink-settings=preferredColorScheme=0"
-            } else {
-                "--blink-settings=preferredColorScheme=1"
-            };
-            let output = open(&browser, &checked, &[&size, scheme]);
-            let page = String::from_utf8_lossy(&output.stdout).into_owned();
-            let result = page.split("<pre id=\"result\">").nth(1).and_then(|rest| rest.split("</pre>").next());
-            let result = result.unwrap_or_else(|| panic!("{machine}: {}", String::from_utf8_lossy(&output.stderr)));
-            let result = result.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
-            let result: Value = serde_json::from_str(&result).unwrap();
+            let result = look(&browser, &file, width, dark);
             assert!(result["texts"].as_u64() > Some(50), "{result}");
+            // Of one GPU there are no placements.
+            let most = if machine == "single" { 0 } else { 8 };
+            assert!(result["charts"].as_u64() >= Some(most), "{machine}: {result}");
             assert_eq!(result["faults"], Value::Array(Vec::new()), "{machine} at {width}, dark: {dark}");
         }
+    }
+}
+
+#[test]
+fn a_page_that_compares_can_be_read_too() {
+    let Some(browser) = browser() else { return };
+    let (folder, page) = place("compared.html");
+    let at = |name: &str| text_of(&folder.path().join(name));
+    let (old, new) = (at("old.json"), at("new.json"));
+    run(&with(check("demo", "quick"), &["-o", &old]));
+    run(&with(check("two-sockets", "quick"), &["-o", &new]));
+    let compared = run(&["compare", &old, &new, "--format", "html"]);
+    fs::write(&page, compared.stdout).unwrap();
+    with_check(&page);
+    for (width, dark) in [(1280, false), (400, true)] {
+        let result = look(&browser, &page, width, dark);
+        assert!(result["texts"].as_u64() > Some(20), "{result}");
+        assert_eq!(result["faults"], Value::Array(Vec::new()), "at {width}, dark: {dark}");
     }
 }
 

@@ -323,3 +323,36 @@ fn two_machines_that_have_nothing_in_common_are_inconclusive_or_worse() {
     assert_eq!(ran.code, Some(3), "{ran:?}");
     assert!(ran.flowing().contains("could be compared"), "{}", ran.stdout);
 }
+
+#[test]
+fn a_page_shows_how_each_pair_changed_and_which_lost_its_direct_copies() {
+    let (folder, _) = place("x");
+    let demo = run(&["machines", "--show", "demo"]).stdout;
+    let healthy = demo.replace(", trained = \"Gen4 x4\"", "").replace("exceptions = [{ pairs", "# [{ pairs");
+    assert_ne!(healthy, demo);
+    let healthy = write(folder.path(), "healthy.toml", &healthy);
+    let old = write_json(folder.path(), "old.json", &report(&healthy));
+    let new = write_json(folder.path(), "new.json", &report("demo"));
+    let compared = compare(&old, &new, &["--format", "html"]);
+    assert_eq!(compared.code, Some(1), "{compared:?}");
+    let page = scraper::Html::parse_document(&compared.stdout);
+    assert!(page.errors.is_empty(), "{:?}", page.errors);
+    let select = |query: &str| -> Vec<scraper::ElementRef<'_>> {
+        page.select(&scraper::Selector::parse(query).unwrap()).collect()
+    };
+    let cells = select("table.heat tbody td");
+    assert_eq!(cells.len(), 64);
+    let text = |source: usize, destination: usize| cells[8 * source + destination].text().collect::<String>();
+    for (source, destination, said) in [(0, 5, "▾-75.0"), (5, 7, "▾-75.0"), (0, 1, "0.0"), (3, 2, "0.0")] {
+        assert_eq!(text(source, destination), said, "{source} to {destination}");
+    }
+    for (source, destination) in [(1, 6), (6, 1)] {
+        let cell = cells[8 * source + destination];
+        assert!(text(source, destination).starts_with("✖-"), "{}", cell.html());
+        assert!(cell.attr("title").unwrap().contains("through host memory"), "{}", cell.html());
+    }
+    let headings: Vec<String> = select("h2").iter().map(|heading| heading.text().collect()).collect();
+    assert_eq!(headings[..3], ["What is worse or different", "What changed, pair by pair", "New findings"]);
+    let findings = select("section.findings article, section.findings details.finding").len();
+    assert!(findings >= list(&compare(&old, &new, &["--format", "json"]).json()["appeared"]).len(), "{findings}");
+}

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use scraper::{ElementRef, Html, Selector};
 use serde_json::Value;
 
 use crate::common::{finish, read_json, run};
@@ -142,6 +143,53 @@ fn pipelines_and_calls_are_drawn_too() {
         .filter(|event| event["args"]["name"].as_str().is_some_and(|name| name.starts_with("side stream")))
         .count();
     assert!(tracks >= 3, "a track for each stream");
+}
+
+/// A page of the same run.
+fn page(path: &str) -> Html {
+    Html::parse_document(&std::fs::read_to_string(path).unwrap())
+}
+
+fn select<'a>(page: &'a Html, query: &str) -> Vec<ElementRef<'a>> {
+    page.select(&Selector::parse(query).unwrap()).collect()
+}
+
+#[test]
+fn the_page_of_the_run_draws_the_same_slices() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (trace, report, again) = (at("trace.json"), at("report.html"), at("again.html"));
+    let ran = run(&["check", "--machine", "h200x8", "--trace", &trace, "-o", &report]);
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
+    assert!(std::fs::metadata(&report).unwrap().len() < 500_000);
+    let (file, shown) = (read_json(&trace), page(&report));
+    assert_eq!(shown.errors, [""; 0]);
+    let charts: Vec<String> = select(&shown, "figcaption strong").iter().map(|name| name.text().collect()).collect();
+    let parts: Vec<&Value> = events(&file, "X").into_iter().filter(|slice| slice["cat"] == "part").collect();
+    let named = |part: &&Value| charts.iter().any(|name| part["name"].as_str().unwrap().ends_with(name.as_str()));
+    assert!(parts.len() == charts.len() && parts.iter().all(named), "{charts:?}");
+    for category in ["copy", "kernel", "host"] {
+        let class = if category == "host" { "call" } else { category };
+        let drawn = select(&shown, &format!("svg.lane g.{class}")).len();
+        let slices = events(&file, "X").iter().filter(|slice| slice["cat"] == category).count();
+        assert!(drawn == slices && slices > 8, "{category}: {drawn} drawn, {slices} in the file");
+    }
+    // Eight placements on one scale.
+    let of_overlap = |slice: &&&Value| slice["args"]["probe"] == "overlap" && slice["cat"] == "copy";
+    let took: Vec<f64> =
+        events(&file, "X").iter().filter(of_overlap).map(|slice| slice["dur"].as_f64().unwrap()).collect();
+    let copies = select(&shown, ".lanes:first-of-type g.copy rect");
+    let widths: Vec<f64> = copies.iter().map(|rect| rect.attr("width").unwrap().parse().unwrap()).collect();
+    assert_eq!((took.len(), widths.len()), (8, 8));
+    // All eight copies take equally long, within a hundredth.
+    let scale = widths[0] / took[0];
+    for width in &widths {
+        assert!((width - took[0] * scale).abs() < 0.01 * widths[0] + 0.1, "{took:?} {widths:?}");
+    }
+    // It is of the run alone: a saved report has none.
+    run(&["diagnose", &report, "-o", &again]);
+    assert_eq!(select(&page(&again), "svg.lane").len(), 0);
+    assert!(!select(&page(&again), ".maps table.heat").is_empty());
 }
 
 #[test]

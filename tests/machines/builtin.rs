@@ -15,7 +15,7 @@ use crate::common::{
     text_of, with,
 };
 use crate::contract::{assert_contract, assert_nothing_left_out, assert_schema};
-use crate::trial;
+use crate::{pages, trial};
 
 /// Machines with more GPUs are shown in few lines.
 const FEW_GPUS: usize = 8;
@@ -178,10 +178,12 @@ fn quick(machine: &str) {
 }
 
 fn standard(machine: &str) {
-    let (_folder, file) = place("report.json");
-    let text = run(&with(check(machine, "standard"), &["-o", &text_of(&file)]));
+    let (folder, file) = place("report.json");
+    let [page, picture] = pages::files(folder.path()).map(|file| text_of(&file));
+    let text = run(&with(check(machine, "standard"), &["-o", &text_of(&file), "-o", &page, "-o", &picture]));
     golden(&format!("{machine}-standard"), &redact(&text.stdout));
     let report = read_json(&file);
+    pages::assert_pages(folder.path(), &report);
     assert_report(&report, machine, text.code.unwrap());
     assert_nothing_left_out(&report);
     for columns in [60, 80] {

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::common::{Ran, finish, list, peerscope, say, text_of};
-use crate::trial;
+use crate::{pages, trial};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -65,9 +65,11 @@ pub fn healthy() -> Vec<String> {
     labels().into_iter().filter(healthy).map(|case| case.name).collect()
 }
 
-fn check(case: &Case) -> Ran {
+fn check(case: &Case, into: &Path) -> Ran {
     let file = text_of(&folder().join(format!("{}.toml", case.name)));
+    let [page, picture] = pages::files(into).map(|file| text_of(&file));
     let mut args = vec!["check", "--machine", &file, "--profile", "standard", "--no-journal", "--format", "json"];
+    args.extend(["-o", &page, "-o", &picture]);
     // Only a copy that never ends runs into it.
     if case.must.iter().any(|must| must.starts_with("peer-copy-hung")) {
         args.extend(["--deadline", "2"]);
@@ -209,8 +211,11 @@ pub fn trials() -> Vec<Trial> {
 }
 
 fn try_case(case: &Case) {
-    let complaints = judge(case, &check(case));
+    let folder = tempfile::tempdir().unwrap();
+    let ran = check(case, folder.path());
+    let complaints = judge(case, &ran);
     assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+    pages::assert_pages(folder.path(), &ran.json());
     if case.must.is_empty() && case.exit == 0 {
         with_less_evidence(case);
     }

@@ -18,6 +18,7 @@ mod expectations;
 mod fake;
 mod injected;
 mod live;
+mod pages;
 mod reports;
 
 use libtest_mimic::{Arguments, Trial};

@@ -1,5 +1,5 @@
-//! Figures as bars: stream placements with their overlap, copies between host and GPU, pipelines; each beside what is
-//! expected of it.
+//! Figures as bars: stream placements with their overlap, copies between host and GPU, pipelines, several flows at once
+//! (`load.rs`); each beside what is expected of it.
 
 use maud::{Markup, html};
 
@@ -7,24 +7,29 @@ use super::super::digest::{Digest, Figures, is_sound};
 use super::super::figures::Spread;
 use super::super::host::Ways;
 use super::super::streams;
+use super::load;
 use crate::model::flow::Setup;
 use crate::model::measurement::Measurements;
 use crate::model::placement::{Placement, Side};
 use crate::model::rounding::{percent, range, rate, short};
 
+/// Captions of columns; on a narrow screen they stand before each figure instead.
+const RATE: &str = "rate, GB/s";
+const OVERLAPS: [&str; 2] = ["overlap on the source, %", "overlap on the destination, %"];
+
 /// All charts that have something to show.
 pub(super) fn write(digest: &Digest<'_>) -> Markup {
     let Some(measurements) = &digest.report.measurements else { return html! {} };
-    html! { (placements(measurements)) (host(measurements)) (pipelines(measurements)) }
+    html! { (placements(measurements)) (host(measurements)) (load::write(digest, measurements)) (pipelines(measurements)) }
 }
 
 /// A bar of this share of its whole, per cent, with the range that is expected.
-fn bar(share: f64, expected: Option<[f64; 2]>) -> Markup {
+pub(super) fn bar(share: f64, expected: Option<[f64; 2]>, low: bool) -> Markup {
     let of = |share: f64| if share.is_finite() { share.clamp(0.0, 100.0) } else { 0.0 };
     let band = expected.map(|[low, high]| format!("left:{:.1}%;width:{:.1}%", of(low), (of(high) - of(low)).max(0.6)));
     html! {
         span .bar aria-hidden="true" {
-            span .fill style=(format!("width:{:.1}%", of(share))) {}
+            span .fill.low[low] style=(format!("width:{:.1}%", of(share))) {}
             @if let Some(band) = band { span .band style=(band) {} }
         }
     }
@@ -49,18 +54,16 @@ fn placements(measurements: &Measurements) -> Markup {
                 table .bars {
                     thead { tr {
                         td {}
-                        @for caption in ["rate, GB/s", "overlap on the source, %", "overlap on the destination, %"] {
-                            th scope="col" { (caption) }
-                        }
+                        @for caption in [RATE, OVERLAPS[0], OVERLAPS[1]] { th scope="col" { (caption) } }
                     } }
                     tbody {
                         @for placement in Placement::all() {
                             @let figures = rates(measurements, placement);
                             tr {
                                 th scope="row" { (placement.to_string()) }
-                                td { (measured(figures.rates, rate, whole, figures.expected)) }
-                                @for side in [Side::Source, Side::Destination] {
-                                    td { (measured(overlap(measurements, placement, side), percent, 100.0, None)) }
+                                td data-label=(RATE) { (measured(figures.rates, rate, whole, figures.expected)) }
+                                @for (side, label) in [Side::Source, Side::Destination].into_iter().zip(OVERLAPS) {
+                                    td data-label=(label) { (measured(overlap(measurements, placement, side), percent, 100.0, None)) }
                                 }
                             }
                         }
@@ -86,7 +89,7 @@ fn measured(spread: Option<Spread>, text: fn(f64) -> String, whole: f64, expecte
     let share = |value: f64| if whole > 0.0 { 100.0 * value / whole } else { 0.0 };
     html! {
         @match spread {
-            Some(spread) => { (bar(share(spread.median), expected.map(|ends| ends.map(share)))) " " (text(spread.median)) }
+            Some(spread) => { (bar(share(spread.median), expected.map(|ends| ends.map(share)), false)) " " (text(spread.median)) }
             None => { span .faint { "not measured" } }
         }
     }

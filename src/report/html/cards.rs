@@ -15,19 +15,23 @@ const SHOWN_PER_RULE: usize = 4;
 
 /// The findings, the worst first.
 pub(super) fn write(digest: &Digest<'_>) -> Markup {
+    section("Findings", &digest.findings, &digest.report.snapshot)
+}
+
+/// Findings below a heading, in their order; nothing where there are none.
+pub(super) fn section(title: &str, findings: &[&Finding], snapshot: &Snapshot) -> Markup {
     let mut groups: Vec<((Severity, &RuleId), Vec<&Finding>)> = Vec::new();
-    for finding in &digest.findings {
+    for &finding in findings {
         let key = (finding.severity, &finding.code);
         match groups.iter_mut().find(|(known, _)| *known == key) {
             Some((_, alike)) => alike.push(finding),
             None => groups.push((key, vec![finding])),
         }
     }
-    let snapshot = &digest.report.snapshot;
     html! {
         @if !groups.is_empty() {
-            (NEW_LINE) section .findings aria-label="Findings" {
-                h2 { "Findings" }
+            (NEW_LINE) section .findings aria-label=(title) {
+                h2 { (title) }
                 @for (_, alike) in &groups {
                     @let (shown, rest) = alike.split_at(alike.len().min(SHOWN_PER_RULE));
                     @for finding in shown { (NEW_LINE) (card(finding, snapshot)) }

@@ -1,14 +1,16 @@
 //! Two reports side by side: how each pair changed, what appeared and what is gone.
 
+use std::cmp::Reverse;
+
 use maud::{Markup, html};
 
 use super::super::digest::Digest;
 use super::super::escape::clean;
-use super::super::findings::sentence;
-use super::super::page::Page;
+use super::super::page::{Block, Page};
 use super::blocks::{NEW_LINE, flow};
+use super::cards;
 use crate::diagnose::compare::{Change, Comparison};
-use crate::model::finding::{Finding, Severity};
+use crate::model::finding::Finding;
 use crate::model::placement::Pair;
 use crate::model::report::Report;
 use crate::model::rounding::rate;
@@ -16,9 +18,13 @@ use crate::model::rounding::rate;
 /// The page; `page` is the one that the text has.
 pub(in crate::report) fn page(comparison: &Comparison, new: &Report, page: &Page) -> String {
     let title = "peerscope: two reports of one machine";
+    // The findings follow as cards.
+    let is_said = |block: &&Block| !matches!(block, Block::Finding { .. });
+    let said: Vec<Block> = super::top(page.blocks()).iter().filter(is_said).cloned().collect();
     let content = html! {
         h1 { (title) }
-        section .top { (flow(super::top(page.blocks()))) }
+        section .top { (flow(&said)) }
+        (list("What is worse or different", &comparison.findings, new))
         (changes(comparison, new))
         (list("New findings", &comparison.appeared, new))
         (list("Findings that are gone", &comparison.gone, new))
@@ -61,7 +67,8 @@ fn changes(comparison: &Comparison, new: &Report) -> Markup {
                     @for (class, words) in [("h0", "-10 and less"), ("h1", "-5"), ("h2", "-2"), ("h3", "as before"), ("h4", "+2"), ("h5", "+5 and more")] {
                         span class=(format!("key {class}")) { (words) } " "
                     }
-                    span .key .none { "not in both" }
+                    span .key .none { "not in both" } " "
+                    span { "▾ ▴ by 2 and more, ✖ no longer direct: beside its copies through the host" }
                 }
                 div .scroll tabindex="0" role="region" aria-label="Changes of pairs" {
                     table .heat.small[small] {
@@ -85,10 +92,12 @@ fn changes(comparison: &Comparison, new: &Report) -> Markup {
 
 fn cell(change: Option<&Change>, small: bool) -> Markup {
     let Some(change) = change else { return html! { td .none { @if !small { "-" } } } };
-    let tip = format!("{}: {} GB/s then, {} now", change.pair, rate(change.old_gbps), rate(change.new_gbps));
-    let sign = sign(change);
+    let through =
+        if change.staged_now { ", through host memory: CUDA no longer lets the pair copy directly" } else { "" };
+    let tip = format!("{}: {} GB/s then, {} now{through}", change.pair, rate(change.old_gbps), rate(change.new_gbps));
+    let sign = if change.staged_now { "✖" } else { sign(change) };
     html! {
-        td class=(class(change)) title=(tip) {
+        td .(class(change)) .error[change.staged_now] title=(tip) {
             @if small { (sign) } @else {
                 @if !sign.is_empty() { span .sign { (sign) } }
                 (format!("{:+.1}", change.percent()).replace("-0.0", "0.0").replace("+0.0", "0.0"))
@@ -97,18 +106,9 @@ fn cell(change: Option<&Change>, small: bool) -> Markup {
     }
 }
 
+/// Findings as cards, the worst first.
 fn list(title: &str, findings: &[Finding], report: &Report) -> Markup {
-    html! {
-        @if !findings.is_empty() {
-            (NEW_LINE) section {
-                h2 { (title) }
-                @for finding in findings {
-                    @let class = match finding.severity { Severity::Error => "error", Severity::Warning => "warning", Severity::Info => "info" };
-                    article .finding.(class) {
-                        p { strong .badge { (finding.severity.to_string()) } " " (clean(&sentence(finding, &report.snapshot))) " " code { (clean(&finding.code)) } }
-                    }
-                }
-            }
-        }
-    }
+    let mut all: Vec<&Finding> = findings.iter().collect();
+    all.sort_by_key(|finding| Reverse(finding.severity));
+    cards::section(title, &all, &report.snapshot)
 }

@@ -23,9 +23,21 @@ pub(super) fn element(report: &Report) -> Markup {
 
 /// Nothing where it could not be packed, which plain data always can.
 fn packed(report: &Report) -> String {
+    packed_of(&|to| super::super::json::write(report, to)).unwrap_or_default()
+}
+
+fn packed_of(write: &dyn Fn(&mut dyn Write) -> std::io::Result<()>) -> std::io::Result<String> {
     let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
-    let written = super::super::json::write(report, &mut packed).and_then(|()| packed.flush());
-    written.and_then(|()| packed.finish()).map(|bytes| base64(&bytes)).unwrap_or_default()
+    write(&mut packed)?;
+    packed.flush()?;
+    Ok(base64(&packed.finish()?))
+}
+
+/// A page with these bytes where its report should be, for tests.
+#[cfg(test)]
+pub(crate) fn page_with(bytes: &[u8]) -> String {
+    let packed = packed_of(&|to| to.write_all(bytes)).unwrap();
+    format!("<!DOCTYPE html><body><script id=\"{ID}\" type=\"application/gzip\">{packed}</script></body>\n")
 }
 
 /// Whether these bytes are a page and not JSON.
@@ -96,6 +108,15 @@ mod tests {
         }
         assert_eq!(base64(b"peer"), "cGVlcg==");
         assert!(from_base64(b"cGV*").is_none() && from_base64(b"c").is_none());
+    }
+
+    #[test]
+    fn a_page_within_a_page_is_not_read() {
+        let report = serde_json::to_vec(&sample::healthy(1)).unwrap();
+        let page = page_with(&report);
+        assert!(crate::report::read::parse(page.as_bytes()).is_ok());
+        let error = crate::report::read::parse(page_with(page.as_bytes()).as_bytes()).unwrap_err();
+        assert_eq!(error, "is a page with another page in it");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Heat maps: a figure for every pair, coloured by its share of what is expected. Colour is never alone: what a finding
 //! is about has a mark, and what is low a sign.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use maud::{Markup, html};
 
@@ -27,7 +27,7 @@ const STEPS: [(f64, &str); 6] =
     [(0.0, "below 50"), (50.0, "50"), (70.0, "70"), (85.0, "85"), (92.0, "92"), (98.0, "98 and more")];
 
 /// Below this share a cell has a sign too.
-const LOW: f64 = 85.0;
+pub(super) const LOW: f64 = 85.0;
 
 /// One cell.
 pub(super) struct Heat {
@@ -48,9 +48,16 @@ struct Map {
 pub(super) struct Ground {
     gpus: Vec<u32>,
     marks: HashMap<Pair, Paint>,
+    /// Pairs that no finding is about, but their other direction.
+    reverse: HashSet<Pair>,
     of_gpu: HashMap<u32, Paint>,
-    groups: BTreeMap<u32, (Option<NodeId>, Option<NodeId>)>,
+    groups: BTreeMap<u32, Group>,
+    /// Runs of columns below one socket, with its name; empty where there is only one.
+    sockets: Vec<(usize, String)>,
 }
+
+/// The socket and the switch of a GPU.
+type Group = (Option<NodeId>, Option<NodeId>);
 
 impl Ground {
     /// In the order of rows and columns.
@@ -59,8 +66,9 @@ impl Ground {
     }
 
     pub(super) fn of(digest: &Digest<'_>) -> Self {
-        let gpus = digest.gpus();
-        let groups = gpus.iter().map(|&gpu| (gpu, group(digest.report, gpu))).collect();
+        let mut gpus = digest.gpus();
+        let groups: BTreeMap<u32, Group> = gpus.iter().map(|&gpu| (gpu, group(digest.report, gpu))).collect();
+        together(&mut gpus, &groups);
         let (mut marks, mut of_gpu): (HashMap<Pair, Paint>, HashMap<u32, Paint>) = Default::default();
         for finding in &digest.findings {
             let paint = highlight::paint(finding.severity);
@@ -73,12 +81,42 @@ impl Ground {
                 *worst = paint.max(*worst);
             }
         }
-        Self { gpus, marks, of_gpu, groups }
+        let back = |pair: &Pair| Pair { source: pair.destination, destination: pair.source };
+        let bad = |pair: &Pair| marks.get(pair).is_some_and(|paint| *paint >= Paint::Warning);
+        let reverse = marks.keys().filter(|pair| bad(pair)).map(back).filter(|pair| !bad(pair)).collect();
+        let sockets = sockets(digest.report, &gpus, &groups);
+        Self { gpus, marks, reverse, of_gpu, groups, sockets }
+    }
+}
+
+/// Those of one socket one after the other, and of these those of one switch; else by index.
+fn together(gpus: &mut [u32], groups: &BTreeMap<u32, Group>) {
+    let (mut sockets, mut switches): (HashMap<_, u32>, HashMap<_, u32>) = Default::default();
+    for (&gpu, &group) in groups {
+        sockets.entry(group.0).or_insert(gpu);
+        switches.entry(group).or_insert(gpu);
+    }
+    let place = |gpu: &u32| groups.get(gpu).map(|group| (sockets.get(&group.0).copied(), switches.get(group).copied()));
+    gpus.sort_by_key(|gpu| (place(gpu), *gpu));
+}
+
+/// How many columns each socket has, and what it is called.
+fn sockets(report: &Report, gpus: &[u32], groups: &BTreeMap<u32, Group>) -> Vec<(usize, String)> {
+    let of = |gpu: &u32| groups.get(gpu).and_then(|group| group.0);
+    let name =
+        |id: Option<NodeId>| id.and_then(|id| report.topology.node(id)).map(|node| clean(&node.label).into_owned());
+    let runs: Vec<_> = gpus.chunk_by(|one, next| of(one) == of(next)).collect();
+    // A name needs some columns to stand above.
+    let least = if gpus.len() > MOST { 8 } else { 2 };
+    match runs.len() {
+        0 | 1 => Vec::new(),
+        many if gpus.len() < many * least => Vec::new(),
+        _ => runs.iter().map(|run| (run.len(), name(of(&run[0])).unwrap_or_default())).collect(),
     }
 }
 
 /// The socket and the switch of a GPU: those of one group stand together.
-fn group(report: &Report, gpu: u32) -> (Option<NodeId>, Option<NodeId>) {
+fn group(report: &Report, gpu: u32) -> Group {
     let way = report.topology.way_up(NodeId::Gpu(gpu));
     let is = |id: &&NodeId, kind| report.topology.node(**id).is_some_and(|node| node.kind == kind);
     let socket = way.iter().find(|id| is(id, NodeKind::NumaNode)).copied();
@@ -125,11 +163,12 @@ fn maps(digest: &Digest<'_>, measurements: &Measurements, ground: &Ground) -> Ve
         ("staged", reference.with_path(Path::Staged)),
     ];
     let rates = |name, setup: Setup, cells: BTreeMap<Pair, &PeerBandwidth>| {
+        let marks = marks(&cells);
         let (note, cells) = match setup.path {
             Path::Direct => (setup.to_string(), cells.into_iter().map(|(pair, cell)| (pair, heat(cell))).collect()),
             Path::Staged => (format!("{setup}; the colour compares with the median"), staged(cells)),
         };
-        Map { name, note, cells }
+        Map { name, note: note + &marks, cells }
     };
     let mut maps = vec![rates("one way", reference, digest.pairs.clone())];
     maps.extend(setups.map(|(name, setup)| rates(name, setup, measurements.in_setup(setup))));
@@ -138,6 +177,14 @@ fn maps(digest: &Digest<'_>, measurements: &Measurements, ground: &Ground) -> Ve
     let whole = ground.gpus.len() * ground.gpus.len().saturating_sub(1);
     maps.retain(|map| !map.cells.is_empty() && (ground.gpus.len() <= MOST || map.cells.len() * 2 > whole));
     maps
+}
+
+/// What the words and marks of these cells mean, to follow how they were measured.
+fn marks(cells: &BTreeMap<Pair, &PeerBandwidth>) -> String {
+    let figures: Vec<Figure> = cells.values().map(|cell| Figure::of(Some(cell))).collect();
+    // What follows a comma is about tables with per cent.
+    let said = |(mark, meaning): (&str, &str)| format!("; {mark}: {}", meaning.split(',').next().unwrap_or(meaning));
+    super::super::marks::legend(&figures).into_iter().map(said).collect()
 }
 
 /// Copies through the host, each beside the median: what is expected of them depends on the processors most of all.
@@ -204,7 +251,7 @@ fn legend() -> Markup {
             span { "per cent of expected: " }
             @for (number, (_, words)) in STEPS.iter().enumerate() { span class=(format!("key h{number}")) { (words) } " " }
             span .key .none { "not known" } " "
-            span { "✖ ▲ a finding is about it, ▾ below " (LOW) }
+            span { "✖ ▲ a finding is about it, ⇄ about its other direction, ▾ below " (LOW) }
         }
     }
 }
@@ -234,7 +281,10 @@ fn table(map: &Map, ground: &Ground, report: &Report) -> Markup {
     html! {
         div .scroll tabindex="0" role="region" aria-label=(map.name) {
             table .heat.small[small] {
-                thead { tr { td {} @for (place, &gpu) in ground.gpus.iter().enumerate() { (head(ground, gpu, "col", starts(place), small)) } } }
+                thead {
+                    @if !ground.sockets.is_empty() { (above(ground, &starts)) }
+                    tr { td {} @for (place, &gpu) in ground.gpus.iter().enumerate() { (head(ground, gpu, "col", starts(place), small)) } }
+                }
                 tbody {
                     @for (row, &source) in ground.gpus.iter().enumerate() {
                         tr .top[starts(row)] {
@@ -255,27 +305,46 @@ fn table(map: &Map, ground: &Ground, report: &Report) -> Markup {
     }
 }
 
+/// The sockets above their columns.
+fn above(ground: &Ground, starts: &dyn Fn(usize) -> bool) -> Markup {
+    let first = |number: usize| ground.sockets[..number].iter().map(|(columns, _)| columns).sum();
+    html! {
+        tr {
+            td {}
+            @for (number, (columns, name)) in ground.sockets.iter().enumerate() {
+                th .socket.left[starts(first(number))] scope="colgroup" colspan=(columns) { (name) }
+            }
+        }
+    }
+}
+
 /// The name of a GPU, with the mark of a finding about it.
 pub(super) fn head(ground: &Ground, gpu: u32, scope: &str, left: bool, small: bool) -> Markup {
     let paint = ground.of_gpu.get(&gpu).copied().unwrap_or_default();
     let (sign, _) = dress(None, paint);
     html! {
         th scope=(scope) .left[left].error[paint == Paint::Error].warning[paint == Paint::Warning] data-g=(gpu) {
-            @if small { (gpu) } @else { (sign) "GPU " (gpu) }
+            @if small { (gpu) } @else { (sign) @if !sign.is_empty() { "\u{a0}" } "GPU " (gpu) }
         }
     }
 }
 
 fn cell(map: &Map, ground: &Ground, report: &Report, pair: Pair, (left, small): (bool, bool)) -> Markup {
     let heat = map.cells.get(&pair);
-    let (sign, mut class) = dress(heat, ground.marks.get(&pair).copied().unwrap_or_default());
+    let (mut sign, mut class) = dress(heat, ground.marks.get(&pair).copied().unwrap_or_default());
+    let reverse = ground.reverse.contains(&pair);
+    if reverse {
+        class += " reverse";
+        sign = "⇄";
+    }
     if left {
         class += " left";
     }
     let gpus = format!("{} {}", pair.source, pair.destination);
     let way =
         report.topology.route(pair).filter(|_| !small).filter(|route| matches!(route.class, LinkClass::NvLink(_)));
-    let tip = heat.map(|heat| heat.tip.as_str());
+    let about = if reverse { "; a finding is about the other direction" } else { "" };
+    let tip = heat.map(|heat| format!("{}{about}", heat.tip));
     html! {
         @if small {
             td class=(class) title=[tip] { (sign) }
@@ -285,5 +354,21 @@ fn cell(map: &Map, ground: &Ground, report: &Report, pair: Pair, (left, small): 
                 (heat.map_or("-", |heat| heat.text.as_str()))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gpus_of_one_socket_stand_together_and_within_it_those_of_one_switch() {
+        let node = |number: u32| Some(NodeId::Gpu(number));
+        let groups = [(0, (0, 10)), (1, (1, 20)), (2, (0, 11)), (3, (1, 20)), (4, (0, 10)), (5, (0, 11))];
+        let groups: BTreeMap<u32, Group> =
+            groups.into_iter().map(|(gpu, (socket, switch))| (gpu, (node(socket), node(switch)))).collect();
+        let mut gpus: Vec<u32> = groups.keys().copied().collect();
+        together(&mut gpus, &groups);
+        assert_eq!(gpus, [0, 4, 2, 5, 1, 3]);
     }
 }

@@ -15,10 +15,12 @@ mod bars;
 mod blocks;
 mod cards;
 mod comparison;
-pub(super) mod embed;
+pub(crate) mod embed;
 mod head;
 mod heat;
 mod host_map;
+mod load;
+mod timeline;
 
 pub(super) use self::comparison::page as comparison;
 
@@ -53,6 +55,7 @@ fn render(digest: &Digest<'_>, style: &Style) -> String {
         (picture(digest))
         (heat::write(digest))
         div .charts { (bars::write(digest)) }
+        (timeline::write(digest.timelines))
         (rest(page.blocks()))
     };
     let end = html! { (NEW_LINE) (embed::element(digest.report)) (NEW_LINE) script { (PreEscaped(SCRIPT)) } };

@@ -106,3 +106,25 @@ fn next_steps_suspects_and_tests_are_in_the_card() {
         report.findings.iter().map(|finding| finding.suspects.len()).sum::<usize>()
     );
 }
+
+#[test]
+fn the_other_direction_of_a_bad_pair_is_marked_too() {
+    let mut report = sample::healthy(8);
+    let mut finding = sample::pcie_box().findings.remove(0);
+    finding.severity = crate::model::finding::Severity::Error;
+    finding.subject = crate::model::finding::Subject::Pair(crate::model::placement::Pair { source: 2, destination: 5 });
+    finding.scope.pairs.clear();
+    finding.scope.gpus.clear();
+    report.findings = vec![finding];
+    let text = page(&report);
+    let parsed = scraper::Html::parse_document(&text);
+    let said = |query: &str| -> Vec<String> {
+        let selector = scraper::Selector::parse(query).unwrap();
+        parsed.select(&selector).map(|cell| cell.text().collect()).collect()
+    };
+    let marked = said(".panel td.error");
+    assert!(!marked.is_empty() && marked.len() == said(".panel td.error[data-g=\"2 5\"]").len(), "{marked:?}");
+    let back = said(".panel td.reverse");
+    assert!(back.len() == marked.len() && back.len() == said(".panel td.reverse[data-g=\"5 2\"]").len(), "{back:?}");
+    assert!(marked.iter().all(|cell| cell.contains('✖')) && back.iter().all(|cell| cell.contains('⇄')));
+}

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::joins::What;
-use super::layout::{Arc, Boxed, Drawn, LEAF, Layout, PLANE, Plane, SMALL, fit, text_width};
+use super::layout::{Arc, BESIDE, Boxed, CAPTION, Drawn, LEAF, Layout, PLANE, Plane, SMALL, fit, text_width};
 use super::parts::{Kind, Part};
 use crate::report::escape::clean;
 use crate::report::paint::Paint;
@@ -54,12 +54,12 @@ fn caption(drawn: &Drawn) -> Markup {
     let Drawn { x, y: [top, bottom], link, .. } = drawn;
     // A long link crosses what lies beside it: its words are at the end that is its own.
     let middle = if drawn.nvlink { bottom - 16 } else { bottom.min(&(top + 46)) - 23 };
-    let (x, y) = (x + 9, if link.of.is_some() { middle - 2 } else { middle + 4 });
+    let (x, y) = (x + BESIDE, if link.of.is_some() { middle - 2 } else { middle + 4 });
     html! {
         @if !link.label.is_empty() {
             text .label.bad[link.is_narrow()] x=(x) y=(y) {
-                (fit(&clean(&link.label), 10, 96))
-                @if let Some(of) = &link.of { tspan x=(x) dy="12" { (fit(&format!("of {} ✖", clean(of)), 10, 96)) } }
+                (fit(&clean(&link.label), 10, CAPTION))
+                @if let Some(of) = &link.of { tspan x=(x) dy="12" { (fit(&format!("of {} ✖", clean(of)), 10, CAPTION)) } }
             }
         }
     }

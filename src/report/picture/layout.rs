@@ -68,6 +68,18 @@ pub(super) struct Arc {
     pub(super) join: Join,
 }
 
+impl Drawn {
+    /// Where the words beside it end, with some room.
+    fn right(&self) -> i32 {
+        let of = self.link.of.as_ref().map_or(0, |of| text_width(&format!("of {of} ✖"), 10));
+        self.x + BESIDE + text_width(&self.link.label, 10).max(of).min(CAPTION) + 2
+    }
+}
+
+/// How far beside a link its words begin, and how wide they are at most.
+pub(super) const BESIDE: i32 = 9;
+pub(super) const CAPTION: i32 = 96;
+
 /// The NVSwitches.
 pub(super) struct Plane {
     pub(super) at: [i32; 4],
@@ -75,13 +87,13 @@ pub(super) struct Plane {
 }
 
 /// Width of a text at this size, with room to spare: fonts differ.
-pub(super) fn text_width(text: &str, size: i32) -> i32 {
+pub(in crate::report) fn text_width(text: &str, size: i32) -> i32 {
     let columns = i32::try_from(text.width()).unwrap_or(i32::MAX / 100).min(10_000);
     columns * size * 6 / 10
 }
 
 /// The text, cut to fit this width at this size.
-pub(super) fn fit(text: &str, size: i32, width: i32) -> String {
+pub(in crate::report) fn fit(text: &str, size: i32, width: i32) -> String {
     if text_width(text, size) <= width {
         return text.to_owned();
     }
@@ -117,7 +129,8 @@ pub(super) fn of(report: &Report) -> Layout {
         layout.place(part, x, width, 0, bottom);
         x += width + 2 * GAP;
     }
-    layout.width = (x - 2 * GAP + MARGIN).max(2 * MARGIN + GPU);
+    let captions = layout.links.iter().filter(|drawn| !drawn.link.label.is_empty()).map(Drawn::right);
+    layout.width = captions.chain([x - 2 * GAP + MARGIN, 2 * MARGIN + GPU]).max().unwrap_or(0);
     layout.between_sockets();
     let leaves = layout.boxes.iter().map(|boxed| boxed.at[1] + boxed.at[3]).max().unwrap_or(bottom);
     let deepest = layout.join(report, leaves);

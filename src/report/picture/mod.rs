@@ -14,6 +14,8 @@ mod layout;
 mod parts;
 pub(super) mod tree;
 
+pub(super) use self::layout::{fit, text_width};
+
 /// SVG.
 pub(super) const FORMAT: Format =
     Format { is_looked_at: true, of: Of::One, ..Format::new("svg", &["svg"], "A picture of the machine", render) };

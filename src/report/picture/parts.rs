@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::super::highlight::paint;
+use super::super::highlight::{self, paint};
 use super::super::paint::Paint;
 use super::super::paths;
 use crate::model::finding::Subject;
@@ -315,16 +315,23 @@ fn marks(report: &Report) -> HashMap<NodeId, Paint> {
     let by_address: HashMap<PciAddress, u32> =
         report.snapshot.gpus.iter().filter_map(|gpu| Some((gpu.pci.get()?, gpu.index))).collect();
     let mut marks: HashMap<NodeId, Paint> = HashMap::new();
+    let all = report.snapshot.gpus.len();
     for finding in &report.findings {
-        let node = match finding.subject {
-            Subject::Gpu { index } | Subject::Link { index, .. } => NodeId::Gpu(index),
+        let nodes = match finding.subject {
             Subject::PcieLink { address } | Subject::PciFunction { address } => {
-                by_address.get(&address).map_or(NodeId::Pci(address), |index| NodeId::Gpu(*index))
+                vec![by_address.get(&address).map_or(NodeId::Pci(address), |index| NodeId::Gpu(*index))]
             }
-            Subject::Machine | Subject::Pair(_) => continue,
+            // What is said of all GPUs is said of the machine.
+            Subject::Machine if finding.scope.gpus.len() >= all => continue,
+            Subject::Gpu { .. } | Subject::Link { .. } | Subject::Machine => {
+                highlight::gpus(finding).into_iter().map(NodeId::Gpu).collect()
+            }
+            Subject::Pair(_) => continue,
         };
-        let worst = marks.entry(node).or_default();
-        *worst = paint(finding.severity).max(*worst);
+        for node in nodes {
+            let worst = marks.entry(node).or_default();
+            *worst = paint(finding.severity).max(*worst);
+        }
     }
     marks
 }

@@ -1,0 +1,342 @@
+//! What ran when, of the rounds that `--trace` followed: a small chart for each thing that was tried, charts that belong
+//! together side by side on one scale. A track for the host's calls and one for each stream.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use maud::{Markup, html};
+
+use super::super::escape::clean;
+use super::super::figures::count;
+use super::super::picture::{fit, text_width};
+use super::blocks::NEW_LINE;
+use crate::model::rounding::{percent, short};
+use crate::model::timeline::{Timeline, WorkKind};
+use crate::trace::{Placed, PlacedPart, place, stream_names};
+
+/// Fields of all charts together: a page must stay small. The file of `--trace` has everything.
+const MOST_FIELDS: usize = 2000;
+
+/// Width of a chart, and where its tracks begin, in its own units: about pixels.
+const WIDTH: i32 = 312;
+const LEFT: i32 = 98;
+const PLOT: i32 = WIDTH - LEFT - 4;
+/// Height of a track, of what is drawn on it, and of the line of times below all.
+const TRACK: i32 = 22;
+const FIELD: i32 = 16;
+const TIMES: i32 = 16;
+const TEXT: i32 = 11;
+/// Words are cut to fit a field that is at least as wide.
+const LEAST_WORD: i32 = 70;
+/// Nothing is drawn narrower than this, or one would not see it.
+const NARROWEST: f64 = 1.2;
+
+/// A track: the host's calls, or a stream of a GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Track {
+    Host,
+    Stream(u32, u32),
+}
+
+/// What is drawn on a track.
+struct Field<'a> {
+    track: Track,
+    class: &'static str,
+    /// What is written into it where there is room.
+    word: &'a str,
+    name: &'a str,
+    /// From when to when, nanoseconds of the host's clock.
+    at: [f64; 2],
+}
+
+/// Everything there is to draw; nothing where nothing was followed.
+pub(super) fn write(timelines: &[Timeline]) -> Markup {
+    let placed = place(timelines);
+    let mut groups: Vec<(&str, Vec<&PlacedPart<'_>>)> = Vec::new();
+    let (mut room, mut left_out) = (MOST_FIELDS, 0);
+    for part in placed.parts.iter().filter(|part| span(part).is_some()) {
+        let fields = part.calls.len() + part.work.len();
+        if fields > room {
+            left_out += 1;
+            continue;
+        }
+        room -= fields;
+        match groups.iter_mut().find(|(probe, _)| *probe == part.probe) {
+            Some((_, parts)) => parts.push(part),
+            None => groups.push((part.probe, vec![part])),
+        }
+    }
+    html! {
+        @if !groups.is_empty() || !placed.missing.is_empty() {
+            (NEW_LINE) details .timeline {
+                summary { "Timeline: what ran when" }
+                p .faint { "One run of each, for the eye: the figures above are of runs that nobody watched. " (certainty(&placed)) }
+                (legend())
+                @for (probe, parts) in &groups { (group(probe, parts)) }
+                @if left_out > 0 { p { (count(left_out, "more chart")) " would make this page too large: the file of --trace has everything" } }
+                @for why in &placed.missing { p { "Not drawn: " (clean(why)) } }
+            }
+        }
+    }
+}
+
+fn legend() -> Markup {
+    html! {
+        p .legend {
+            span .key.call { "call of the host" } " "
+            span .key.copy { "copy" } " "
+            span .key.kernel { "kernel" } " "
+            span { "point at a field for its name and times" }
+        }
+    }
+}
+
+/// How well the times of GPUs are known on the host's clock.
+fn certainty(placed: &Placed<'_>) -> String {
+    let worst = placed.clocks.iter().map(|clock| clock.uncertainty_us).fold(0.0, f64::max);
+    if worst > 0.0 {
+        format!("Times of a GPU beside those of the host are within {} us.", short(worst))
+    } else {
+        String::new()
+    }
+}
+
+/// Nanoseconds from the first moment to the last; none where they make no chart.
+fn span(part: &PlacedPart<'_>) -> Option<[f64; 2]> {
+    part.span_ns().filter(|[start, end]| start.is_finite() && end.is_finite() && (end - start).is_finite())
+}
+
+fn length(part: &PlacedPart<'_>) -> f64 {
+    span(part).map_or(0.0, |[start, end]| end - start)
+}
+
+fn title(probe: &str) -> &str {
+    match probe {
+        "overlap" => "A copy beside a kernel on either GPU: streams of source/destination, and whether the host waits",
+        "pipeline" => "Pipelines: batches copied in, worked on and copied out",
+        "calls" => "How long calls hold the host",
+        "loop" => "Loops of launches with a wait in each turn",
+        other => other,
+    }
+}
+
+/// Charts of one kind side by side: the same tracks, the same scale.
+fn group(probe: &str, parts: &[&PlacedPart<'_>]) -> Markup {
+    let tracks: BTreeSet<Track> = parts.iter().flat_map(|part| fields(part)).map(|field| field.track).collect();
+    let whole = parts.iter().map(|part| length(part)).fold(0.0, f64::max);
+    html! {
+        (NEW_LINE) h3 { (clean(title(probe))) }
+        div .lanes {
+            @for part in parts { (NEW_LINE) (chart(part, &tracks, whole)) }
+        }
+    }
+}
+
+fn fields<'a>(part: &'a PlacedPart<'a>) -> impl Iterator<Item = Field<'a>> {
+    let calls = part.calls.iter().map(|call| Field {
+        track: Track::Host,
+        class: "call",
+        word: &call.name,
+        name: &call.name,
+        at: [call.start_ns, call.end_ns],
+    });
+    let work = part.work.iter().map(|placed| {
+        let class = match placed.work.kind {
+            WorkKind::Copy => "copy",
+            WorkKind::Kernel => "kernel",
+        };
+        let track = Track::Stream(placed.work.gpu, placed.work.stream);
+        Field { track, class, word: class, name: &placed.work.name, at: [placed.start_ns, placed.end_ns] }
+    });
+    calls.chain(work)
+}
+
+fn chart(part: &PlacedPart<'_>, tracks: &BTreeSet<Track>, whole: f64) -> Markup {
+    let Some([start, _]) = span(part) else { return html! {} };
+    let place = |at: f64| f64::from(LEFT) + f64::from(PLOT) * share(at - start, whole);
+    let row = |track: Track| tracks.iter().take_while(|one| **one < track).count();
+    let bottom = TRACK * i32::try_from(tracks.len()).unwrap_or(1);
+    let view = format!("0 0 {WIDTH} {}", bottom + TIMES);
+    let said = said(part);
+    html! {
+        figure {
+            figcaption { strong { (clean(part.name)) } span .faint { (said) } }
+            svg .lane viewBox=(view) role="img" aria-label=(clean(&format!("{}: {said}", part.name))) {
+                @for (track, name) in tracks.iter().zip(names(tracks)) { (ground(row(*track), &name)) }
+                @for field in fields(part) { (drawn(&field, row(field.track), [place(field.at[0]), place(field.at[1])], start)) }
+                (times(whole, bottom))
+            }
+        }
+    }
+}
+
+fn share(part: f64, whole: f64) -> f64 {
+    let share = if whole > 0.0 { part / whole } else { 0.0 };
+    if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 }
+}
+
+fn top(row: usize) -> i32 {
+    TRACK * i32::try_from(row).unwrap_or(0)
+}
+
+/// A track and its name.
+fn ground(row: usize, name: &str) -> Markup {
+    let y = top(row);
+    html! {
+        text .detail.end x=(LEFT - 6) y=(y + 15) { (fit(name, TEXT, LEFT - 4)) }
+        rect .track x=(LEFT) y=(y + 2) width=(PLOT) height=(TRACK - 4) {}
+    }
+}
+
+fn names(tracks: &BTreeSet<Track>) -> Vec<String> {
+    let mut streams: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
+    for track in tracks {
+        if let Track::Stream(gpu, stream) = track {
+            streams.entry(*gpu).or_default().insert(*stream);
+        }
+    }
+    let of_gpu = |(gpu, streams): (u32, BTreeSet<u32>)| {
+        stream_names(&streams).into_iter().map(move |name| format!("GPU {gpu} {}", name.replace(" stream", "")))
+    };
+    let host = tracks.first().filter(|track| **track == Track::Host).map(|_| "host".to_owned());
+    host.into_iter().chain(streams.into_iter().flat_map(of_gpu)).collect()
+}
+
+fn drawn(field: &Field<'_>, row: usize, [from, to]: [f64; 2], zero: f64) -> Markup {
+    let width = (to - from).max(NARROWEST);
+    let y = top(row) + (TRACK - FIELD) / 2;
+    let tip = format!("{}: {} to {}", field.name, time(field.at[0] - zero), time(field.at[1] - zero));
+    #[allow(clippy::cast_possible_truncation, reason = "within a chart")]
+    let room = width as i32 - 4;
+    html! {
+        g .(field.class) {
+            title { (clean(&tip)) }
+            rect x=(format!("{from:.1}")) y=(y) width=(format!("{width:.1}")) height=(FIELD) rx=(if field.class == "kernel" { 5 } else { 1 }) {}
+            @if room >= text_width(field.word, TEXT).min(LEAST_WORD) {
+                text x=(format!("{:.1}", from + width / 2.0)) y=(y + 12) { (fit(&clean(field.word), TEXT, room)) }
+            }
+        }
+    }
+}
+
+/// The scale.
+fn times(whole: f64, bottom: i32) -> Markup {
+    let y = bottom + 12;
+    html! {
+        text .detail x=(LEFT) y=(y) { "0" }
+        text .detail.middle x=(LEFT + PLOT / 2) y=(y) { (time(whole / 2.0)) }
+        text .detail.end x=(LEFT + PLOT) y=(y) { (time(whole)) }
+    }
+}
+
+/// Nanoseconds, for people.
+fn time(ns: f64) -> String {
+    if ns.abs() >= 1e6 { format!("{} ms", short(ns / 1e6)) } else { format!("{} us", short(ns / 1e3)) }
+}
+
+/// A chart in words: how much of each kernel ran beside the copy where there is one, and how long all of it took.
+fn said(part: &PlacedPart<'_>) -> String {
+    let of = |kind: WorkKind| part.work.iter().filter(move |placed| placed.work.kind == kind);
+    let all = time(length(part));
+    let (mut copies, kernels) = (of(WorkKind::Copy), of(WorkKind::Kernel));
+    let (Some(copy), None) = (copies.next(), copies.next()) else { return all };
+    let beside = kernels.map(|kernel| {
+        let both = kernel.end_ns.min(copy.end_ns) - kernel.start_ns.max(copy.start_ns);
+        let share = 100.0 * share(both, kernel.end_ns - kernel.start_ns);
+        format!("{}% on GPU {}", percent(share), kernel.work.gpu)
+    });
+    let beside: Vec<String> = beside.collect();
+    if beside.is_empty() { all } else { format!("{all}; kernels beside the copy: {}", beside.join(", ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::timeline::{Call, ClockReading, Part, Work};
+
+    fn work(kind: WorkKind, gpu: u32, stream: u32, [start_us, end_us]: [f64; 2]) -> Work {
+        let (start_ns, end_ns) = (start_us * 1e3, end_us * 1e3);
+        Work { name: format!("{kind} of a test"), kind, gpu, stream, start_ns, end_ns, call: None }
+    }
+
+    /// Placements whose kernel on GPU 0 runs beside the copy, and after it.
+    fn timeline() -> Timeline {
+        let reading =
+            |gpu| ClockReading { gpu, zero_ns: 1e6, gpu_ns: 0.0, not_before_ns: 1e6 - 2e3, not_after_ns: 1e6 + 2e3 };
+        let part = |name: &str, kernel: [f64; 2]| Part {
+            probe: "overlap".into(),
+            name: name.into(),
+            calls: vec![Call { name: "copy <64 MiB>".into(), start_ns: 1e6, end_ns: 1e6 + 4e3 }],
+            work: vec![work(WorkKind::Copy, 0, 2, [10.0, 110.0]), work(WorkKind::Kernel, 0, 0, kernel)],
+            gates: Vec::new(),
+        };
+        let parts =
+            vec![part("side/side/non-blocking", [20.0, 70.0]), part("default/default/blocking", [110.0, 160.0])];
+        Timeline { clocks: vec![reading(0), reading(1)], parts, problem: None }
+    }
+
+    fn drawn(timelines: &[Timeline]) -> scraper::Html {
+        scraper::Html::parse_fragment(&write(timelines).into_string())
+    }
+
+    fn texts(page: &scraper::Html, query: &str) -> Vec<String> {
+        let selector = scraper::Selector::parse(query).unwrap();
+        page.select(&selector).map(|element| element.text().collect()).collect()
+    }
+
+    fn numbers(page: &scraper::Html, query: &str, attribute: &str) -> Vec<f64> {
+        let selector = scraper::Selector::parse(query).unwrap();
+        page.select(&selector).map(|element| element.attr(attribute).unwrap().parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn charts_of_a_kind_have_the_same_tracks_and_one_scale() {
+        let page = drawn(&[timeline()]);
+        assert_eq!(texts(&page, "figcaption strong"), ["side/side/non-blocking", "default/default/blocking"]);
+        assert_eq!(
+            texts(&page, "figcaption span"),
+            ["110 us; kernels beside the copy: 100% on GPU 0", "160 us; kernels beside the copy: 0% on GPU 0"]
+        );
+        let tracks = texts(&page, "svg > text.end");
+        assert_eq!(tracks, ["host", "GPU 0 default", "GPU 0 side", "160 us"].repeat(2));
+        let copies = numbers(&page, ".copy rect", "width");
+        assert!((copies[0] - copies[1]).abs() < 1e-9 && copies[0] > 100.0, "{copies:?}");
+        let (starts, ends) = (numbers(&page, ".kernel rect", "x"), numbers(&page, ".kernel rect", "width"));
+        let copy = numbers(&page, ".copy rect", "x")[0];
+        assert!(starts[0] < copy + copies[0] && (starts[1] - copy - copies[0]).abs() < 0.11, "{starts:?}");
+        assert!((starts[1] + ends[1] - f64::from(LEFT + PLOT)).abs() < 0.2, "the longest fills its chart");
+    }
+
+    #[test]
+    fn fields_lie_within_their_chart_and_say_what_they_are() {
+        let page = drawn(&[timeline()]);
+        let titles = texts(&page, "svg title");
+        assert!(titles.contains(&"copy <64 MiB>: 0.00 us to 4.00 us".to_owned()), "{titles:?}");
+        assert!(titles.contains(&"kernel of a test: 20.0 us to 70.0 us".to_owned()), "{titles:?}");
+        let (starts, widths) = (numbers(&page, "g rect", "x"), numbers(&page, "g rect", "width"));
+        assert_eq!(starts.len(), 6);
+        for (start, width) in starts.into_iter().zip(widths) {
+            assert!(start >= f64::from(LEFT) && start + width <= f64::from(WIDTH), "{start} {width}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_drawn_is_said_and_hostile_times_make_no_chart() {
+        assert_eq!(write(&[]).into_string(), "");
+        let mut lost = Timeline { clocks: Vec::new(), problem: Some("it <failed>".into()), ..timeline() };
+        lost.parts[0].calls[0].end_ns = f64::INFINITY;
+        let page = drawn(&[lost]);
+        assert_eq!(texts(&page, "figure").len(), 1);
+        let said = texts(&page, "details > p").concat();
+        assert!(said.contains("it <failed>") && said.contains("whose clock was not read"), "{said}");
+    }
+
+    #[test]
+    fn a_page_stays_small_whatever_was_followed() {
+        let mut long = timeline();
+        let calls = vec![long.parts[0].calls[0].clone(); MOST_FIELDS - 3];
+        long.parts[1].calls = calls;
+        let page = drawn(&[long]);
+        assert_eq!(texts(&page, "figure").len(), 1);
+        assert!(texts(&page, "details > p").concat().contains("1 more chart would make this page too large"));
+    }
+}
