@@ -60,6 +60,10 @@ impl Readings {
         }
     }
 
+    fn len(&self) -> usize {
+        self.0.iter().map(|(_, times)| times).sum()
+    }
+
     pub(super) fn all(&self) -> Vec<LinkSample> {
         self.0.iter().flat_map(|(sample, times)| std::iter::repeat_n(sample.clone(), *times)).collect()
     }
@@ -216,7 +220,7 @@ impl Recording {
         let load = counted.and_then(|counted| counted.load.as_ref());
         let around_load = self.links.iter().filter_map(|(gpu, samples)| {
             let during = self.loaded.get(gpu).copied().filter(|during| during.is_some())?;
-            Some(around_load::summary(*gpu, samples, during, load))
+            Some(around_load::summary(*gpu, &samples.all(), during, load))
         });
         let mut measurements = Measurements {
             profile: self.profile,

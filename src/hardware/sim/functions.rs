@@ -1,29 +1,11 @@
 //! The PCI functions of a simulated machine, as its kernel shows them.
 
-use std::sync::atomic::Ordering;
-
 use super::spec::FunctionSpec;
 use super::telemetry::SimTelemetry;
 use crate::model::reading::{Reading, Unknown};
-use crate::model::snapshot::{PciFunction, PcieErrors};
+use crate::model::snapshot::PciFunction;
 
 impl SimTelemetry {
-    /// Errors of a function, with those that it counts once copies run.
-    pub(super) fn errors_now(&self, function: &FunctionSpec) -> PcieErrors {
-        // The second sample of a GPU is the first under load.
-        self.errors(function, self.samples.iter().any(|samples| samples.load(Ordering::Relaxed) > 1))
-    }
-
-    /// Errors of a function, with those that it counts under load if there was any.
-    pub(super) fn errors(&self, function: &FunctionSpec, loaded: bool) -> PcieErrors {
-        let added = self.spec.faults.links.iter().filter(|fault| loaded && fault.function == function.address);
-        added.fold(function.errors, |sum, fault| PcieErrors {
-            correctable: sum.correctable.saturating_add(fault.errors.correctable),
-            non_fatal: sum.non_fatal.saturating_add(fault.errors.non_fatal),
-            fatal: sum.fatal.saturating_add(fault.errors.fatal),
-        })
-    }
-
     /// The NUMA node of a function: where the firmware does not tell, the only one that there is.
     pub(super) fn numa_node(&self, function: &FunctionSpec) -> Result<u32, Unknown> {
         let only = (self.spec.numa_nodes.len() == 1).then_some(0);

@@ -14,7 +14,7 @@ impl SimTelemetry {
     }
 
     /// Errors of a function, with those that it counts once copies run.
-    pub(super) fn errors_now(&self, function: &FunctionSpec) -> PcieErrors {
+    pub(in crate::hardware::sim) fn errors_now(&self, function: &FunctionSpec) -> PcieErrors {
         // The second sample of a GPU is the first under load.
         self.errors(function, self.samples.iter().any(|samples| samples.load(Ordering::Relaxed) > 1))
     }
