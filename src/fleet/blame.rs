@@ -1,8 +1,25 @@
-//! Which GPU, or which pair of them, the figures that stand out have in common.
+//! Figures that stand out, and which GPU, or which pair of them, they have in common.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::outliers::Low;
+use super::kind::Ends;
+
+/// A figure that stands out.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Low {
+    /// Its kind, a place in [`super::outliers::Compared::kinds`].
+    pub kind: usize,
+    /// What it is of.
+    pub ends: Ends,
+    /// The figure.
+    pub value: f32,
+    /// What the others reach.
+    pub median: f32,
+    /// Distance from it in spreads.
+    pub z: f32,
+    /// Share of it, per cent.
+    pub percent: f32,
+}
 
 /// A GPU is to blame where this share of the figures that stand out have it as an end. Chosen.
 const BLAMED: f64 = 0.8;

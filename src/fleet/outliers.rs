@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use rayon::slice::ParallelSliceMut;
 use serde_json::json;
 
-use super::blame::Blame;
+use super::blame::{Blame, Low};
 use super::cohort::Members;
 use super::digest::Digest;
 use super::kind::{Ends, Kind};
@@ -37,23 +37,6 @@ impl Row {
     const fn position(&self) -> (u32, u32, Ends) {
         (self.cohort, self.kind, self.ends)
     }
-}
-
-/// A figure that stands out.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Low {
-    /// Its kind, a place in [`Compared::kinds`].
-    pub kind: usize,
-    /// What it is of.
-    pub ends: Ends,
-    /// The figure.
-    pub value: f32,
-    /// What the others reach.
-    pub median: f32,
-    /// Distance from it in spreads.
-    pub z: f32,
-    /// Share of it, per cent.
-    pub percent: f32,
 }
 
 /// What came of the comparison.
@@ -92,14 +75,8 @@ pub fn compare(nodes: &[&Digest], cohorts: &[Members]) -> Compared {
             for row in rows {
                 let Some(found) = robust.odd(row.value, compared.kinds[kind].what.is_time()) else { continue };
                 odd += 1;
-                let low = Low {
-                    kind,
-                    ends,
-                    value: row.value,
-                    median: robust.median,
-                    z: found.z,
-                    percent: found.percent,
-                };
+                let low =
+                    Low { kind, ends, value: row.value, median: robust.median, z: found.z, percent: found.percent };
                 compared.low.entry(row.node as usize).or_default().push(low);
             }
             let percents: Option<Vec<f32>> = rows.iter().map(|row| row.percent).collect();
@@ -321,7 +298,9 @@ mod tests {
         let [one] = found.as_slice() else { panic!("{found:?}") };
         assert_eq!((one.nodes.as_str(), one.gpus.as_slice()), ("node004", &[][..]));
         assert!(one.message.starts_with("the machine as a whole: 1 of "), "{}", one.message);
-        assert!(one.message.contains("worst several flows at once (ring) at 21") && one.message.contains(" GB/s, 70% of"));
+        assert!(
+            one.message.contains("worst several flows at once (ring) at 21") && one.message.contains(" GB/s, 70% of")
+        );
     }
 
     #[test]

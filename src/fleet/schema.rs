@@ -21,8 +21,7 @@ fn schema() -> Value {
     schema["description"] = json!("A fleet file of peerscope; docs/fleet.md says what it means.");
     schema["properties"]["schema"] = json!({ "description": "Name and version of this format.", "const": SCHEMA });
     schema["properties"]["made_at"]["format"] = json!("date-time");
-    schema["$defs"]["Finding"]["properties"]["code"] =
-        json!({ "description": "Its code; later versions may have more.", "type": "string", "pattern": "^fleet-[a-z-]+$" });
+    schema["$defs"]["Finding"]["properties"]["code"] = json!({ "description": "Its code; later versions may have more.", "type": "string", "pattern": "^fleet-[a-z-]+$" });
     schema
 }
 
