@@ -48,7 +48,7 @@ fn among_others(text: &[u8]) -> Result<(), String> {
 #[test]
 fn fuzz_fleets_with_a_report_of_broken_structure() {
     let strategy = (0..BASES.len(), fuzz::mutations(), proptest::bool::ANY);
-    fuzz::run("fleet, structure", 0.1, &strategy, |(base, mutations, tidy)| {
+    fuzz::run("fleet, structure", 0.03, &strategy, |(base, mutations, tidy)| {
         let value = fuzz::mutated(&BASES[base], &mutations);
         // As peerscope writes it, what a digest does not need is taken out before it is read.
         let text = if tidy { crate::report::json::tidy(&value) } else { value.to_string() };
@@ -59,7 +59,7 @@ fn fuzz_fleets_with_a_report_of_broken_structure() {
 #[test]
 fn fuzz_fleets_with_a_report_of_broken_text() {
     let strategy = (0..TEXTS.len(), fuzz::edits(4));
-    fuzz::run("fleet, text", 0.1, &strategy, |(base, edits)| {
+    fuzz::run("fleet, text", 0.03, &strategy, |(base, edits)| {
         among_others(&fuzz::edited(TEXTS[base].as_bytes(), &edits))
     });
 }

@@ -28,7 +28,8 @@ fn named(report: &str, node: &str) -> String {
 
 /// A folder with a report of each of these nodes.
 fn folder(healthy: &[&str], faulty: &[&str]) -> tempfile::TempDir {
-    let folder = tempfile::tempdir().unwrap();
+    // Not below TMPDIR, whose length would be seen in where lines of text are broken.
+    let folder = tempfile::tempdir_in("/tmp").unwrap();
     for (report, nodes) in [(&*HEALTHY, healthy), (&*FAULTY, faulty)] {
         for node in nodes {
             std::fs::write(folder.path().join(format!("{node}.json")), named(report, node)).unwrap();
