@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::json;
 
+use super::blame::{Blame, Low};
 use super::changes::Earlier;
 use super::cohort::{Members, cohorts};
 use super::digest::{Digest, Finding as Found};
 use super::model::{Cohort, Finding, Fleet, List, Node, NodeFinding, Older, Read, SCHEMA, Verdict};
-use super::outliers::{Blame, Compared};
+use super::outliers::Compared;
 use super::patterns::Incident;
 use super::sources::Gathered;
 use super::{inventory, names, outliers, patterns};
@@ -163,7 +164,7 @@ fn node_finding(found: &Found) -> NodeFinding {
 }
 
 /// Per GPU the lowest share of what the cohort reaches: of the GPU to blame, or of all where no one is.
-fn shares(low: &[outliers::Low]) -> BTreeMap<u32, f64> {
+fn shares(low: &[Low]) -> BTreeMap<u32, f64> {
     let blamed = Blame::of(low).gpus();
     let mut shares = BTreeMap::new();
     for low in low.iter().filter(|low| low.percent < 100.0) {

@@ -260,7 +260,9 @@ pub const fn word(conclusion: Conclusion) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use super::super::kind::{Ends, What};
     use super::*;
+    use crate::model::units::Bytes;
     use crate::report::{Style, named, render, sample};
 
     fn digest_of(text: &[u8]) -> Result<Digest, NoReport> {
@@ -269,7 +271,8 @@ mod tests {
 
     #[test]
     fn what_is_taken_out_changes_no_digest() {
-        let samples = [sample::healthy(8), sample::pcie_box(), sample::unknown(3), sample::nothing_measured()];
+        let samples =
+            [sample::healthy(8), sample::loaded(), sample::pcie_box(), sample::unknown(3), sample::nothing_measured()];
         let mut texts: Vec<String> =
             samples.iter().map(|report| render(report, named("json").unwrap(), &Style::PLAIN)).collect();
         for file in ["h200x4-standard", "h200x4-masked", "h200x2-worker-killed", "h200x2-beside-copies"] {
@@ -284,6 +287,32 @@ mod tests {
             assert_eq!(compact, whole);
             assert!(compact.profile.is_none() || compact.verdict.tested == 0 || !compact.figures.is_empty());
         }
+    }
+
+    #[test]
+    fn patterns_of_flows_and_what_was_counted_of_them_are_figures() {
+        let mut report = sample::loaded();
+        let measured = report.measurements.as_mut().unwrap();
+        measured.counted[3].nvlink_sent_bytes = measured.counted[3].nvlink_sent_bytes.map(|all| Bytes(all.0 / 2));
+        measured.counted[5].links[7].received_percent = Some(1.0);
+        measured.counted[6].disturbed = true;
+        let digest = digest_of(&serde_json::to_vec(&report).unwrap()).unwrap();
+        let of = |what: &What| -> Vec<(Ends, Option<f32>)> {
+            let figures = digest.figures.iter().filter(|figure| &digest.kinds[usize::from(figure.kind)].what == what);
+            figures.map(|figure| (figure.ends, figure.value)).collect()
+        };
+        assert_eq!(of(&What::Load("ring".into())), [(Ends::Machine, Some(3120.0))]);
+        assert_eq!(of(&What::Load("all to one, GPU 0".into())), [(Ends::Machine, Some(399.0))]);
+        let sent = of(&What::Counted("ring, sent".into()));
+        let expected = [100.0, 100.0, 100.0, 50.0, 100.0, 100.0, f32::NAN, 100.0];
+        assert_eq!(sent.len(), 8);
+        for (gpu, ((ends, value), expected)) in sent.into_iter().zip(expected).enumerate() {
+            let gpu = u16::try_from(gpu).unwrap();
+            assert_eq!((ends, value), (Ends::Gpus(gpu, gpu), Some(expected).filter(|value| !value.is_nan())));
+        }
+        let least = of(&What::LeastLink("ring, received".into()));
+        assert_eq!((least[5].1, least[6].1), (Some(18.0), None));
+        assert!((least[0].1.unwrap() - 100.0).abs() < 1e-3, "{least:?}");
     }
 
     #[test]

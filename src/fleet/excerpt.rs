@@ -4,6 +4,7 @@ use serde::Deserialize;
 
 use crate::model::finding::{Severity, Subject};
 use crate::model::flow::HostMemory;
+use crate::model::load::Pattern;
 use crate::model::measurement::{Status, Verified};
 use crate::model::placement::{Direction, Engine, Pair, Path, Placement, Side};
 use crate::model::report::Verdict;
@@ -123,6 +124,10 @@ pub struct Measurements {
     pub local: Vec<Local>,
     #[serde(default)]
     pub host: Vec<HostCopy>,
+    #[serde(default)]
+    pub load: Vec<Load>,
+    #[serde(default)]
+    pub counted: Vec<Counted>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -182,6 +187,46 @@ pub struct HostCopy {
     pub status: Option<Status>,
     #[serde(default)]
     pub disturbed: bool,
+}
+
+/// Several flows at once; not the single flows, which the rules judge.
+#[derive(Debug, Deserialize)]
+pub struct Load {
+    pub pattern: Pattern,
+    #[serde(default)]
+    pub of: String,
+    pub bytes: u64,
+    pub achieved_gbps: Option<f64>,
+    #[serde(default)]
+    pub percent: Option<f64>,
+    pub verified: Verified,
+    pub status: Status,
+    #[serde(default)]
+    pub disturbed: bool,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Counted {
+    pub gpu: u32,
+    pub pattern: Pattern,
+    #[serde(default)]
+    pub of: String,
+    pub sent_bytes: u64,
+    pub received_bytes: u64,
+    pub nvlink_sent_bytes: Option<u64>,
+    pub nvlink_received_bytes: Option<u64>,
+    #[serde(default)]
+    pub links: Vec<LinkShare>,
+    #[serde(default)]
+    pub disturbed: bool,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct LinkShare {
+    #[serde(default)]
+    pub sent_percent: Option<f64>,
+    #[serde(default)]
+    pub received_percent: Option<f64>,
 }
 
 #[derive(Debug, Deserialize)]

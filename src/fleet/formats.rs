@@ -151,6 +151,8 @@ fn cohorts(metrics: &mut Metrics, fleet: &Fleet) {
     metrics.gauge("fleet_cohort_bandwidth_median_bytes_per_second", "Median over a cohort of alike nodes.", rates);
     let times = all().filter(|(_, figures)| figures.unit == "us").map(|one| (labels(one), one.1.median / 1e6));
     metrics.gauge("fleet_cohort_latency_median_seconds", "Median over a cohort of alike nodes.", times);
+    let shares = all().filter(|(_, figures)| figures.unit == "%").map(|one| (labels(one), one.1.median / 100.0));
+    metrics.gauge("fleet_cohort_counted_median_ratio", "Median over a cohort of what NVLinks counted.", shares);
     let odd = all().map(|one| (labels(one), count(one.1.odd)));
     metrics.gauge("fleet_cohort_figures_odd", "Figures of a cohort that stand out.", odd);
 }

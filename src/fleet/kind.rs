@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use super::excerpt::{HostCopy, Latency, Local, Measurements, Peer};
+use super::excerpt::{Counted, HostCopy, Latency, Load, Local, Measurements, Peer};
+use crate::model::load::Pattern;
 use crate::model::measurement::{Status, Verified};
 use crate::model::placement::{Direction, Engine, Pair, Path, Placement, Side};
 use crate::model::topology::LinkClass;
@@ -42,6 +43,12 @@ pub enum What {
     Local,
     /// Copies between host and GPU, in words.
     Host(String),
+    /// Several flows at once, all together: the pattern.
+    Load(String),
+    /// What NVLinks counted of known traffic, as a share of it: the pattern and the way.
+    Counted(String),
+    /// What the NVLink with the least of it carried of an equal share: the pattern and the way.
+    LeastLink(String),
 }
 
 impl What {
@@ -52,7 +59,11 @@ impl What {
 
     /// The unit of its figures.
     pub const fn unit(&self) -> &'static str {
-        if self.is_time() { "us" } else { "GB/s" }
+        match self {
+            Self::Latency { .. } => "us",
+            Self::Counted(_) | Self::LeastLink(_) => "%",
+            _ => "GB/s",
+        }
     }
 
     /// Name of the probe, as in a report.
@@ -62,6 +73,8 @@ impl What {
             Self::Latency { .. } => "latency",
             Self::Local => "local",
             Self::Host(_) => "host",
+            Self::Load(_) => "load",
+            Self::Counted(_) | Self::LeastLink(_) => "counted",
         }
     }
 
@@ -77,7 +90,9 @@ impl What {
             }
             Self::Latency { path } => path.to_string(),
             Self::Local => String::new(),
-            Self::Host(setup) => setup.clone(),
+            Self::Host(setup) | Self::Load(setup) => setup.clone(),
+            Self::Counted(setup) => format!("NVLinks of known traffic: {setup}"),
+            Self::LeastLink(setup) => format!("least NVLink of an equal share: {setup}"),
         }
     }
 }
@@ -90,6 +105,28 @@ impl fmt::Display for Kind {
             What::Latency { path } => write!(f, "{class}latency ({path})"),
             What::Local => write!(f, "copies within the GPU"),
             What::Host(setup) => write!(f, "host copies ({setup})"),
+            What::Load(pattern) => write!(f, "several flows at once ({pattern})"),
+            What::Counted(setup) => write!(f, "counted on NVLinks of known traffic ({setup})"),
+            What::LeastLink(setup) => write!(f, "counted on the least NVLink of an equal share ({setup})"),
+        }
+    }
+}
+
+/// What a figure is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Ends {
+    /// All flows of the machine together.
+    Machine,
+    /// The GPU that bytes come from, or the only one, and the one that they go to, or the same.
+    Gpus(u16, u16),
+}
+
+impl Ends {
+    /// The GPUs, the same twice where there is only one.
+    pub const fn gpus(self) -> Option<[u16; 2]> {
+        match self {
+            Self::Machine => None,
+            Self::Gpus(from, to) => Some([from, to]),
         }
     }
 }
@@ -99,10 +136,8 @@ impl fmt::Display for Kind {
 pub struct Figure {
     /// Its place in [`Digest::kinds`].
     pub kind: u16,
-    /// The GPU that bytes come from, or the only one.
-    pub source: u16,
-    /// The GPU that they go to, or the same.
-    pub destination: u16,
+    /// What it is of.
+    pub ends: Ends,
     /// None where it was not measured, or where something spoiled it.
     pub value: Option<f32>,
     /// Its share of what theory allows, per cent, where that is known.
@@ -132,6 +167,8 @@ impl Figures {
             measured.latency.iter().for_each(|cell| figures.latency(cell));
             measured.local.iter().for_each(|cell| figures.local(cell));
             measured.host.iter().for_each(|cell| figures.host(cell));
+            measured.load.iter().for_each(|cell| figures.load(cell));
+            measured.counted.iter().for_each(|cell| figures.counted(cell));
         }
         figures
     }
@@ -174,6 +211,33 @@ impl Figures {
         self.add(What::Host(setup.join(", ")), [gpu, gpu], cell.bytes.unwrap_or(0), value, cell.percent);
     }
 
+    fn load(&mut self, cell: &Load) {
+        let sound = is_sound(cell.status, Some(cell.verified), cell.disturbed);
+        let kind = Kind { what: What::Load(named(&cell.pattern, &cell.of)), class: None, bytes: cell.bytes };
+        self.put(kind, Ends::Machine, cell.achieved_gbps.filter(|_| sound), cell.percent);
+    }
+
+    /// NVLinks alone: PCIe counters are read as "at least".
+    fn counted(&mut self, cell: &Counted) {
+        let name = named(&cell.pattern, &cell.of);
+        let ways = [
+            ("sent", cell.nvlink_sent_bytes, cell.sent_bytes, least(cell.links.iter().map(|link| link.sent_percent))),
+            (
+                "received",
+                cell.nvlink_received_bytes,
+                cell.received_bytes,
+                least(cell.links.iter().map(|link| link.received_percent)),
+            ),
+        ];
+        for (way, counted, known, least) in ways.into_iter().filter(|(_, _, known, _)| *known > 0) {
+            #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
+            let share = counted.map(|counted| 100.0 * counted as f64 / known as f64).filter(|_| !cell.disturbed);
+            let setup = format!("{name}, {way}");
+            self.add(What::Counted(setup.clone()), [cell.gpu; 2], 0, share, None);
+            self.add(What::LeastLink(setup), [cell.gpu; 2], 0, least.filter(|_| !cell.disturbed), None);
+        }
+    }
+
     fn add(
         &mut self,
         what: What,
@@ -184,7 +248,10 @@ impl Figures {
     ) {
         let (Ok(from), Ok(to)) = (u16::try_from(source), u16::try_from(destination)) else { return };
         let class = self.classes.get(&Pair { source, destination }).copied();
-        let kind = Kind { what, class, bytes };
+        self.put(Kind { what, class, bytes }, Ends::Gpus(from, to), value, percent);
+    }
+
+    fn put(&mut self, kind: Kind, ends: Ends, value: Option<f64>, percent: Option<f64>) {
         let place = self.kinds.iter().position(|known| *known == kind).unwrap_or_else(|| {
             self.kinds.push(kind);
             self.kinds.len() - 1
@@ -192,8 +259,20 @@ impl Figures {
         let Ok(kind) = u16::try_from(place) else { return };
         let value = value.and_then(figure);
         let percent = percent.and_then(figure).filter(|_| value.is_some());
-        self.figures.push(Figure { kind, source: from, destination: to, value, percent });
+        self.figures.push(Figure { kind, ends, value, percent });
     }
+}
+
+/// A pattern of flows by its own name and by what sets it apart.
+fn named(pattern: &Pattern, of: &str) -> String {
+    if of.is_empty() { pattern.to_string() } else { format!("{pattern}, {of}") }
+}
+
+/// The share of the link with the least, where an equal share is 100; none for one link, or where one is not known.
+fn least(shares: impl ExactSizeIterator<Item = Option<f64>>) -> Option<f64> {
+    let links = u32::try_from(shares.len()).ok().filter(|links| *links > 1)?;
+    let shares: Vec<f64> = shares.collect::<Option<_>>()?;
+    shares.into_iter().min_by(f64::total_cmp).map(|least| least * f64::from(links))
 }
 
 /// What can be a figure.

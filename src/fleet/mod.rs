@@ -10,12 +10,15 @@
 //! other machines of its kind reach.
 
 mod assess;
+mod blame;
 mod changes;
 mod cohort;
 mod digest;
 mod excerpt;
 pub mod export;
 pub mod formats;
+#[cfg(test)]
+mod fuzz;
 mod inventory;
 mod kind;
 mod model;
@@ -25,6 +28,8 @@ mod page;
 mod patterns;
 mod prune;
 mod robust;
+#[cfg(test)]
+mod schema;
 mod sources;
 #[cfg(test)]
 mod testing;

@@ -14,6 +14,7 @@ pub const SCHEMA: &str = "peerscope.fleet/1";
 
 /// Everything that is said of a fleet.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Fleet {
     /// [`SCHEMA`].
     pub schema: &'static str,
@@ -45,6 +46,7 @@ pub struct Fleet {
 
 /// The conclusion.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Verdict {
     /// In one word.
     pub verdict: Conclusion,
@@ -62,6 +64,7 @@ pub struct Verdict {
 
 /// What was read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Read {
     /// Reports.
     pub reports: usize,
@@ -77,6 +80,7 @@ pub struct Read {
 
 /// Something that stands out among many nodes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Finding {
     /// Its code; see docs/fleet.md.
     pub code: &'static str,
@@ -98,6 +102,7 @@ pub struct Finding {
 
 /// How many nodes a rule reports a finding on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Code {
     /// Code of the rule.
     pub code: String,
@@ -115,6 +120,7 @@ pub struct Code {
 
 /// The list of nodes that should have a report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct List {
     /// How many names it has.
     pub nodes: usize,
@@ -130,6 +136,7 @@ pub struct List {
 
 /// How a fact is spread over the nodes of one GPU model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Attribute {
     /// The GPUs' model.
     pub model: String,
@@ -141,6 +148,7 @@ pub struct Attribute {
 
 /// The nodes with one value of a fact.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Share {
     /// The value.
     pub value: String,
@@ -152,6 +160,7 @@ pub struct Share {
 
 /// Nodes that can be compared.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Cohort {
     /// Its number, from 1, the largest first.
     pub cohort: usize,
@@ -171,8 +180,9 @@ pub struct Cohort {
 
 /// The figures of one kind in a cohort.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Figures {
-    /// The probe: `peer`, `latency`, `local`, `host`.
+    /// The probe: `peer`, `latency`, `local`, `host`, `load`, `counted`.
     pub probe: &'static str,
     /// The setup in words.
     pub setup: String,
@@ -180,7 +190,7 @@ pub struct Figures {
     pub class: Option<String>,
     /// Size of one copy.
     pub bytes: u64,
-    /// Unit of the figures: `GB/s` or `us`.
+    /// Unit of the figures: `GB/s`, `us` or `%`.
     pub unit: &'static str,
     /// Nodes with such a figure.
     pub nodes: usize,
@@ -201,6 +211,7 @@ pub struct Figures {
 
 /// A node by its newest report.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Node {
     /// Its name.
     pub node: String,
@@ -234,6 +245,7 @@ pub struct Node {
 
 /// What a rule found on a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct NodeFinding {
     /// Code of the rule.
     pub code: String,
@@ -247,6 +259,7 @@ pub struct NodeFinding {
 
 /// An older report of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Older {
     /// Its name.
     pub node: String,
@@ -262,6 +275,7 @@ pub struct Older {
 
 /// What is different from an earlier fleet file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Changes {
     /// When that was made.
     pub since: String,

@@ -6,9 +6,10 @@ use std::collections::{BTreeMap, HashMap};
 use rayon::slice::ParallelSliceMut;
 use serde_json::json;
 
+use super::blame::{Blame, Low};
 use super::cohort::Members;
 use super::digest::Digest;
-use super::kind::Kind;
+use super::kind::{Ends, Kind};
 use super::model::{Figures, Finding};
 use super::names;
 use super::robust::{Robust, median};
@@ -21,41 +22,21 @@ pub const FEWEST: usize = 5;
 /// Fewest positions of a machine that are compared with each other.
 const FEWEST_POSITIONS: usize = 4;
 
-/// A GPU is to blame where this share of the figures that stand out have it as an end. Chosen.
-const BLAMED: f64 = 0.8;
-
 /// One figure among those of its cohort.
 #[derive(Debug, Clone, Copy)]
 struct Row {
     cohort: u32,
     kind: u32,
-    ends: [u16; 2],
+    ends: Ends,
     node: u32,
     value: f32,
     percent: Option<f32>,
 }
 
 impl Row {
-    const fn position(&self) -> (u32, u32, [u16; 2]) {
+    const fn position(&self) -> (u32, u32, Ends) {
         (self.cohort, self.kind, self.ends)
     }
-}
-
-/// A figure that stands out.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Low {
-    /// Its kind, a place in [`Compared::kinds`].
-    pub kind: usize,
-    /// The GPUs at its ends.
-    pub ends: [u16; 2],
-    /// The figure.
-    pub value: f32,
-    /// What the others reach.
-    pub median: f32,
-    /// Distance from it in spreads.
-    pub z: f32,
-    /// Share of it, per cent.
-    pub percent: f32,
 }
 
 /// What came of the comparison.
@@ -73,7 +54,7 @@ pub struct Compared {
 
 /// The figures of one position on all nodes of a cohort.
 struct Position {
-    ends: [u16; 2],
+    ends: Ends,
     robust: Robust,
     /// Median of the shares of what theory allows, where all have one: slots may be narrow by design.
     percent: Option<f32>,
@@ -88,34 +69,25 @@ pub fn compare(nodes: &[&Digest], cohorts: &[Members]) -> Compared {
         let (Some(first), mut odd, mut positions) = (of_kind.first(), 0, Vec::new()) else { continue };
         let kind = first.kind as usize;
         for rows in of_kind.chunk_by(|one, next| one.ends == next.ends).filter(|rows| rows.len() >= FEWEST) {
+            let Some(ends) = rows.first().map(|row| row.ends) else { continue };
             let values: Vec<f32> = rows.iter().map(|row| row.value).collect();
             let Some(robust) = Robust::of(&values) else { continue };
             for row in rows {
                 let Some(found) = robust.odd(row.value, compared.kinds[kind].what.is_time()) else { continue };
                 odd += 1;
-                let low = Low {
-                    kind,
-                    ends: row.ends,
-                    value: row.value,
-                    median: robust.median,
-                    z: found.z,
-                    percent: found.percent,
-                };
+                let low =
+                    Low { kind, ends, value: row.value, median: robust.median, z: found.z, percent: found.percent };
                 compared.low.entry(row.node as usize).or_default().push(low);
             }
             let percents: Option<Vec<f32>> = rows.iter().map(|row| row.percent).collect();
             let percent = percents.and_then(|mut percents| median(&mut percents));
-            positions.push(Position { ends: first_ends(rows), robust, percent });
+            positions.push(Position { ends, robust, percent });
         }
         let cohort = first.cohort as usize;
         compared.positions.extend(low_positions(&compared.kinds[kind], &positions, nodes, &cohorts[cohort]));
         compared.figures[cohort].extend(figures(&compared.kinds[kind], of_kind, &positions, odd));
     }
     compared
-}
-
-fn first_ends(rows: &[Row]) -> [u16; 2] {
-    rows.first().map_or([0, 0], |row| row.ends)
 }
 
 /// Every figure with its cohort.
@@ -139,8 +111,7 @@ fn rows(nodes: &[&Digest], cohorts: &[Members], kinds: &mut Vec<Kind>) -> Vec<Ro
             let node = u32::try_from(*place).unwrap_or(u32::MAX);
             rows.extend(digest.figures.iter().filter_map(|figure| {
                 let kind = *of_digest.get(usize::from(figure.kind))?;
-                let ends = [figure.source, figure.destination];
-                Some(Row { cohort, kind, ends, node, value: figure.value?, percent: figure.percent })
+                Some(Row { cohort, kind, ends: figure.ends, node, value: figure.value?, percent: figure.percent })
             }));
         }
     }
@@ -224,63 +195,6 @@ pub fn worst(low: &[Low]) -> Option<&Low> {
     low.iter().max_by(|one, other| one.z.abs().total_cmp(&other.z.abs()))
 }
 
-/// What figures that stand out have in common.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Blame {
-    /// A GPU.
-    Gpu(u16),
-    /// A pair of GPUs in one direction.
-    Pair([u16; 2]),
-    /// Several GPUs.
-    Several(Vec<u16>),
-}
-
-impl Blame {
-    /// What these have in common.
-    pub fn of(low: &[Low]) -> Self {
-        let mut counts: BTreeMap<u16, usize> = BTreeMap::new();
-        for Low { ends: [from, to], .. } in low {
-            *counts.entry(*from).or_default() += 1;
-            if from != to {
-                *counts.entry(*to).or_default() += 1;
-            }
-        }
-        let pairs: std::collections::BTreeSet<[u16; 2]> =
-            low.iter().map(|low| low.ends).filter(|[from, to]| from != to).collect();
-        let most = counts.values().max().copied().unwrap_or_default();
-        let mut with_most = counts.iter().filter(|(_, count)| **count == most).map(|(gpu, _)| *gpu);
-        #[allow(clippy::cast_precision_loss, reason = "counts stay far below 2^53")]
-        let enough = most as f64 >= BLAMED * low.len() as f64;
-        match (with_most.next(), with_most.next(), pairs.first()) {
-            (Some(gpu), None, _) if enough => Self::Gpu(gpu),
-            (_, _, Some(pair)) if pairs.len() == 1 => Self::Pair(*pair),
-            _ => Self::Several(counts.into_keys().collect()),
-        }
-    }
-
-    /// The GPUs.
-    pub fn gpus(&self) -> Vec<u32> {
-        match self {
-            Self::Gpu(gpu) => vec![(*gpu).into()],
-            Self::Pair(pair) => pair.iter().map(|gpu| (*gpu).into()).collect(),
-            Self::Several(gpus) => gpus.iter().map(|gpu| (*gpu).into()).collect(),
-        }
-    }
-}
-
-impl std::fmt::Display for Blame {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Gpu(gpu) => write!(f, "GPU {gpu}"),
-            Self::Pair([from, to]) => write!(f, "GPU {from} → GPU {to}"),
-            Self::Several(gpus) => {
-                let gpus: Vec<_> = gpus.iter().map(ToString::to_string).collect();
-                write!(f, "GPUs {}", gpus.join(","))
-            }
-        }
-    }
-}
-
 /// A finding for each node with figures that stand out.
 pub fn findings(nodes: &[&Digest], compared: &Compared) -> Vec<Finding> {
     let mut found: Vec<(f32, Finding)> = Vec::new();
@@ -330,7 +244,8 @@ fn finding(digest: &Digest, low: &[Low], worst: &Low, kind: &Kind) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{fleet_of, slow};
+    use super::super::kind::What;
+    use super::super::testing::{fleet_of, loaded_fleet_of, slow};
     use super::super::{cohort, inventory};
     use super::*;
 
@@ -364,7 +279,7 @@ mod tests {
     #[test]
     fn one_slow_pair_is_no_gpu() {
         let mut nodes = fleet_of(20);
-        let slow_pair = |figure: &&mut super::super::kind::Figure| [figure.source, figure.destination] == [2, 6];
+        let slow_pair = |figure: &&mut super::super::kind::Figure| figure.ends == Ends::Gpus(2, 6);
         nodes[4]
             .figures
             .iter_mut()
@@ -372,6 +287,40 @@ mod tests {
             .for_each(|figure| figure.value = figure.value.map(|value| value * 0.5));
         let (_, found) = compared(&nodes);
         assert!(found[0].message.starts_with("GPU 2 → GPU 6: "), "{found:?}");
+    }
+
+    #[test]
+    fn a_pattern_of_flows_that_is_low_names_the_machine_and_no_gpu() {
+        let mut nodes = loaded_fleet_of(20);
+        assert_eq!(compared(&nodes).1, []);
+        lower(&mut nodes[4], |what| matches!(what, What::Load(name) if name == "ring"), None, 0.7);
+        let (_, found) = compared(&nodes);
+        let [one] = found.as_slice() else { panic!("{found:?}") };
+        assert_eq!((one.nodes.as_str(), one.gpus.as_slice()), ("node004", &[][..]));
+        assert!(one.message.starts_with("the machine as a whole: 1 of "), "{}", one.message);
+        assert!(
+            one.message.contains("worst several flows at once (ring) at 21") && one.message.contains(" GB/s, 70% of")
+        );
+    }
+
+    #[test]
+    fn links_that_count_less_than_on_other_nodes_name_their_gpu() {
+        let mut nodes = loaded_fleet_of(20);
+        lower(&mut nodes[7], |what| matches!(what, What::LeastLink(_)), Some(2), 0.5);
+        let (_, found) = compared(&nodes);
+        let [one] = found.as_slice() else { panic!("{found:?}") };
+        assert_eq!((one.nodes.as_str(), one.gpus.as_slice()), ("node007", &[2][..]));
+        assert!(one.message.contains("%, 50% of its median"), "{}", one.message);
+    }
+
+    /// Lowers figures of some kinds, of one GPU or of all.
+    fn lower(digest: &mut Digest, of: impl Fn(&What) -> bool, gpu: Option<u16>, factor: f32) {
+        for figure in &mut digest.figures {
+            let is_of = gpu.is_none_or(|gpu| figure.ends == Ends::Gpus(gpu, gpu));
+            if is_of && of(&digest.kinds[usize::from(figure.kind)].what) {
+                figure.value = figure.value.map(|value| value * factor);
+            }
+        }
     }
 
     #[test]

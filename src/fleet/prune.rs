@@ -32,7 +32,14 @@ const REPORT: Rules = &[
     ("topology", Rule::Members(&[("links", Rule::Elements(&[("pcie", Rule::Keep)])), ("pairs", Rule::Elements(&[]))])),
     (
         "measurements",
-        Rule::Members(&[("peer", Rule::Copies), ("latency", Rule::Keep), ("local", Rule::Keep), ("host", Rule::Keep)]),
+        Rule::Members(&[
+            ("peer", Rule::Copies),
+            ("latency", Rule::Keep),
+            ("local", Rule::Keep),
+            ("host", Rule::Keep),
+            ("load", Rule::Elements(&[])),
+            ("counted", Rule::Keep),
+        ]),
     ),
     ("findings", Rule::Elements(&[("subject", Rule::Keep)])),
     ("verdict", Rule::Keep),

@@ -36,6 +36,7 @@ pub struct Gathered {
 
 /// A file that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Broken {
     /// Its name.
     pub file: String,

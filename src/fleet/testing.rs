@@ -2,15 +2,25 @@
 
 use super::assess::{Question, assess};
 use super::digest::{Digest, read};
+use super::kind::Figure;
 use super::model::Fleet;
 use super::sources::Gathered;
 use crate::model::finding::Severity;
 use crate::model::reading::Reading;
+use crate::model::report::Report;
 use crate::report::sample;
 
 /// So many nodes of eight GPUs, alike but for names and a little noise of their figures.
 pub fn fleet_of(nodes: usize) -> Vec<Digest> {
-    let mut report = sample::healthy(8);
+    alike(sample::healthy(8), nodes)
+}
+
+/// Nodes of which several flows at once were measured too.
+pub fn loaded_fleet_of(nodes: usize) -> Vec<Digest> {
+    alike(sample::loaded(), nodes)
+}
+
+fn alike(mut report: Report, nodes: usize) -> Vec<Digest> {
     report.machine = "live".into();
     report.snapshot.host.hostname = Reading::Known("node".to_owned());
     let digest = read("node.json", &serde_json::to_vec(&report).unwrap(), &mut Vec::new()).unwrap();
@@ -33,7 +43,8 @@ pub fn fleet_of(nodes: usize) -> Vec<Digest> {
 
 /// Lowers every figure of a GPU's copies.
 pub fn slow(digest: &mut Digest, gpu: u16, factor: f32) {
-    for figure in digest.figures.iter_mut().filter(|figure| figure.source == gpu || figure.destination == gpu) {
+    let of_gpu = |figure: &&mut Figure| figure.ends.gpus().is_some_and(|ends| ends.contains(&gpu));
+    for figure in digest.figures.iter_mut().filter(of_gpu) {
         if !digest.kinds[usize::from(figure.kind)].what.is_time() {
             figure.value = figure.value.map(|value| value * factor);
             figure.percent = figure.percent.map(|percent| percent * factor);

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
-use crate::common::{check, peerscope, run, text_of, with};
+use crate::common::{check, golden, peerscope, run, text_of, with};
 
 /// A report of a healthy machine of two GPUs.
 static HEALTHY: LazyLock<String> = LazyLock::new(|| report("h200x2"));
@@ -28,7 +28,8 @@ fn named(report: &str, node: &str) -> String {
 
 /// A folder with a report of each of these nodes.
 fn folder(healthy: &[&str], faulty: &[&str]) -> tempfile::TempDir {
-    let folder = tempfile::tempdir().unwrap();
+    // Not below TMPDIR, whose length would be seen in where lines of text are broken.
+    let folder = tempfile::tempdir_in("/tmp").unwrap();
     for (report, nodes) in [(&*HEALTHY, healthy), (&*FAULTY, faulty)] {
         for node in nodes {
             std::fs::write(folder.path().join(format!("{node}.json")), named(report, node)).unwrap();
@@ -166,4 +167,22 @@ fn of_several_reports_of_a_node_the_newest_counts() {
     let text = ran.flowing();
     assert!(text.contains("Nodes with several reports") && text.contains("pcie-narrow"), "{text}");
     assert!(!fleet(reports.path(), &[]).stdout.contains("pcie-narrow"));
+}
+
+#[test]
+fn what_is_said_of_a_small_fleet() {
+    let reports = folder(&["r1n1", "r1n2", "r1n3", "r1n4", "r2n1"], &["r2n2", "r2n3"]);
+    std::fs::write(reports.path().join("broken.json"), &HEALTHY[..HEALTHY.len() / 2]).unwrap();
+    let ran = fleet(reports.path(), &["--nodes", "r1n[1-4],r2n[1-4]"]);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    let place = text_of(reports.path());
+    // The place of the files, the time, and where JSON ends that was cut off.
+    let made = redacted(&ran.stdout.replace(&place, "[reports]"));
+    golden("fleet", &made);
+}
+
+/// Without what differs from run to run.
+fn redacted(text: &str) -> String {
+    let lines = text.lines().filter(|line| !line.contains("made 20"));
+    lines.map(|line| line.split(" at line ").next().unwrap_or(line)).collect::<Vec<_>>().join("\n")
 }
