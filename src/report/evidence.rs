@@ -260,7 +260,7 @@ mod tests {
             (json!({"before_gbps": null}), "before gbps: unknown"),
             (json!({"free_bytes": 1_073_741_824_u64}), "free: 1 GiB"),
             (json!({"hop": {"rate_gbps": 7.88, "at": "0000:40:03.1"}}), "hop: at 0000:40:03.1, rate 7.88 GB/s"),
-            (json!({"rate_gbps": "fast"}), "the link carries fast"),
+            (json!({"rate_gbps": "fast"}), "rate gbps: fast"),
             (json!({"width_lanes": 4000}), "width lanes: 4000"),
             (json!({"names": ["GPU 1", "GPU 2"]}), "names: GPU 1, GPU 2"),
         ] {

@@ -281,7 +281,12 @@ mod tests {
         let figures = ["  side/default/non-blocking", "394", "395", "396", "56"];
         table.row(figures.map(Cell::from));
         let blocks = table.render(52, false);
-        insta::assert_snapshot!(blocks.iter().map(|block| block.join("\n")).collect::<Vec<_>>().join("\n---\n"), @"");
+        insta::assert_snapshot!(blocks.iter().map(|block| block.join("\n")).collect::<Vec<_>>().join("\n---\n"), @r"
+                                     min  median  max  pairs
+        copy engine, issued by
+          destination, both ways
+          side/default/non-blocking  394     395  396     56
+        ");
         assert!(blocks.iter().flatten().all(|line| line.width() <= 52));
         // Where there is no room for labels either, blocks it is.
         assert!(table.render(30, false).len() > 1);
