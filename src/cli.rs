@@ -128,6 +128,10 @@ pub struct TopoArgs {
     #[arg(short, long)]
     pub verbose: bool,
 
+    /// Show a line for each finding, and no more.
+    #[arg(long, conflicts_with = "verbose")]
+    pub brief: bool,
+
     /// Format on stdout.
     #[arg(long, value_parser = format_parser(Of::Topology), default_value = "text")]
     pub format: &'static Format,
@@ -256,9 +260,13 @@ pub struct ReportArgs {
     #[arg(long, value_enum, default_value_t = FailOn::Error, value_name = "SEVERITY")]
     pub fail_on: FailOn,
 
-    /// Show every matrix.
+    /// Show every table and matrix, all findings in full, and advice for programs.
     #[arg(short, long)]
     pub verbose: bool,
+
+    /// Show the verdict and a line for each finding, and no more.
+    #[arg(long, conflicts_with = "verbose")]
+    pub brief: bool,
 
     /// Format on stdout.
     #[arg(long, value_parser = format_parser(Of::All), default_value = "text")]

@@ -60,7 +60,7 @@ mod tests {
         let judging = Judging::from(Terms::from(Severity::Warning));
         judging.judge(&mut report);
         for format in FORMATS {
-            let style = Style { width: 80, color: true, verbose: format.name == "text", ascii: false, pairs: true };
+            let style = Style { width: 80, color: true, verbose: format.name == "text", pairs: true, ..Style::PLAIN };
             if render(&report, format, &style).is_empty() {
                 return Err(format!("{} is empty", format.name));
             }

@@ -18,7 +18,7 @@ const NARROWEST: usize = 60;
 
 /// The style of a report on stdout.
 pub fn style_of(cli: &Cli, args: &ReportArgs) -> Style {
-    Style { pairs: args.prometheus_pairs, ..style(cli.color, args.verbose) }
+    Style { pairs: args.prometheus_pairs, brief: args.brief, ..style(cli.color, args.verbose) }
 }
 
 /// The style of text on stdout.
@@ -33,8 +33,9 @@ pub fn style(color: Color, verbose: bool) -> Style {
     // A pipe can say how wide its reader is, as ls and git let it.
     let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
     let width = if stdout.is_terminal() { width } else { columns.unwrap_or(width) };
-    let ascii = stdout.is_terminal() && !is_utf8(|name| std::env::var(name).ok());
-    Style { width: width.max(NARROWEST), color, verbose, ascii, ..Style::PLAIN }
+    let terminal = stdout.is_terminal();
+    let ascii = terminal && !is_utf8(|name| std::env::var(name).ok());
+    Style { width: width.max(NARROWEST), color, verbose, terminal, ascii, ..Style::PLAIN }
 }
 
 /// Whether the locale has more than ASCII, by the variables that decide it, the first that is set; the tool prints
@@ -152,7 +153,7 @@ impl Files {
     }
 
     fn each(&self, style: &Style, contents: Formatted<'_>) -> Result<(), String> {
-        let style = Style { width: Style::PLAIN.width, color: false, ascii: false, ..*style };
+        let style = Style { width: Style::PLAIN.width, color: false, terminal: false, ascii: false, ..*style };
         let mut failure = Ok(());
         for (path, place, format) in &self.0 {
             failure = failure.and(write_to(path, place, &|to| contents(format, &style, to)));

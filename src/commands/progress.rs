@@ -1,14 +1,25 @@
 //! Progress on stderr.
 
-use std::time::Duration;
+use std::fmt::Write;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 use crate::plan::Round;
 
+/// How often the bar is drawn again, also while nothing ends.
+const TICK: Duration = Duration::from_millis(100);
+
+/// A round that takes longer than this, and than ten others, is said to have given no answer; chosen.
+const NO_ANSWER: Duration = Duration::from_secs(1);
+
 /// A bar that shows what runs and how long it will take. Nothing is drawn if stderr is not a
 /// terminal.
-pub struct Progress(ProgressBar);
+pub struct Progress {
+    bar: ProgressBar,
+    pace: Arc<Mutex<Pace>>,
+}
 
 impl Progress {
     /// While the driver starts.
@@ -18,33 +29,150 @@ impl Progress {
         bar.set_message("reading facts, starting the CUDA driver");
         // It starts a thread, and panics where there can be none.
         if !bar.is_hidden() && std::thread::Builder::new().spawn(|| ()).is_ok() {
-            bar.enable_steady_tick(Duration::from_millis(100));
+            bar.enable_steady_tick(TICK);
         }
-        Self(bar)
+        Self { bar, pace: Arc::default() }
     }
 
     /// Begins to count this many rounds.
     pub fn measuring(&self, rounds: usize) {
-        self.0.disable_steady_tick();
-        self.0.reset();
-        self.0.set_length(rounds as u64);
-        let style = ProgressStyle::with_template("[{bar:24}] {pos}/{len}, {eta} left  {wide_msg}");
-        self.0.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "));
+        self.bar.reset();
+        self.bar.set_length(rounds as u64);
+        lock(&self.pace).rounds = rounds;
+        let pace = Arc::clone(&self.pace);
+        let style = ProgressStyle::with_template("[{bar:24}] {pos}/{len}, {left}  {wide_msg}");
+        let style = style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> ");
+        self.bar.set_style(style.with_key("left", move |_: &ProgressState, to: &mut dyn Write| {
+            // What cannot be written is not shown.
+            let _ = to.write_str(&lock(&pace).words(Instant::now()));
+        }));
     }
 
     /// This round is running; `ended` rounds have ended.
     pub fn round(&self, round: &Round, ended: usize) {
-        self.0.set_position(ended as u64);
-        self.0.set_message(format!("{}: {}", round.way(), round.task));
+        lock(&self.pace).begins(ended, round.deadline, Instant::now());
+        self.bar.set_position(ended as u64);
+        self.bar.set_message(format!("{}: {}", round.way(), round.task));
     }
 
     /// Runs something that also writes to stderr.
     pub fn aside(&self, write: impl FnOnce()) {
-        self.0.suspend(write);
+        self.bar.suspend(write);
     }
 
     /// Removes the bar.
     pub fn clear(&self) {
-        self.0.finish_and_clear();
+        self.bar.finish_and_clear();
+    }
+}
+
+fn lock(pace: &Mutex<Pace>) -> std::sync::MutexGuard<'_, Pace> {
+    pace.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How fast rounds end, and which one has not.
+#[derive(Debug, Default)]
+struct Pace {
+    /// Rounds in all.
+    rounds: usize,
+    /// Those that have ended.
+    ended: usize,
+    /// Those of them that counted for the time of one: what ran into its deadline does not.
+    counted: usize,
+    /// The time that these took.
+    took: Duration,
+    /// When the running round began, and its deadline.
+    running: Option<(Instant, Duration)>,
+}
+
+impl Pace {
+    /// A round begins after so many that have ended.
+    fn begins(&mut self, ended: usize, deadline: Duration, now: Instant) {
+        if let Some((began, deadline)) = self.running {
+            let took = now.saturating_duration_since(began);
+            let number = ended.saturating_sub(self.ended);
+            if took < deadline && number > 0 {
+                self.counted += number;
+                self.took += took;
+            }
+        }
+        self.ended = ended;
+        self.running = Some((now, deadline));
+    }
+
+    /// The time of a usual round.
+    fn usual(&self) -> Option<Duration> {
+        let counted = u32::try_from(self.counted).ok().filter(|counted| *counted > 0)?;
+        Some(self.took / counted)
+    }
+
+    /// How long the running round has given no answer, and what is left of its deadline; none where it takes no longer
+    /// than others.
+    fn late(&self, now: Instant) -> Option<(Duration, Duration)> {
+        let (began, deadline) = self.running?;
+        let runs = now.saturating_duration_since(began);
+        let is_late = runs >= NO_ANSWER && self.usual().is_none_or(|usual| runs > usual * 10);
+        is_late.then(|| (runs, deadline.saturating_sub(runs)))
+    }
+
+    /// The time that is left: of the other rounds as long as usual ones take; of a running one that is late, all that
+    /// its deadline leaves it.
+    fn left(&self, now: Instant) -> Option<Duration> {
+        let usual = self.usual()?;
+        let (began, _) = self.running?;
+        let own = match self.late(now) {
+            Some((_, left)) => left,
+            None => usual.saturating_sub(now.saturating_duration_since(began)),
+        };
+        let others = self.rounds.saturating_sub(self.ended + 1);
+        Some(own + usual.saturating_mul(u32::try_from(others).unwrap_or(u32::MAX)))
+    }
+
+    /// `12 s left`, `no answer for 3 s, given up in 2 s; 14 s left`
+    fn words(&self, now: Instant) -> String {
+        let left = self.left(now).map(|left| format!("{} s left", left.as_secs_f64().ceil()));
+        let late = self.late(now).map(|(runs, left)| {
+            format!("no answer for {} s, given up in {} s", runs.as_secs(), left.as_secs_f64().ceil())
+        });
+        let parts: Vec<String> = late.into_iter().chain(left).collect();
+        if parts.is_empty() { "measuring".to_owned() } else { parts.join("; ") }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_left_is_true_while_a_round_hangs() {
+        let start = Instant::now();
+        let at = |millis| start + Duration::from_millis(millis);
+        let deadline = Duration::from_secs(5);
+        let mut pace = Pace { rounds: 110, ..Pace::default() };
+        assert_eq!(pace.words(at(0)), "measuring");
+        for number in 0..=10 {
+            pace.begins(number, deadline, at(100 * number as u64));
+        }
+        // A hundred rounds of a tenth of a second each.
+        assert_eq!(pace.words(at(1000)), "10 s left");
+        assert_eq!(pace.words(at(1500)), "10 s left");
+        // The eleventh hangs: what is left of its deadline, and 99 others.
+        assert_eq!(pace.words(at(3000)), "no answer for 2 s, given up in 3 s; 13 s left");
+        assert_eq!(pace.words(at(5900)), "no answer for 4 s, given up in 1 s; 10 s left");
+        assert_eq!(pace.words(at(7000)), "no answer for 6 s, given up in 0 s; 10 s left");
+        // It does not make the others slower.
+        pace.begins(11, deadline, at(6000));
+        assert_eq!(pace.words(at(6000)), "10 s left");
+        pace.begins(110, deadline, at(6000));
+        assert_eq!(pace.words(at(6000)), "1 s left");
+    }
+
+    #[test]
+    fn several_rounds_that_end_together_count_as_several() {
+        let start = Instant::now();
+        let mut pace = Pace { rounds: 8, ..Pace::default() };
+        pace.begins(0, Duration::from_secs(5), start);
+        pace.begins(4, Duration::from_secs(5), start + Duration::from_secs(4));
+        assert_eq!(pace.words(start + Duration::from_secs(4)), "4 s left");
     }
 }

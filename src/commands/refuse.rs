@@ -3,7 +3,7 @@
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 
-use crate::cli::{Cli, Command};
+use crate::cli::{CheckArgs, Cli, Command, DiagnoseArgs, RecoverArgs};
 use crate::worker::protocol::SUBCOMMAND;
 
 /// The commands on which a global option has an effect; `--color` and `--exit-contract` have one on every
@@ -54,15 +54,18 @@ pub fn without_effect(cli: &Cli) -> Result<(), String> {
         };
         return Err(format!("{option} has no effect on {name}: {reads}"));
     }
-    let (verbose, format, files) = match &cli.command {
-        Command::Topo(args) => (args.verbose, args.format(), &args.output),
-        Command::Check(args) => (args.out.verbose, args.out.format, &args.out.output),
-        Command::Diagnose(args) => (args.out.verbose, args.out.format, &args.out.output),
-        Command::Recover(args) => (args.out.verbose, args.out.format, &args.out.output),
-        Command::Fleet(args) => (args.verbose, args.format, &args.output),
+    let (verbose, brief, format, files) = match &cli.command {
+        Command::Topo(args) => (args.verbose, args.brief, args.format(), &args.output),
+        Command::Check(CheckArgs { out, .. })
+        | Command::Diagnose(DiagnoseArgs { out, .. })
+        | Command::Recover(RecoverArgs { out, .. }) => (out.verbose, out.brief, out.format, &out.output),
+        Command::Fleet(args) => (args.verbose, false, args.format, &args.output),
         _ => return Ok(()),
     };
     let mut formats = files.iter().filter_map(|file| crate::report::for_path(file).ok()).chain([format]);
+    if brief && !formats.clone().any(|format| format.name == "text") {
+        return Err("--brief: only the format text can be shorter; nothing is written in it".into());
+    }
     if verbose && !formats.any(|format| format.has_verbose()) {
         return Err("--verbose: only the formats text and html show more; nothing is written in them".into());
     }

@@ -10,7 +10,7 @@ use crate::discover;
 use crate::hardware::Machine;
 use crate::model::report::Timing;
 use crate::model::snapshot::SlowFact;
-use crate::report::Of;
+use crate::report::{Of, Style};
 use crate::topology;
 
 /// Runs it.
@@ -35,5 +35,6 @@ pub fn run(cli: &Cli, machine: &Machine, args: &TopoArgs) -> Result<u8, Failure>
     let machine = machine.name().to_owned();
     let observed = Observed { started, started_at, machine, request, snapshot, topology, measurements: None, timing };
     let report = observed.conclude(&judging);
-    Ok(output::publish(&report, format, &output::style(cli.color, args.verbose), &files)?)
+    let style = Style { brief: args.brief, ..output::style(cli.color, args.verbose) };
+    Ok(output::publish(&report, format, &style, &files)?)
 }

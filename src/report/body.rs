@@ -14,21 +14,7 @@ use crate::model::rounding::{percent, range, rate, short};
 pub(super) fn page(digest: &Digest<'_>, verbose: bool) -> Page {
     let mut page = Page::new(verbose);
     let report = digest.report;
-    for (caveat, sentence) in &digest.caveats {
-        // What the plan left out is listed below with the rest of what was not tested.
-        match caveat {
-            Caveat::Partial => {
-                let chosen = partial::chosen(report);
-                if !chosen.is_empty() {
-                    page.banner(&format!("PARTIAL: {}", chosen.join("; ")));
-                }
-            }
-            _ => page.banner(sentence),
-        }
-    }
-    if report.measurements.is_some() {
-        verdict(&mut page, digest);
-    }
+    top(&mut page, digest, Expected::Said);
     findings::write(&mut page, report);
     not_tested(&mut page, report);
     machine::write(&mut page, report);
@@ -46,6 +32,38 @@ pub(super) fn page(digest: &Digest<'_>, verbose: bool) -> Page {
     advice::write(&mut page, report);
     timing(&mut page, report);
     page
+}
+
+/// Whether the rates at the top stand beside what is expected of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Expected {
+    /// They do.
+    Said,
+    /// That is said below.
+    Below,
+}
+
+/// What must be known before anything else, and the verdict.
+pub(super) fn top(page: &mut Page, digest: &Digest<'_>, expected: Expected) {
+    let report = digest.report;
+    for (caveat, sentence) in &digest.caveats {
+        // What the plan left out is listed below with the rest of what was not tested.
+        match caveat {
+            Caveat::Partial => {
+                let chosen = partial::chosen(report);
+                if !chosen.is_empty() {
+                    page.banner(&format!("PARTIAL: {}", chosen.join("; ")));
+                }
+            }
+            _ => page.banner(sentence),
+        }
+    }
+    if report.measurements.is_some() {
+        verdict_line(page, digest);
+        for sentence in summary(digest, expected) {
+            page.line(Paint::Plain, &sentence);
+        }
+    }
 }
 
 /// The measurements. If all were skipped, there is nothing to show: the reason is at the top.
@@ -66,41 +84,62 @@ fn measured(page: &mut Page, digest: &Digest<'_>, measurements: &Measurements, g
     }
 }
 
-/// The conclusion and its reason in one line; then, in another, the rates of the pairs.
-fn verdict(page: &mut Page, digest: &Digest<'_>) {
+/// The conclusion and its reason.
+pub(super) fn verdict_line(page: &mut Page, digest: &Digest<'_>) {
     let paint = match digest.report.verdict.verdict {
         Conclusion::Healthy => Paint::Good,
         Conclusion::Faulty => Paint::Error,
         Conclusion::Inconclusive => Paint::Warning,
     };
     page.verdict(digest.word(), paint, &digest.headline());
-    if let Some(summary) = summary(digest) {
-        page.line(Paint::Plain, &summary);
+}
+
+/// `56 of 56 pairs copy directly at 395 to 396 GB/s, 88% of theoretical; 390 to 397 GB/s expected`, and the same of
+/// those that copy through the memory of the host; where no GPU copies to another, what host copies reach.
+fn summary(digest: &Digest<'_>, expected: Expected) -> Vec<String> {
+    let pairs = Pair::ordered(&digest.gpus()).len();
+    let direct = digest.reference().into_iter().filter(|cell| cell.setup.path == Path::Direct);
+    let staged = digest.figures().filter(|cell| cell.setup.path == Path::Staged);
+    let direct = summary_of(Figures::of(direct), pairs, "directly", expected);
+    let staged = summary_of(Figures::of(staged), pairs, "through host memory", expected);
+    let all: Vec<String> = direct.into_iter().chain(staged).collect();
+    match (&digest.report.measurements, all.is_empty()) {
+        (Some(measurements), true) => host::summary(measurements).into_iter().collect(),
+        _ => all,
     }
     if let Some(sentence) = digest.look_above() {
         page.line(Paint::Faint, sentence);
     }
 }
 
-/// `56 of 56 pairs copy directly at 395 to 396 GB/s, 88% of theoretical; 390 to 397 GB/s expected`
-fn summary(digest: &Digest<'_>) -> Option<String> {
-    let reached = Figures::of(digest.reference().into_iter().filter(|cell| cell.setup.path == Path::Direct));
-    let Some(rates) = reached.rates else { return host::summary(digest.report.measurements.as_ref()?) };
-    let pairs = Pair::ordered(&digest.gpus()).len();
+fn summary_of(figures: Figures, pairs: usize, how: &str, expected: Expected) -> Option<String> {
+    let rates = figures.rates?;
     let achieved = range(rates.min, rates.max, rate, " to ");
-    let mut text = format!("{} of {pairs} pairs copy directly at {achieved} GB/s", rates.count);
-    if let Some(spread) = reached.percents {
+    let mut text = format!("{} of {pairs} pairs copy {how} at {achieved} GB/s", rates.count);
+    if let Some(spread) = figures.percents {
         text += &format!(", {}% of theoretical", range(spread.min, spread.max, percent, " to "));
     }
-    if let Some([low, high]) = reached.expected {
+    if let Some([low, high]) = figures.expected.filter(|_| expected == Expected::Said) {
         text += &format!("; {} GB/s expected", range(low, high, rate, " to "));
     }
     Some(text)
 }
 
 /// What could not be used, read or measured, and why.
-fn not_tested(page: &mut Page, report: &Report) {
+pub(super) fn not_tested(page: &mut Page, report: &Report) {
     let lines = gaps::list(report, page.verbose());
+    gaps(page, lines);
+}
+
+/// The same without what the profile measures on some of the pairs only, where that is said beside the figures.
+pub(super) fn not_tested_at_all(page: &mut Page, report: &Report) {
+    let lines = gaps::list(report, false);
+    let thinned = report.measurements.iter().flat_map(|measurements| &measurements.thinned_out);
+    let thinned: Vec<&String> = thinned.collect();
+    gaps(page, lines.into_iter().filter(|(_, text)| !thinned.contains(&text)).collect());
+}
+
+fn gaps(page: &mut Page, lines: Vec<(String, String)>) {
     if lines.is_empty() {
         return;
     }

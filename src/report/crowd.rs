@@ -67,6 +67,16 @@ fn groups(classes: &Classes, gpus: &[u32]) -> Vec<Vec<u32>> {
 
 /// Replaces the class matrix.
 pub(super) fn classes(page: &mut Page, report: &Report, gpus: &[u32]) {
+    if in_groups(page, report, gpus) {
+        page.note(
+            Paint::Faint,
+            "GPUs of a group have the same connections to all others; the diagonal is within the group",
+        );
+    }
+}
+
+/// The same without a word about groups; says whether they are in a table.
+pub(super) fn in_groups(page: &mut Page, report: &Report, gpus: &[u32]) -> bool {
     let classes = by_pair(report);
     let groups = groups(&classes, gpus);
     let within = |group: &[u32]| match group {
@@ -89,13 +99,11 @@ pub(super) fn classes(page: &mut Page, report: &Report, gpus: &[u32]) {
                 table.row(std::iter::once(Cell::from(name)).chain(cells));
             }
             page.table(table);
-            page.note(
-                Paint::Faint,
-                "GPUs of a group have the same connections to all others; the diagonal is within the group",
-            );
+            return true;
         }
         _ => partners(page, &classes, gpus),
     }
+    false
 }
 
 /// If there are many groups too: how many other GPUs each GPU reaches by each class.

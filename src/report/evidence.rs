@@ -1,5 +1,10 @@
 //! The facts of a finding, written for people.
 
+use std::collections::BTreeMap;
+
+use super::figures::{count, ranges};
+use super::page::GLUE;
+use super::phrases::{FLAGS, PHRASES};
 use crate::model::fact::{Effect, Fact, Facts};
 use crate::model::finding::Finding;
 use crate::model::placement::Pair;
@@ -12,58 +17,116 @@ const SHOWN: usize = 12;
 const SHOWN_PAIRS: usize = 4;
 
 /// Facts that the place of a finding shows already.
-const ELSEWHERE: [&str; 4] = ["device_address", "port_address", "slot", "bridges"];
+pub(super) const ELSEWHERE: [&str; 4] = ["device_address", "port_address", "slot", "bridges"];
 
 /// All facts of a finding in one line, without those in [`ELSEWHERE`] and those with lines of their
 /// own.
 pub(super) fn text(finding: &Finding) -> String {
-    let elsewhere = |key: &str, fact: &Fact| ELSEWHERE.contains(&key) || matches!(fact, Fact::Effects(_));
-    items(&finding.evidence, |key, fact| !elsewhere(key, fact)).join("; ")
+    let sentences = sentences(finding).join(". ");
+    if sentences.is_empty() { sentences } else { sentences + "." }
 }
 
-/// The facts of a finding, a sentence each without its full stop: ranges as ranges, what is of what beside it.
+/// The facts of a finding, a sentence each without its full stop.
 pub(super) fn sentences(finding: &Finding) -> Vec<String> {
-    let facts: Vec<(&str, &Fact)> = finding.evidence.into_iter().map(|(key, fact)| (key.as_str(), fact)).collect();
-    let find = |key: &str| facts.iter().find(|(known, _)| *known == key).map(|(_, fact)| *fact);
-    let shown = |(key, fact): &(&str, &Fact)| !ELSEWHERE.contains(key) && !matches!(fact, Fact::Effects(_));
-    facts.iter().filter(|fact| shown(fact)).filter_map(|(key, fact)| sentence(key, fact, &find)).collect()
+    said(&finding.evidence).iter().map(|sentence| capital(sentence)).collect()
 }
 
-/// A fact as a sentence; none where it is said with another.
-fn sentence<'a>(key: &str, fact: &Fact, find: &impl Fn(&str) -> Option<&'a Fact>) -> Option<String> {
-    let unit = key.rsplit_once('_').map_or("", |(_, unit)| unit);
-    let with = |key: &str, other: &str| find(&format!("{key}_{other}_{unit}"));
-    if let Some((stem, _)) = key.split_once("_highest_") {
-        return with(stem, "lowest").is_none().then(|| plain(key, fact));
+/// What the facts say, by the phrases for them; what no phrase knows, such as a fact of a later version, by its name.
+fn said(evidence: &Facts) -> Vec<String> {
+    let shown =
+        |(key, fact): &(&String, &Fact)| !ELSEWHERE.contains(&key.as_str()) && !matches!(fact, Fact::Effects(_));
+    let mut left: BTreeMap<&str, (&str, &Fact)> = BTreeMap::new();
+    for (key, fact) in evidence.into_iter().filter(shown) {
+        // Two of one name and different units: the second one is known by its whole key.
+        let name = if left.contains_key(fact.name(key)) { key } else { fact.name(key) };
+        left.insert(name, (key, fact));
     }
-    if let Some((stem, _)) = key.split_once("_lowest_")
-        && let Some(highest) = with(stem, "highest")
-    {
-        let (low, high) = (show(fact), show(highest));
-        let range = if low == high { high } else { format!("{low} to {high}") };
-        let stem = if stem == "staged" { "staged copies" } else { stem };
-        return Some(capital(&format!("{} reach {range}", words(stem))));
+    let mut sentences = Vec::new();
+    for phrase in PHRASES {
+        let names = names(phrase);
+        if names.iter().all(|name| left.get(name).is_some_and(|(_, fact)| !matches!(fact, Fact::Other(_)))) {
+            sentences.push(filled(phrase, |name| left[name].1));
+            for name in names {
+                left.remove(name);
+            }
+        }
     }
-    if let Some(stem) = key.strip_suffix("_possible").or_else(|| key.strip_suffix(&format!("_possible_{unit}"))) {
-        let known = find(stem).or_else(|| find(&format!("{stem}_{unit}")));
-        return known.is_none().then(|| plain(key, fact));
+    for (name, yes, no) in FLAGS {
+        if let Some((_, Fact::Flag(flag))) = left.get(name) {
+            sentences.push((*if *flag { yes } else { no }).to_owned());
+            left.remove(name);
+        }
     }
-    let stem = fact.name(key);
-    if let Some(possible) = find(&format!("{stem}_possible")).or_else(|| with(stem, "possible")) {
-        let (now, possible) = (show(fact), show(possible));
-        let of = if now == possible { String::new() } else { format!(", possible {possible}") };
-        return Some(capital(&format!("{}: {now}{of}", words(stem))));
+    sentences.retain(|sentence| !sentence.is_empty());
+    sentences.extend(left.values().map(|(key, fact)| plain(key, fact)));
+    sentences
+}
+
+/// The names of facts in a phrase, each once.
+pub(super) fn names(phrase: &'static str) -> Vec<&'static str> {
+    let places = phrase.split('{').skip(1).filter_map(|rest| rest.split('}').next());
+    let mut names: Vec<&str> = Vec::new();
+    for name in places.filter(|place| !place.contains('#')).flat_map(|place| place.split("..")) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
     }
-    Some(match (key, fact) {
-        ("gpus", Fact::Gpus(_)) => format!("About {}", show(fact)),
-        ("gpus_behind", Fact::Gpus(_)) => format!("Behind it: {}", show(fact)),
-        ("pairs", Fact::Pairs(pairs)) => format!("{}: {}", if pairs.len() == 1 { "Pair" } else { "Pairs" }, show(fact)),
-        _ => plain(key, fact),
-    })
+    names
+}
+
+/// A phrase with its facts.
+fn filled<'a>(phrase: &str, fact: impl Fn(&str) -> &'a Fact) -> String {
+    let mut parts = phrase.split('{');
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (place, after) = part.split_once('}').unwrap_or((part, ""));
+        text += &match (place.split_once('#'), place.split_once("..")) {
+            // One or several: `is|are`.
+            (Some((name, words)), _) => {
+                let (one, several) = words.split_once('|').unwrap_or((words, words));
+                if is_one(fact(name)) { one.to_owned() } else { several.to_owned() }
+            }
+            (_, Some((low, high))) => between(fact(low), fact(high)),
+            _ => named(place, fact(place)),
+        };
+        text += after;
+    }
+    text
+}
+
+/// `5.7 to 6.5 GB/s`, or one of them where both read the same.
+fn between(low: &Fact, high: &Fact) -> String {
+    let (low, high) = (show(low), show(high));
+    if low == high {
+        return high;
+    }
+    // The unit once.
+    let unit = high.split_once(GLUE).map(|(_, unit)| format!("{GLUE}{unit}")).unwrap_or_default();
+    let low = low.strip_suffix(&unit).unwrap_or(&low);
+    format!("{low} to {high}")
+}
+
+const fn is_one(fact: &Fact) -> bool {
+    match fact {
+        Fact::Gpus(gpus) => gpus.len() == 1,
+        Fact::Pairs(pairs) => pairs.len() == 1,
+        Fact::Count(count) => *count == 1,
+        Fact::Rate(_) | Fact::Figure(_) | Fact::Bytes(_) => false,
+        _ => true,
+    }
+}
+
+/// A fact where its name says of what it is a number.
+fn named(name: &str, fact: &Fact) -> String {
+    match fact {
+        Fact::Count(number) if name == "gpus" => count(usize::try_from(*number).unwrap_or(usize::MAX), "GPU"),
+        Fact::Count(number) if name == "pairs" => count(usize::try_from(*number).unwrap_or(usize::MAX), "pair"),
+        _ => show(fact),
+    }
 }
 
 fn plain(key: &str, fact: &Fact) -> String {
-    capital(&format!("{}: {}", words(fact.name(key)), show(fact)))
+    format!("{}: {}", words(fact.name(key)), show(fact))
 }
 
 /// A key as words, names of things as they are written.
@@ -89,18 +152,10 @@ pub(super) fn effects(finding: &Finding) -> &[Effect] {
     finding.evidence.effects()
 }
 
-fn items(facts: &Facts, here: impl Fn(&str, &Fact) -> bool) -> Vec<String> {
-    facts.into_iter().filter(|(key, fact)| here(key, fact)).map(|(key, fact)| item(key, fact)).collect()
-}
-
-/// `achieved 6.4 GB/s` from the rate at `achieved_gbps`.
-fn item(key: &str, fact: &Fact) -> String {
-    match fact {
-        Fact::Gpus(gpus) if key == "gpus" && !gpus.is_empty() => show(fact),
-        // The whole key, so that a width differs from a number of lanes.
-        Fact::Lanes(_) => format!("{} {}", key.replace('_', " "), show(fact)),
-        _ => format!("{} {}", fact.name(key).replace('_', " "), show(fact)),
-    }
+/// The facts of a table, by their names.
+fn items(facts: &Facts) -> String {
+    let item = |(key, fact): (&String, &Fact)| format!("{} {}", words(fact.name(key)), show(fact));
+    facts.into_iter().map(item).collect::<Vec<_>>().join(", ")
 }
 
 fn show(fact: &Fact) -> String {
@@ -118,11 +173,12 @@ fn show(fact: &Fact) -> String {
         Fact::Texts(texts) => list(texts),
         Fact::Address(address) => address.to_string(),
         Fact::Addresses(addresses) => list(addresses),
-        Fact::Gpus(gpus) => list(&gpus.iter().map(|gpu| format!("GPU {gpu}")).collect::<Vec<_>>()),
+        Fact::Gpus(gpus) if gpus.is_empty() => "none".to_owned(),
+        Fact::Gpus(gpus) => format!("GPU {}", ranges(gpus)),
         Fact::Pairs(pairs) => of_pairs(pairs),
         Fact::Numbers(numbers) => list(numbers),
         Fact::Effects(effects) => list(effects),
-        Fact::Table(facts) => format!("({})", items(facts, |_, _| true).join(", ")),
+        Fact::Table(facts) => items(facts),
         Fact::Other(value) if value.is_null() => "unknown".to_owned(),
         Fact::Other(value) => value.to_string(),
     }
@@ -141,14 +197,16 @@ fn list<T: ToString>(all: &[T]) -> String {
     if shown.is_empty() { "none".to_owned() } else { shown.join(", ") }
 }
 
-/// Pairs in short: `0→1, 1→0`, or `14 with GPU 5` where many have one GPU in common.
+/// Pairs in short: `pairs 0→1 and 1→0`, or `14 pairs with GPU 5` where many have one GPU in common.
 fn of_pairs(pairs: &[Pair]) -> String {
     let ends = pairs.first().map(|first| [first.source, first.destination]).into_iter().flatten();
     let common = ends.into_iter().find(|gpu| pairs.iter().all(|pair| pair.touches(*gpu)));
     if let Some(gpu) = common.filter(|_| pairs.len() > SHOWN_PAIRS) {
-        return format!("{} with GPU {gpu}", pairs.len());
+        return format!("{} pairs with GPU {gpu}", pairs.len());
     }
-    list(&pairs.iter().map(|pair| format!("{}→{}", pair.source, pair.destination)).collect::<Vec<_>>())
+    let noun = if pairs.len() == 1 { "pair" } else { "pairs" };
+    let names: Vec<_> = pairs.iter().map(|pair| format!("{}→{}", pair.source, pair.destination)).collect();
+    format!("{noun} {}", list(&names))
 }
 
 #[cfg(test)]
@@ -156,11 +214,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::report::page::GLUE;
 
-    /// The text of what a report has in JSON.
+    /// What is said of facts that a report has in JSON.
     fn read(evidence: serde_json::Value) -> String {
-        items(&serde_json::from_value(evidence).unwrap(), |_, _| true).join("; ").replace(GLUE, " ")
+        said(&serde_json::from_value(evidence).unwrap()).join("; ").replace(GLUE, " ")
     }
 
     #[test]
@@ -169,33 +226,47 @@ mod tests {
         let finding = report.findings.iter().find(|finding| finding.code == "pcie-narrow").unwrap();
         let all = sentences(finding).join(". ").replace(GLUE, " ");
         assert!(all.contains("Copies over it reach "), "{all}");
-        assert!(all.contains("Width: 4, possible 16"), "{all}");
-        assert!(all.contains("Rate: 7.9 GB/s, possible 31.5 GB/s"), "{all}");
+        assert!(all.contains("The link has 4 of 16 lanes"), "{all}");
+        assert!(all.contains("That leaves 7.9 GB/s of 31.5 GB/s"), "{all}");
     }
 
     #[test]
-    fn facts_have_names_and_units() {
+    fn facts_are_said_in_phrases_with_units() {
         let many: Vec<_> = (0..20).collect();
         let with_7: Vec<_> = (0..7).map(|gpu| format!("GPU {gpu} → GPU 7")).collect();
         for (evidence, text) in [
-            (json!({"achieved_gbps": 6.4321}), "achieved 6.43 GB/s"),
-            (json!({"theoretical_gbps": 450.0}), "theoretical 450 GB/s"),
-            (json!({"below_percent": 41.0}), "below 41%"),
-            (json!({"width_lanes": 4}), "width lanes 4"),
-            (json!({"free_bytes": 1_073_741_824_u64}), "free 1 GiB"),
-            (json!({"rows_pending": true}), "rows pending yes"),
-            (json!({"before_gbps": null}), "before gbps unknown"),
-            (json!({"hop": {"rate_gbps": 7.88, "at": "0000:40:03.1"}}), "hop (at 0000:40:03.1, rate 7.88 GB/s)"),
-            (json!({"links": []}), "links none"),
-            (json!({"gpus_behind": [5]}), "gpus behind GPU 5"),
-            (json!({"gpus": [0, 10]}), "GPU 0, GPU 10"),
-            (json!({"gpus_with_nvswitch": 8}), "gpus with nvswitch 8"),
-            (json!({"pairs": ["GPU 1 → GPU 3", "GPU 3 → GPU 1"]}), "pairs 1→3, 3→1"),
-            (json!({"slowed_pairs": with_7}), "slowed pairs 7 with GPU 7"),
-            (json!({"names": ["GPU 1", "GPU 2"]}), "names GPU 1, GPU 2"),
+            (json!({"achieved_gbps": 6.4321}), "copies reach 6.43 GB/s"),
+            (
+                json!({"copies_over_it_lowest_gbps": 5.7, "copies_over_it_highest_gbps": 6.5}),
+                "copies over it reach 5.7 to 6.5 GB/s",
+            ),
+            (json!({"staged_lowest_gbps": 12.6, "staged_highest_gbps": 12.6}), "staged copies reach 12.6 GB/s"),
+            (json!({"width_lanes": 4}), "the link has 4 lanes"),
+            (
+                json!({"left_bytes": 1_073_741_824_u64, "asked_for_bytes": 7}),
+                "7 B were asked for; 1 GiB are left of the limit",
+            ),
+            (json!({"remapping_pending": true}), "rows of memory wait to be remapped"),
+            (json!({"remapping_pending": false}), "no rows of memory wait to be remapped"),
+            (json!({"gpus_behind": [5]}), "GPU 5 is behind it"),
+            (json!({"gpus": [0, 1, 10]}), "GPU 0-1,10 are affected"),
+            (json!({"gpus": 1}), "1 GPU is affected"),
+            (json!({"gpus": many}), "GPU 0-19 are affected"),
+            (json!({"gpus_with_nvswitch": 8}), "GPUs with NVSwitch: 8"),
+            (json!({"pairs": ["GPU 1 → GPU 3", "GPU 3 → GPU 1"]}), "affected: pairs 1→3, 3→1"),
+            (json!({"slowed_pairs": with_7}), "7 pairs with GPU 7 are slowed"),
+            (json!({"removed": {"A": "1"}}), "taken out of the environment of copies: A 1"),
+            // What no phrase knows: of a later version.
+            (json!({"before_gbps": null}), "before gbps: unknown"),
+            (json!({"free_bytes": 1_073_741_824_u64}), "free: 1 GiB"),
+            (json!({"hop": {"rate_gbps": 7.88, "at": "0000:40:03.1"}}), "hop: at 0000:40:03.1, rate 7.88 GB/s"),
+            (json!({"rate_gbps": "fast"}), "rate gbps: fast"),
+            (json!({"width_lanes": 4000}), "width lanes: 4000"),
+            (json!({"names": ["GPU 1", "GPU 2"]}), "names: GPU 1, GPU 2"),
         ] {
             assert_eq!(read(evidence), text);
         }
-        assert!(read(json!({"gpus": many})).ends_with("11, and 8 more"));
+        let many: Vec<_> = (0..20).map(|number| format!("n{number}")).collect();
+        assert!(read(json!({"names": many})).ends_with("n11, and 8 more"));
     }
 }

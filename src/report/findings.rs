@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use super::evidence;
 use super::highlight::paint;
 use super::page::{Page, Paint};
+use crate::model::fact::Fact;
 use crate::model::finding::{Finding, RuleId, Severity, Subject};
 use crate::model::placement::Pair;
 use crate::model::report::Report;
-use crate::model::snapshot::Snapshot;
+use crate::model::snapshot::{Gpu, Snapshot};
 use crate::topology::pcie;
 
 /// Number of findings of one rule that are shown in full; the rest is listed by subject.
@@ -17,22 +18,45 @@ const SHOWN_PER_RULE: usize = 3;
 /// Number of symptoms of a root cause that are listed; the JSON report has them all.
 const SHOWN_EFFECTS: usize = 3;
 
-/// Every finding, the worst first.
-pub(super) fn write(page: &mut Page, report: &Report) {
+/// Parts that are identified below a finding; if there are more, none is.
+const SHOWN_PARTS: usize = 2;
+
+/// Findings of one rule and severity.
+pub(super) struct Alike<'a> {
+    pub(super) severity: Severity,
+    pub(super) code: &'a RuleId,
+    pub(super) findings: Vec<&'a Finding>,
+}
+
+/// All findings, the worst first, those that are alike together.
+pub(super) fn by_rule(report: &Report) -> Vec<Alike<'_>> {
     let mut findings: Vec<_> = report.findings.iter().collect();
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
-    let mut seen: BTreeMap<(Severity, &RuleId), Vec<&Finding>> = BTreeMap::new();
-    for finding in &findings {
-        seen.entry((finding.severity, &finding.code)).or_default().push(finding);
-    }
-    let mut done: Vec<(Severity, &RuleId)> = Vec::new();
+    let mut places: BTreeMap<(Severity, &RuleId), usize> = BTreeMap::new();
+    let mut all: Vec<Alike<'_>> = Vec::new();
     for finding in findings {
-        let key = (finding.severity, &finding.code);
-        if done.contains(&key) {
-            continue;
-        }
-        done.push(key);
-        let alike = seen.remove(&key).unwrap_or_default();
+        let (severity, code) = (finding.severity, &finding.code);
+        let place = *places.entry((severity, code)).or_insert_with(|| {
+            all.push(Alike { severity, code, findings: Vec::new() });
+            all.len() - 1
+        });
+        all[place].findings.push(finding);
+    }
+    all
+}
+
+/// Every finding, the worst first.
+pub(super) fn write(page: &mut Page, report: &Report) {
+    these(page, report, by_rule(report));
+}
+
+/// Those that are more than good to know.
+pub(super) fn worse(page: &mut Page, report: &Report) {
+    these(page, report, by_rule(report).into_iter().filter(|alike| alike.severity > Severity::Info).collect());
+}
+
+fn these(page: &mut Page, report: &Report, all: Vec<Alike<'_>>) {
+    for Alike { severity, code, findings: alike } in all {
         // One more than the limit takes no more space in full than in a list.
         let shown = if page.verbose() || alike.len() <= SHOWN_PER_RULE + 1 { alike.len() } else { SHOWN_PER_RULE };
         for finding in &alike[..shown] {
@@ -40,8 +64,8 @@ pub(super) fn write(page: &mut Page, report: &Report) {
         }
         if shown < alike.len() {
             let subjects: Vec<_> = alike[shown..].iter().map(|finding| finding.subject.to_string()).collect();
-            let text = format!("{} more like this: {} [{}]", subjects.len(), subjects.join(", "), finding.code);
-            page.finding(label(finding.severity), &text, Vec::new());
+            let text = format!("{} more like this: {} [{}]", subjects.len(), subjects.join(", "), code);
+            page.finding(label(severity), &text, Vec::new());
         }
     }
 }
@@ -53,6 +77,8 @@ fn finding_in_full(page: &mut Page, finding: &Finding, snapshot: &Snapshot) {
     if !finding.location.is_empty() && finding.location != finding.subject.to_string() {
         below.push(("where", finding.location.clone()));
     }
+    let parts = parts(finding, snapshot);
+    below.extend(parts.iter().map(|part| ("part", part.clone())));
     // What to do comes before what led to it: the first step must be seen without scrolling.
     below.push(("do", finding.next_step.clone()));
     below.push(("seen", evidence::text(finding)));
@@ -89,13 +115,46 @@ fn names(sentence: &str, gpu: u32) -> bool {
     sentence.split(&name).skip(1).any(|rest| !rest.starts_with(|next: char| next.is_ascii_digit()))
 }
 
-const fn label(severity: Severity) -> (&'static str, Paint) {
+/// The word for a severity.
+pub(super) const fn label(severity: Severity) -> (&'static str, Paint) {
     let word = match severity {
         Severity::Info => "info",
         Severity::Warning => "warning",
         Severity::Error => "ERROR",
     };
     (word, paint(severity))
+}
+
+/// What identifies the parts that are suspected, where they are few: model, slot and what is printed on them.
+pub(super) fn parts(finding: &Finding, snapshot: &Snapshot) -> Vec<String> {
+    let behind = finding.evidence.into_iter().find_map(|(key, fact)| match fact {
+        Fact::Gpus(gpus) if key == "gpus_behind" => Some(gpus.clone()),
+        _ => None,
+    });
+    let gpus = match finding.subject {
+        Subject::Gpu { index } | Subject::Link { index, .. } => vec![index],
+        Subject::Pair(Pair { source, destination }) => vec![source, destination],
+        Subject::PcieLink { .. } => behind.unwrap_or_default(),
+        Subject::Machine | Subject::PciFunction { .. } => Vec::new(),
+    };
+    if finding.severity == Severity::Info || gpus.len() > SHOWN_PARTS {
+        return Vec::new();
+    }
+    gpus.into_iter().filter_map(|index| Some(part(snapshot.gpu(index)?, snapshot))).collect()
+}
+
+/// `GPU 5: NVIDIA L40S, slot 6, 0000:44:00.0, serial 1560000000005, UUID GPU-…`
+fn part(gpu: &Gpu, snapshot: &Snapshot) -> String {
+    let address = gpu.pci.get();
+    let known = [
+        gpu.name.known().cloned(),
+        address.and_then(|address| pcie::slot(snapshot, address)).map(|slot| format!("slot {slot}")),
+        address.map(|address| address.to_string()),
+        gpu.serial.known().map(|serial| format!("serial {serial}")),
+        gpu.uuid.known().map(|uuid| format!("UUID {uuid}")),
+    ];
+    let known: Vec<String> = known.into_iter().flatten().collect();
+    format!("GPU {}: {}", gpu.index, if known.is_empty() { "not known".to_owned() } else { known.join(", ") })
 }
 
 /// The place of the subject in the chassis: PCI address, and slot if the firmware names it.

@@ -11,6 +11,10 @@ pub struct Style {
     pub color: bool,
     /// Whether every matrix is shown, not only those most people need.
     pub verbose: bool,
+    /// Whether it is no more than the verdict and a line for each finding.
+    pub brief: bool,
+    /// Whether it goes to a terminal, where the beginning of a long page scrolls away.
+    pub terminal: bool,
     /// Whether what is drawn has to do with ASCII.
     pub ascii: bool,
     /// Whether metrics have series for every pair, in addition to those for the machine.
@@ -19,7 +23,8 @@ pub struct Style {
 
 impl Style {
     /// The style of files, and of text that does not go to a terminal.
-    pub const PLAIN: Self = Self { width: 100, color: false, verbose: false, ascii: false, pairs: false };
+    pub const PLAIN: Self =
+        Self { width: 100, color: false, verbose: false, brief: false, terminal: false, ascii: false, pairs: false };
 }
 
 /// A format for reports.

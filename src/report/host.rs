@@ -100,7 +100,7 @@ pub(super) fn write(page: &mut Page, measurements: &Measurements) {
 }
 
 /// One row for each way to copy, over all GPUs; on request one for each GPU.
-fn copies(page: &mut Page, measurements: &Measurements) {
+pub(super) fn copies(page: &mut Page, measurements: &Measurements) {
     let ways = Ways::of(measurements);
     if ways.is_empty() {
         return;
@@ -178,6 +178,27 @@ fn limits(measurements: &Measurements) -> String {
 
 /// The nodes that were measured, where there are several: what each GPU reaches with each.
 fn nodes(page: &mut Page, measurements: &Measurements) {
+    if let Some((table, apart)) = by_node(measurements) {
+        show_nodes(page, table, apart);
+    }
+}
+
+/// The same only where the node makes a difference.
+pub(super) fn apart(page: &mut Page, measurements: &Measurements) {
+    if let Some((table, apart)) = by_node(measurements).filter(|(_, apart)| *apart >= ALIKE_PERCENT) {
+        show_nodes(page, table, apart);
+    }
+}
+
+fn show_nodes(page: &mut Page, table: Table, apart: f64) {
+    page.heading("Pinned copies by the NUMA node of the host's memory, to device / to host, GB/s");
+    page.table(table);
+    let difference = if apart < ALIKE_PERCENT { "makes no difference here" } else { "makes a difference" };
+    page.note(Paint::Faint, &format!("the node {difference}: up to {}%", percent(apart)));
+}
+
+/// The table, and how far the nodes are apart at most, per cent.
+fn by_node(measurements: &Measurements) -> Option<(Table, f64)> {
     let cells = || measurements.host.iter().filter(|copy| copy.at_once == 1);
     let all: BTreeSet<u32> = cells().filter_map(|copy| copy.numa_node).collect();
     let ways = [HostDirection::ToDevice, HostDirection::ToHost].map(|one| HostWay::PINNED.with_direction(one));
@@ -189,9 +210,8 @@ fn nodes(page: &mut Page, measurements: &Measurements) {
     let has_several = |gpu: &&u32| all.iter().filter(|node| of(**gpu, **node, ways[0]).is_some()).count() > 1;
     let shown: Vec<u32> = gpus.iter().filter(has_several).copied().collect();
     if shown.is_empty() {
-        return;
+        return None;
     }
-    page.heading("Pinned copies by the NUMA node of the host's memory, to device / to host, GB/s");
     let mut table = Table::of_figures(all.len() + 1);
     table.head_row([Cell::default()].into_iter().chain(all.iter().map(|node| Cell::from(format!("node {node}")))));
     let mut apart: f64 = 0.0;
@@ -207,9 +227,7 @@ fn nodes(page: &mut Page, measurements: &Measurements) {
             apart = apart.max(spread.map_or(0.0, |spread| 100.0 - 100.0 * spread.min / spread.max));
         }
     }
-    page.table(table);
-    let difference = if apart < ALIKE_PERCENT { "makes no difference here" } else { "makes a difference" };
-    page.note(Paint::Faint, &format!("the node {difference}: up to {}%", percent(apart)));
+    Some((table, apart))
 }
 
 /// What page-locking costs, node by node.

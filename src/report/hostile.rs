@@ -100,7 +100,7 @@ fn names() -> impl Strategy<Value = Vec<Named>> {
 }
 
 fn style(color: bool) -> Style {
-    Style { width: 80, color, verbose: true, ascii: false, pairs: true }
+    Style { width: 80, color, verbose: true, pairs: true, ..Style::PLAIN }
 }
 
 fn render(report: &Report, format: &str) -> String {

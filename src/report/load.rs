@@ -68,7 +68,7 @@ pub(super) fn write(page: &mut Page, measurements: &Measurements) {
 }
 
 /// A row for each kind of pattern; on request one for each pattern.
-fn patterns(page: &mut Page, measurements: &Measurements) {
+pub(super) fn patterns(page: &mut Page, measurements: &Measurements) {
     let kinds = Kind::of(measurements);
     if kinds.is_empty() {
         return;

@@ -1,7 +1,7 @@
 //! The report as Markdown, for a ticket: what is wrong, on which machine, how to see it again.
 //!
-//! Short on purpose: the JSON report has everything. Text that came from a machine is escaped, so
-//! that it makes no link, no HTML, no mention, and breaks no table.
+//! Short on purpose: the JSON report has everything. What a reader of the ticket may want later is folded away. Text
+//! that came from a machine is escaped, so that it makes no link, no HTML, no mention, and breaks no table.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -9,11 +9,12 @@ use std::fmt::Write;
 use super::digest::{Caveat, Digest, Figures};
 use super::escape::clean;
 use super::figures::{count, ranges};
-use super::findings::sentence;
+use super::findings::{Alike, by_rule, parts, sentence};
 use super::format::{Format, Style};
 use super::page::GLUE;
 use super::{evidence, gaps, machine, partial, rows};
-use crate::model::finding::Finding;
+use crate::model::finding::{Finding, Severity, Subject};
+use crate::model::measurement::PeerBandwidth;
 use crate::model::report::Report;
 use crate::model::rounding::{percent, range, rate};
 
@@ -37,9 +38,10 @@ fn render(digest: &Digest<'_>, _: &Style) -> String {
     let mut page = String::new();
     // Writing to a String cannot fail.
     let _ = verdict(&mut page, digest)
+        .and_then(|()| summary(&mut page, digest))
         .and_then(|()| every_finding(&mut page, digest))
         .and_then(|()| not_tested(&mut page, digest.report))
-        .and_then(|()| facts(&mut page, digest.report))
+        .and_then(|()| folded(&mut page, "Machine and what was measured", |page| facts(page, digest.report)))
         .and_then(|()| worst_pairs(&mut page, digest))
         .and_then(|()| advice(&mut page, digest.report))
         .and_then(|()| reproduce(&mut page, digest));
@@ -54,12 +56,55 @@ fn verdict(page: &mut String, digest: &Digest<'_>) -> std::fmt::Result {
     writeln!(page, "{}; exit code {}.", text(&digest.headline()), digest.report.verdict.exit_code)
 }
 
-fn every_finding(page: &mut String, digest: &Digest<'_>) -> std::fmt::Result {
-    let all = &digest.findings;
+/// What is to be folded away, below a title that is not the machine's. Forges know these two elements of HTML.
+fn folded(page: &mut String, title: &str, inside: impl FnOnce(&mut String) -> std::fmt::Result) -> std::fmt::Result {
+    writeln!(page, "\n<details>\n<summary>{title}</summary>\n")?;
+    inside(page)?;
+    writeln!(page, "\n</details>")
+}
+
+/// A row for each kind of finding.
+fn summary(page: &mut String, digest: &Digest<'_>) -> std::fmt::Result {
+    let all = by_rule(digest.report);
     if all.is_empty() {
         return Ok(());
     }
-    writeln!(page, "\n## Findings\n")?;
+    writeln!(page, "\n| severity | finding | about |\n|---|---|---|")?;
+    for Alike { severity, code, findings } in all.iter().take(SHOWN_LINES) {
+        let about: Vec<String> = findings.iter().take(SHOWN_PAIRS).map(|finding| subject(finding)).collect();
+        let more = findings.len().saturating_sub(SHOWN_PAIRS);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        writeln!(page, "| {severity} | {} | {}{more} |", cell(code), cell(&about.join(", ")))?;
+    }
+    if all.len() > SHOWN_LINES {
+        writeln!(page, "| | {} more kinds | |", all.len() - SHOWN_LINES)?;
+    }
+    Ok(())
+}
+
+/// What a finding is about; of a link, where it is.
+fn subject(finding: &Finding) -> String {
+    match finding.subject {
+        Subject::PcieLink { .. } if !finding.location.is_empty() => finding.location.clone(),
+        _ => finding.subject.to_string(),
+    }
+}
+
+/// Those that matter in full, then those that are good to know, folded.
+fn every_finding(page: &mut String, digest: &Digest<'_>) -> std::fmt::Result {
+    let (notes, worse): (Vec<&Finding>, Vec<&Finding>) =
+        digest.findings.iter().partition(|finding| finding.severity == Severity::Info);
+    if !worse.is_empty() {
+        writeln!(page, "\n## Findings\n")?;
+        these(page, digest, &worse)?;
+    }
+    match notes.len() {
+        0 => Ok(()),
+        number => folded(page, &format!("Good to know: {}", count(number, "note")), |page| these(page, digest, &notes)),
+    }
+}
+
+fn these(page: &mut String, digest: &Digest<'_>, all: &[&Finding]) -> std::fmt::Result {
     let shown = if all.len() <= SHOWN_FINDINGS + 1 { all.len() } else { SHOWN_FINDINGS };
     for (number, finding) in all[..shown].iter().enumerate() {
         one_finding(page, digest.report, number + 1, finding)?;
@@ -75,14 +120,22 @@ fn every_finding(page: &mut String, digest: &Digest<'_>) -> std::fmt::Result {
     Ok(())
 }
 
+/// A finding, what to do, which part it is about, and the suspects as a list to tick off.
 fn one_finding(page: &mut String, report: &Report, number: usize, finding: &Finding) -> std::fmt::Result {
     let sentence = text(&sentence(finding, &report.snapshot));
     writeln!(page, "{number}. **{} {}**: {sentence}", finding.severity, text(&finding.code))?;
-    if !finding.evidence.is_empty() {
-        writeln!(page, "   - seen: {}", text(&evidence::text(finding).replace(GLUE, " ")))?;
-    }
     if !finding.next_step.is_empty() {
         writeln!(page, "   - do: {}", text(&finding.next_step))?;
+    }
+    for part in parts(finding, &report.snapshot) {
+        writeln!(page, "   - part: {}", text(&part))?;
+    }
+    let seen = evidence::text(finding).replace(GLUE, " ");
+    if !seen.is_empty() {
+        writeln!(page, "   - seen: {}", text(&seen))?;
+    }
+    for suspect in &finding.suspects {
+        writeln!(page, "   - [ ] suspect: {}. Test: {}", text(&suspect.cause), text(&suspect.test))?;
     }
     Ok(())
 }
@@ -104,7 +157,7 @@ fn not_tested(page: &mut String, report: &Report) -> std::fmt::Result {
 }
 
 fn facts(page: &mut String, report: &Report) -> std::fmt::Result {
-    writeln!(page, "\n## Machine\n\n| what | is |\n|---|---|")?;
+    writeln!(page, "| what | is |\n|---|---|")?;
     writeln!(page, "| host | {} |", cell(&machine::host_text(report)))?;
     writeln!(page, "| software | {} |", cell(&machine::software(&report.snapshot.host)))?;
     let groups = machine::gpu_groups(report);
@@ -132,8 +185,11 @@ fn worst_pairs(page: &mut String, digest: &Digest<'_>) -> std::fmt::Result {
     if cells.is_empty() {
         return Ok(());
     }
-    let number = cells.len();
-    writeln!(page, "\n## Pairs with the least of their theoretical bandwidth, of {}\n", count(number, "pair"))?;
+    let title = format!("Pairs with the least of their theoretical bandwidth, of {}", count(cells.len(), "pair"));
+    folded(page, &title, |page| pairs_table(page, digest, &cells))
+}
+
+fn pairs_table(page: &mut String, digest: &Digest<'_>, cells: &[(&PeerBandwidth, f64, f64)]) -> std::fmt::Result {
     writeln!(
         page,
         "| pair | class | path | GB/s | % of theoretical | expected, GB/s | narrowest hop |\n|---|---|---|---|---|---|---|"
@@ -154,13 +210,13 @@ fn advice(page: &mut String, report: &Report) -> std::fmt::Result {
     if report.advice.is_empty() {
         return Ok(());
     }
-    writeln!(page, "\n## For programs on this machine\n")?;
-    for advice in report.advice.iter().take(SHOWN_LINES) {
-        let calls: Vec<_> = advice.pytorch.iter().map(|call| code(call)).collect();
-        let calls = if calls.is_empty() { String::new() } else { format!(" In PyTorch: {}.", calls.join("; ")) };
-        writeln!(page, "- {}{calls}", text(&advice.sentence))?;
-    }
-    Ok(())
+    folded(page, "For programs on this machine", |page| {
+        report.advice.iter().take(SHOWN_LINES).try_for_each(|advice| {
+            let calls: Vec<_> = advice.pytorch.iter().map(|call| code(call)).collect();
+            let calls = if calls.is_empty() { String::new() } else { format!(" In PyTorch: {}.", calls.join("; ")) };
+            writeln!(page, "- {}{calls}", text(&advice.sentence))
+        })
+    })
 }
 
 /// The options that chose what was tested and how it was judged.
@@ -240,157 +296,4 @@ fn code(command: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use comrak::nodes::NodeValue;
-    use comrak::{Arena, Options, parse_document};
-
-    use super::*;
-    use crate::model::request::{Request, Silenced};
-    use crate::report::sample;
-
-    fn written(report: &Report) -> String {
-        render(&Digest::of(report), &Style::PLAIN)
-    }
-
-    fn samples() -> Vec<Report> {
-        vec![
-            sample::healthy(2),
-            sample::healthy(16),
-            sample::pcie_box(),
-            sample::unknown(0),
-            sample::unknown(3),
-            sample::nothing_measured(),
-            sample::hostile(),
-        ]
-    }
-
-    /// Checks that a page holds nothing that acts, by GitHub's dialect; gives the text of its
-    /// tables' rows.
-    fn assert_inert(page: &str) -> Vec<String> {
-        let arena = Arena::new();
-        let mut options = Options::default();
-        options.extension.table = true;
-        options.extension.autolink = true;
-        options.extension.strikethrough = true;
-        options.extension.footnotes = true;
-        let mut rows = Vec::new();
-        for node in parse_document(&arena, page, &options).descendants() {
-            match &node.data().value {
-                NodeValue::Link(_) | NodeValue::Image(_) => panic!("a link: {page}"),
-                NodeValue::HtmlBlock(_) | NodeValue::HtmlInline(_) => panic!("HTML: {page}"),
-                NodeValue::FootnoteReference(_) | NodeValue::Strikethrough => panic!("{page}"),
-                NodeValue::Text(text) => {
-                    assert!(!text.contains('@') && !text.contains('#'), "a mention: {text} in {page}");
-                }
-                NodeValue::TableRow(_) => {
-                    let words = node.descendants().filter_map(|node| match &node.data().value {
-                        NodeValue::Text(text) => Some(text.to_string()),
-                        NodeValue::Code(code) => Some(code.literal.clone()),
-                        _ => None,
-                    });
-                    rows.push(words.collect());
-                }
-                _ => {}
-            }
-        }
-        rows
-    }
-
-    #[test]
-    fn it_is_markdown_and_short() {
-        for report in samples() {
-            let page = written(&report);
-            let rows = assert_inert(&page);
-            assert!(rows.len() >= 3, "{page}");
-            assert!(page.starts_with("# peerscope: ") && page.ends_with('\n'), "{page}");
-            assert!(page.lines().count() <= 90 && page.len() < 20_000, "{} lines: {page}", page.lines().count());
-            assert!(!page.contains("\n\n\n"), "{page}");
-        }
-    }
-
-    #[test]
-    fn a_machine_cannot_write_into_the_ticket() {
-        for evil in [
-            "<img src=x onerror=alert(1)>",
-            "[click](https://evil.example)",
-            "![x](https://evil.example/x.png)",
-            "https://evil.example www.evil.example mail@evil.example",
-            "WWW.evil.example HTTPS://evil.example ftp://evil.example",
-            "@team #12 ~~gone~~ **bold** `code` $x$ &lt;b&gt;",
-            "a | b | c \\| d",
-            "a |\n|---|---|\n| b |",
-            "x\n\n# heading\n\n| a |\n|---|",
-            "trailing \\",
-            "[^1] [a]: b",
-        ] {
-            let mut report = sample::pcie_box();
-            report.machine = evil.into();
-            report.started_at = evil.into();
-            report.request = Request {
-                gpus: vec![evil.into()],
-                gpus_left_out: 1,
-                only: vec![evil.into()],
-                skip: vec![evil.into()],
-                probes_left_out: vec![evil.into()],
-                config: Some(evil.into()),
-                silenced: vec![Silenced { code: evil.to_owned().into(), severity: None }],
-                ..Request::default()
-            };
-            report.snapshot.host.hostname = crate::model::reading::Reading::Known(evil.into());
-            report.snapshot.problems.push(evil.into());
-            for gpu in &mut report.snapshot.gpus {
-                gpu.name = crate::model::reading::Reading::Known(evil.into());
-            }
-            for route in &mut report.topology.pairs {
-                route.bottleneck = Some(evil.into());
-            }
-            for finding in &mut report.findings {
-                finding.message = evil.into();
-                finding.code = evil.to_owned().into();
-                finding.next_step = evil.into();
-                finding.evidence.add(evil, vec![evil.to_owned()]);
-            }
-            for advice in &mut report.advice {
-                (advice.sentence, advice.pytorch) = (evil.into(), vec![evil.into()]);
-            }
-            let page = written(&report);
-            let rows = assert_inert(&page);
-            // What a bar cut off would be dropped from its row without a word.
-            let shown = clean(evil).into_owned();
-            let whole = rows.iter().filter(|row| row.contains(&shown)).count();
-            assert!(whole > SHOWN_PAIRS, "host, GPUs and hops show {whole} times {shown:?}: {rows:#?}");
-            assert_eq!(page.lines().filter(|line| line.starts_with('#')).count(), 7, "{page}");
-        }
-    }
-
-    #[test]
-    fn it_says_what_is_wrong_where_and_how_to_see_it_again() {
-        let page = written(&sample::pcie_box());
-        for part in [
-            "# peerscope: FAULTY\n\n**SIMULATED machine demo: ",
-            "4 errors, 1 warning; ",
-            "   - seen: ",
-            "   - do: ",
-            "(0000:44:00.0, slot 7)",
-            "| host | simulated, ",
-            "| GPU ",
-            "% of theoretical",
-            "--machine demo`",
-            "peerscope 0.0.0, run of 2026-",
-        ] {
-            assert!(page.contains(part), "no {part}: {page}");
-        }
-        let mut some = sample::healthy(8);
-        some.snapshot.gpus.retain(|gpu| gpu.index % 2 == 1);
-        assert!(written(&some).contains(" --gpus 1,3,5,7`"), "{}", written(&some));
-    }
-
-    #[test]
-    fn many_findings_are_counted_and_none_is_lost() {
-        let mut report = sample::pcie_box();
-        let one = report.findings[0].clone();
-        report.findings = vec![one; 40];
-        let page = written(&report);
-        assert!(page.contains(&format!("And {} more: {} x ", 40 - SHOWN_FINDINGS, 40 - SHOWN_FINDINGS)), "{page}");
-    }
-}
+mod tests;

@@ -39,6 +39,15 @@ impl<'a> Matrices<'a> {
         }
     }
 
+    /// The same with no more below it than the meaning of its words and marks.
+    pub(super) fn bare(&self, page: &mut Page) {
+        if crowd::is_one(self.gpus) {
+            return crowd::rates(page, self.digest, self.gpus);
+        }
+        page.heading("Achieved, source (row) → destination (column), GB/s and % of theoretical");
+        self.matrix(page, |pair| self.digest.pairs.get(&pair).copied(), |_| ());
+    }
+
     fn of_setup(&self, setup: Setup) -> impl Iterator<Item = &PeerBandwidth> {
         self.measurements.peer.iter().filter(move |peer| peer.setup.of_any_size() == setup)
     }
@@ -124,15 +133,27 @@ impl<'a> Matrices<'a> {
     }
 
     fn rates(&self, page: &mut Page, setup: Setup, shown: impl Fn(Pair) -> Option<&'a PeerBandwidth>) {
+        self.matrix(page, shown, |page| {
+            page.note(Paint::Faint, &setup.to_string());
+            if let Some(method) = self.method(setup) {
+                page.note(Paint::Faint, &method);
+            }
+        });
+    }
+
+    /// The figures of all pairs, what is to stand `below` them, and what their marks mean.
+    fn matrix(
+        &self,
+        page: &mut Page,
+        shown: impl Fn(Pair) -> Option<&'a PeerBandwidth>,
+        below: impl FnOnce(&mut Page),
+    ) {
         let pairs = Pair::ordered(self.gpus).into_iter();
         let figures: Vec<_> = pairs.map(|pair| (pair, Figure::of(shown(pair)))).collect();
         let cells: HashMap<_, _> = cells(&figures, &self.highlights).into_iter().collect();
         let cell = |pair| cells.get(&pair).cloned().unwrap_or_default();
         page.table(pair_matrix(self.gpus, |gpu| self.highlights.label(gpu), cell));
-        page.note(Paint::Faint, &setup.to_string());
-        if let Some(method) = self.method(setup) {
-            page.note(Paint::Faint, &method);
-        }
+        below(page);
         for (mark, meaning) in legend(figures.iter().map(|(_, figure)| figure)) {
             page.item(2, 8, mark, Paint::Strong, meaning);
         }

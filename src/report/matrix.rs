@@ -6,6 +6,7 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::escape::clean;
 use super::paint::Paint;
+use super::wrap::wrap;
 use crate::model::placement::Pair;
 
 /// One cell.
@@ -54,6 +55,9 @@ pub(crate) struct Table {
     pub(crate) align: Vec<Align>,
     pub(crate) rows: Vec<Vec<Cell>>,
 }
+
+/// A label is cut into lines of at least this many columns; chosen.
+const SHORTEST_LABEL: usize = 16;
 
 /// Columns between two columns of a table.
 const GAP: usize = 2;
@@ -108,10 +112,34 @@ impl Table {
             loose if loose.len() == 1 => (GAP, loose),
             loose => match blocks(1) {
                 tight if tight.len() == 1 => (1, tight),
-                _ => (GAP, loose),
+                _ => match self.with_shorter_labels(&widths, width) {
+                    Some(shorter) => return shorter.render(width, color),
+                    None => (GAP, loose),
+                },
             },
         };
         blocks.iter().map(|columns| self.block(columns, &widths, gap, color)).collect()
+    }
+
+    /// The same table with its labels in several lines, so that no column of figures goes to another block; none where
+    /// that takes more than the labels can give.
+    fn with_shorter_labels(&self, widths: &[usize], width: usize) -> Option<Self> {
+        let figures: usize = widths.get(1..)?.iter().map(|width| width + 1).sum();
+        let room = width.checked_sub(figures).filter(|room| (SHORTEST_LABEL..widths[0]).contains(room))?;
+        if self.labels != 1 {
+            return None;
+        }
+        let mut shorter = Self { rows: Vec::new(), ..self.clone() };
+        for (number, row) in self.rows.iter().enumerate() {
+            let label = &row[0];
+            let indent = label.text.len() - label.text.trim_start().len();
+            for (line, text) in wrap(label.text.trim_start(), room, indent, indent + 2).into_iter().enumerate() {
+                let cells = row.iter().skip(1).filter(|_| line == 0).cloned();
+                shorter.row([Cell { text, ..label.clone() }].into_iter().chain(cells));
+                shorter.head += usize::from(line > 0 && number < self.head);
+            }
+        }
+        Some(shorter)
     }
 
     /// The columns of each block, spread evenly.
@@ -243,6 +271,25 @@ mod tests {
         let tight = numbers(8).render(51, false);
         assert_eq!((loose.len(), tight.len()), (1, 1));
         assert_eq!((loose[0][0].width(), tight[0][0].width()), (52, 44));
+    }
+
+    #[test]
+    fn labels_shrink_before_figures_go_to_another_block() {
+        let mut table = Table::of_figures(5);
+        table.captions(["", "min", "median", "max", "pairs"]);
+        table.row(["copy engine, issued by destination, both ways"].map(Cell::from));
+        let figures = ["  side/default/non-blocking", "394", "395", "396", "56"];
+        table.row(figures.map(Cell::from));
+        let blocks = table.render(52, false);
+        insta::assert_snapshot!(blocks.iter().map(|block| block.join("\n")).collect::<Vec<_>>().join("\n---\n"), @r"
+                                     min  median  max  pairs
+        copy engine, issued by
+          destination, both ways
+          side/default/non-blocking  394     395  396     56
+        ");
+        assert!(blocks.iter().flatten().all(|line| line.width() <= 52));
+        // Where there is no room for labels either, blocks it is.
+        assert!(table.render(30, false).len() > 1);
     }
 
     #[test]

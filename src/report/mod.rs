@@ -46,6 +46,7 @@ pub(crate) mod page;
 pub(crate) mod paint;
 mod partial;
 mod paths;
+mod phrases;
 mod picture;
 pub mod prometheus;
 pub mod read;
@@ -55,10 +56,12 @@ pub mod rules;
 pub(crate) mod sample;
 mod streams;
 mod tables;
+mod terse;
 #[cfg(test)]
 mod tests;
 pub(crate) mod text;
 mod topo;
+mod wrap;
 
 pub use format::{Format, Of, Style};
 

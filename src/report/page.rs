@@ -4,9 +4,7 @@
 use super::escape::clean;
 use super::matrix::Table;
 pub(crate) use super::paint::Paint;
-
-/// Holds a number and its unit on one line; written as a space.
-pub(crate) const GLUE: char = '\u{a0}';
+pub(crate) use super::wrap::GLUE;
 
 /// A piece of a page. Its texts are clean.
 #[derive(Debug, Clone)]

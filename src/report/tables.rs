@@ -21,7 +21,7 @@ pub(super) fn write(page: &mut Page, measurements: &Measurements) {
 }
 
 /// Bandwidth, overlap and host time of the eight placements, over all pairs.
-fn placements(page: &mut Page, measurements: &Measurements) {
+pub(super) fn placements(page: &mut Page, measurements: &Measurements) {
     let path = path_of_placements(measurements);
     let wrong = wrong_pairs(measurements, path);
     let overlaps: Vec<_> = measurements.overlap.iter().filter(|overlap| !wrong.contains(&overlap.pair)).collect();
@@ -62,7 +62,7 @@ fn placements(page: &mut Page, measurements: &Measurements) {
 }
 
 /// If no pair has a direct path, the staged one.
-fn path_of_placements(measurements: &Measurements) -> Path {
+pub(super) fn path_of_placements(measurements: &Measurements) -> Path {
     let has_direct = measurements.peer.iter().any(|peer| peer.setup.path == Path::Direct);
     if has_direct || measurements.peer.is_empty() { Path::Direct } else { Path::Staged }
 }
@@ -77,7 +77,7 @@ fn host_blocked(measurements: &Measurements, overlaps: &[&Overlap], setup: Setup
 }
 
 /// One row for each other configuration.
-fn others(page: &mut Page, measurements: &Measurements) {
+pub(super) fn others(page: &mut Page, measurements: &Measurements) {
     let path = path_of_placements(measurements);
     let is_placement = |setup: &Setup| *setup == Setup::REFERENCE.with_path(path).with_placement(setup.placement);
     // A way of which every pair's bytes were wrong has no figure, and its finding says so.

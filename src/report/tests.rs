@@ -225,6 +225,25 @@ fn the_documents_list_every_format() {
 fn the_verdict_comes_first_and_the_worst_finding_next() {
     let page = text(&sample::pcie_box(), &STYLE);
     let at = |words: &str| page.find(words).unwrap_or_else(|| panic!("no '{words}' in {page}"));
+    // A line for each finding, then what to do about those that matter, then the figures.
+    let order = [
+        "FAULTY: 4 errors, 1 warning;",
+        "\nERROR ",
+        "\nwarning ",
+        "\n         do ",
+        "\nMachine\n",
+        "\nBetween GPUs\n",
+        "Achieved",
+        "  latency ",
+        "\nEach GPU",
+        "\nRun ",
+        "\nMore ",
+    ];
+    for pair in order.windows(2) {
+        assert!(at(pair[0]) < at(pair[1]), "{pair:?}: {page}");
+    }
+    let page = text(&sample::pcie_box(), &Style { verbose: true, ..STYLE });
+    let at = |words: &str| page.find(words).unwrap_or_else(|| panic!("no '{words}' in {page}"));
     let order = [
         "FAULTY: 4 errors, 1 warning;",
         "ERROR ",
@@ -260,7 +279,9 @@ fn many_findings_of_a_rule_are_folded_with_every_subject_named() {
         })
         .collect();
     let page = text(&report, &STYLE);
-    assert_eq!(page.matches("a direct copy never ended").count(), 3, "{page}");
+    // In a line that stands for all, and in full.
+    assert_eq!(page.matches("a direct copy never ended").count(), 1 + 3, "{page}");
+    assert!(page.contains(", and 5 more [copy-hung]"), "{page}");
     assert!(page.contains("3 more like this: GPU 3, GPU 4, GPU 5 [copy-hung]"), "{page}");
     let verbose = text(&report, &Style { verbose: true, ..STYLE });
     assert_eq!(verbose.matches("a direct copy never ended").count(), 6);
@@ -279,7 +300,7 @@ fn words_stand_where_figures_are_missing() {
 
 #[test]
 fn wide_matrices_are_split_and_lose_nothing() {
-    let page = text(&sample::healthy(16), &STYLE);
+    let page = text(&sample::healthy(16), &Style { verbose: true, ..STYLE });
     let achieved = page.split("Achieved").nth(1).unwrap().split("\n\nStream").next().unwrap();
     let labels = |gpu: &str| achieved.split_whitespace().filter(|word| *word == gpu).count();
     // Once as a caption, and as a row of each of two blocks.

@@ -1,19 +1,30 @@
 //! For people: a page as text, wrapped to the width, coloured if it may be.
 
-use textwrap::{Options, WordSeparator, WordSplitter, WrapAlgorithm};
 use unicode_width::UnicodeWidthStr;
 
-use super::body;
 use super::digest::Digest;
 use super::format::{Format, Style};
 use super::matrix::Table;
-use super::page::{Block, GLUE, Page, Paint};
+use super::page::{Block, Page, Paint};
+pub(super) use super::wrap::wrap;
+use super::{body, terse};
 
 /// Text.
 pub(super) const FORMAT: Format = Format { is_looked_at: true, ..Format::new("text", &["txt"], "For people", render) };
 
 fn render(digest: &Digest<'_>, style: &Style) -> String {
-    lay_out(&body::page(digest, style.verbose), style)
+    let width = style.width.max(MINIMUM_WIDTH);
+    let page = match (style.brief, style.verbose) {
+        (true, _) => return lay_out(&terse::brief(digest, width), style),
+        (_, true) => body::page(digest, true),
+        _ => terse::page(digest, width),
+    };
+    let mut text = lay_out(&page, style);
+    if style.terminal {
+        let last = lay_out(&terse::last(digest), style);
+        text += &if last.is_empty() { last } else { format!("\n{last}") };
+    }
+    text
 }
 
 /// Minimum width of a line, also on narrower terminals: below it, hanging indents and the first
@@ -123,32 +134,9 @@ impl Text {
     }
 }
 
-/// The text in lines of at most `width` columns, the first indented by `first`, the others by `rest`;
-/// at least one line. Words longer than a line are cut, since a terminal would wrap them anywhere.
-pub(super) fn wrap(text: &str, width: usize, first: usize, rest: usize) -> Vec<String> {
-    let (first, rest) = (" ".repeat(first), " ".repeat(rest));
-    let options = Options::new(width)
-        .initial_indent(&first)
-        .subsequent_indent(&rest)
-        .word_separator(WordSeparator::AsciiSpace)
-        .word_splitter(WordSplitter::NoHyphenation)
-        .wrap_algorithm(WrapAlgorithm::FirstFit);
-    textwrap::wrap(text, options).iter().map(|line| line.replace(GLUE, " ")).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn words_wrap_and_overlong_ones_are_cut() {
-        assert_eq!(wrap("", 10, 0, 0), [""]);
-        assert_eq!(wrap("one two three", 7, 0, 2), ["one two", "  three"]);
-        assert_eq!(wrap("abcdefghij", 4, 0, 1), ["abc", " def", " ghi", " j"]);
-        assert_eq!(wrap("rate 7.88\u{a0}GB/s", 10, 0, 0), ["rate", "7.88 GB/s"]);
-        assert_eq!(wrap("a →→→→ b", 4, 0, 0), ["a", "→→→→", "b"]);
-        assert_eq!(wrap("日本語日本語", 5, 0, 0), ["日本", "語日", "本語"]);
-    }
 
     #[test]
     fn an_item_hangs_below_its_label() {

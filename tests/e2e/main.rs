@@ -37,6 +37,7 @@ mod scale;
 mod second_reading;
 mod selection;
 mod surroundings;
+mod terminal;
 mod topo;
 mod trace;
 mod two_checks;

@@ -1,0 +1,230 @@
+//! Copies between GPUs: a line for each kind of route where all is as it should be, else the matrix.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::super::crowd;
+use super::super::digest::{Digest, Figures, is_sound, wrong_pairs};
+use super::super::figures::{Spread, count};
+use super::super::highlight;
+use super::super::matrices::Matrices;
+use super::super::page::{Page, Paint};
+use super::super::tables;
+use super::standing::{Standing, after_comma};
+use super::{ALIKE_PERCENT, HANG, load};
+use crate::model::finding::Severity;
+use crate::model::flow::Setup;
+use crate::model::measurement::{Measurements, PeerBandwidth, Verified};
+use crate::model::placement::{Direction, Engine, Pair, Path, Placement, Side};
+use crate::model::rounding::{percent, range, rate, short};
+use crate::model::topology::LinkClass;
+
+/// Pairs of one kind that differ by more have a matrix, per cent: see `crowd::BEHIND`.
+const APART_PERCENT: f64 = 10.0;
+
+/// What a kernel must overlap with a copy where streams allow it, per cent; less has its table. Chosen.
+const OVERLAPS_PERCENT: f64 = 90.0;
+
+/// Everything about pairs; of the measurements, if there are `any`.
+pub(super) fn write(page: &mut Page, digest: &Digest<'_>, measurements: &Measurements, gpus: &[u32], any: bool) {
+    page.heading("Between GPUs");
+    let routes = Routes::of(digest, gpus);
+    if measurements.peer.is_empty() || !any {
+        crowd::in_groups(page, digest.report, gpus);
+    } else {
+        copies(page, digest, measurements, gpus, &routes);
+    }
+    if !any {
+        return;
+    }
+    match streams(measurements) {
+        Some(Line::Fine(text)) => page.item(2, HANG, "streams", Paint::Faint, &text),
+        Some(Line::Table) => {
+            tables::placements(page, measurements);
+            page.blank();
+        }
+        None => {}
+    }
+    if let Some(text) = ways(measurements, routes.pairs) {
+        page.item(2, HANG, "other ways", Paint::Faint, &text);
+    }
+    if let Some(text) = latency(measurements) {
+        page.item(2, HANG, "latency", Paint::Faint, &text);
+    }
+    load::write(page, measurements);
+}
+
+/// What there is to say of something.
+enum Line {
+    /// It is as it should be.
+    Fine(String),
+    /// It is not, and needs its table.
+    Table,
+}
+
+/// The pairs by what connects them and by the path of their copies.
+struct Routes<'a> {
+    groups: BTreeMap<(LinkClass, Path), Vec<&'a PeerBandwidth>>,
+    /// Pairs in all.
+    pairs: usize,
+    /// Pairs without a cell.
+    missing: usize,
+}
+
+impl<'a> Routes<'a> {
+    fn of(digest: &Digest<'a>, gpus: &[u32]) -> Self {
+        let mut routes = Self { groups: BTreeMap::new(), pairs: 0, missing: 0 };
+        for pair in Pair::ordered(gpus) {
+            let class = digest.class(pair);
+            routes.pairs += 1;
+            match digest.pairs.get(&pair) {
+                Some(cell) => routes.groups.entry((class, cell.setup.path)).or_default().push(cell),
+                None => routes.missing += 1,
+            }
+        }
+        routes
+    }
+}
+
+fn copies(page: &mut Page, digest: &Digest<'_>, measurements: &Measurements, gpus: &[u32], routes: &Routes<'_>) {
+    let worse = digest.report.findings.iter().filter(|finding| finding.severity > Severity::Info);
+    let suspected: BTreeSet<Pair> = worse.flat_map(highlight::pairs).collect();
+    if routes.missing > 0 || !routes.groups.values().all(|cells| are_fine(cells, &suspected)) {
+        crowd::in_groups(page, digest.report, gpus);
+        Matrices::new(digest, measurements, gpus).bare(page);
+        return page.blank();
+    }
+    for ((class, path), cells) in &routes.groups {
+        let label = class.to_string();
+        page.item(2, HANG, &label, Paint::Faint, &sentence(cells, *path, routes.pairs));
+    }
+}
+
+/// Whether every pair has a figure that nothing is said against, and all are alike.
+fn are_fine(cells: &[&PeerBandwidth], suspected: &BTreeSet<Pair>) -> bool {
+    let clean = |cell: &&PeerBandwidth| {
+        is_sound(cell) && cell.verified != Verified::Inconclusive && !suspected.contains(&cell.pair)
+    };
+    let rates = Figures::of(cells.iter().copied()).rates;
+    cells.iter().all(clean) && rates.is_some_and(|rates| is_within(rates, APART_PERCENT))
+}
+
+fn is_within(spread: Spread, percent: f64) -> bool {
+    spread.min >= spread.max * (1.0 - percent / 100.0)
+}
+
+/// The rate of a copy with the lowest and the highest that is expected of it.
+fn expected(cell: &PeerBandwidth) -> Option<(f64, [f64; 2])> {
+    Some((cell.achieved_gbps?.0, Figures::of([cell]).expected?))
+}
+
+fn standing(cells: &[&PeerBandwidth]) -> Option<Standing> {
+    Standing::of(cells.iter().filter(|cell| is_sound(cell)).filter_map(|cell| expected(cell)))
+}
+
+/// `all 56 pairs: 397 of 450 GB/s, 88%, as expected; bytes verified`
+fn sentence(cells: &[&PeerBandwidth], path: Path, pairs: usize) -> String {
+    let figures = Figures::of(cells.iter().copied());
+    let number = match cells.len() {
+        2 if pairs == 2 => "both pairs".to_owned(),
+        all if all == pairs => format!("all {all} pairs"),
+        some => format!("{some} pairs"),
+    };
+    let path = if path == Path::Staged { " through host memory" } else { "" };
+    let theory = Spread::of(cells.iter().filter_map(|cell| Some(cell.theoretical_gbps?.0)));
+    let theory = theory.map(|of| format!(" of {}", range(of.min, of.max, rate, " to "))).unwrap_or_default();
+    let rates = figures.rates.map_or_else(|| "-".to_owned(), |of| range(of.min, of.max, rate, " to "));
+    let share = figures.percents.map(|of| format!(", {}%", range(of.min, of.max, percent, " to ")));
+    let verified = cells.iter().all(|cell| cell.verified == Verified::Ok);
+    let verified = if verified { "; bytes verified" } else { "" };
+    let standing = after_comma(standing(cells));
+    format!("{number}{path}: {rates}{theory} GB/s{}{standing}{verified}", share.unwrap_or_default())
+}
+
+/// The eight stream placements.
+fn streams(measurements: &Measurements) -> Option<Line> {
+    let path = tables::path_of_placements(measurements);
+    let wrong = wrong_pairs(measurements, path);
+    let setup = |placement| Setup::REFERENCE.with_path(path).with_placement(placement);
+    let of = |placement| Figures::of(measurements.in_setup(setup(placement)).into_values());
+    let figures: Vec<Figures> = Placement::all().into_iter().map(of).collect();
+    let others = Placement::all().into_iter().filter(|placement| *placement != Placement::REFERENCE);
+    let overlaps = || measurements.overlap.iter().filter(|overlap| !wrong.contains(&overlap.pair));
+    if overlaps().next().is_none() && !others.into_iter().any(|placement| of(placement).planned > 0) {
+        return None;
+    }
+    let medians: Vec<f64> = figures.iter().filter_map(|figures| Some(figures.rates?.median)).collect();
+    let alike = Spread::of(medians.iter().copied()).filter(|medians| is_within(*medians, ALIKE_PERCENT));
+    let sound = overlaps().filter(|overlap| overlap.cell().tested());
+    let may: Vec<f64> = sound
+        .filter(|overlap| overlap.placement.should_overlap(overlap.compute_on))
+        .filter_map(|overlap| overlap.overlap_percent)
+        .collect();
+    let may = Spread::of(may);
+    if may.is_some_and(|may| may.min < OVERLAPS_PERCENT) || (alike.is_none() && !medians.is_empty()) {
+        return Some(Line::Table);
+    }
+    let rates = alike.map(|alike| {
+        let number = if medians.len() == 8 { "all eight".to_owned() } else { medians.len().to_string() };
+        format!("{number} alike, {} GB/s", range(alike.min, alike.max, rate, " to "))
+    });
+    let overlap = may.map(|may| format!("side streams overlap kernels {}%", range(may.min, may.max, percent, " to ")));
+    let parts: Vec<String> = [rates, overlap].into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| Line::Fine(parts.join("; ")))
+}
+
+/// `issued by destination 394, kernel writes 365, both ways 392, staged 36.8 (8 pairs) GB/s, as expected`: each over
+/// all its placements.
+fn ways(measurements: &Measurements, pairs: usize) -> Option<String> {
+    let path = tables::path_of_placements(measurements);
+    let mut groups: Vec<(Setup, Vec<&PeerBandwidth>)> = Vec::new();
+    for setup in measurements.setups() {
+        let name = setup.with_placement(Placement::REFERENCE);
+        let cells = measurements.in_setup(setup).into_values().filter(|cell| is_sound(cell));
+        match groups.iter_mut().find(|(known, _)| *known == name) {
+            _ if name == Setup::REFERENCE.with_path(path) => {}
+            Some((_, members)) => members.extend(cells),
+            None => groups.push((name, cells.collect())),
+        }
+    }
+    let all: Vec<&PeerBandwidth> = groups.iter().flat_map(|(_, cells)| cells).copied().collect();
+    let (all, fine) = (standing(&all), standing(&all).is_none_or(Standing::is_fine));
+    let part = |(setup, cells): &(Setup, Vec<&PeerBandwidth>)| {
+        let rates = Figures::of(cells.iter().copied()).rates?;
+        let of: BTreeSet<Pair> = cells.iter().map(|cell| cell.pair).collect();
+        let of = (of.len() < pairs).then(|| count(of.len(), "pair"));
+        let below = standing(cells).filter(|standing| !standing.is_fine()).map(Standing::words);
+        let notes: Vec<String> = of.into_iter().chain(below).collect();
+        let notes = if notes.is_empty() { String::new() } else { format!(" ({})", notes.join(", ")) };
+        Some(format!("{} {}{notes}", way(*setup), range(rates.min, rates.max, rate, " to ")))
+    };
+    let parts: Vec<String> = groups.iter().filter_map(part).collect();
+    let all = if fine { after_comma(all) } else { String::new() };
+    (!parts.is_empty()).then(|| format!("{} GB/s{all}", parts.join(", ")))
+}
+
+/// A way in few words.
+fn way(setup: Setup) -> String {
+    let mover = match (setup.engine, setup.issuer) {
+        (Engine::Copy, Side::Source) => None,
+        (Engine::Copy, Side::Destination) => Some("issued by destination"),
+        (Engine::Kernel, Side::Source) => Some("kernel writes"),
+        (Engine::Kernel, Side::Destination) => Some("kernel reads"),
+    };
+    let both = (setup.direction == Direction::BothWays).then_some("both ways");
+    let staged = (setup.path == Path::Staged).then_some("staged");
+    [mover, both, staged].into_iter().flatten().collect::<Vec<_>>().join(" ")
+}
+
+/// `2.82 us direct, 16.2 us staged, for 16 B`
+fn latency(measurements: &Measurements) -> Option<String> {
+    let of = |path: Path| {
+        let wrong = wrong_pairs(measurements, path);
+        let of_path = measurements.latency.iter().filter(|latency| latency.path == path);
+        let sound = of_path.filter(|latency| latency.cell().tested() && !wrong.contains(&latency.pair));
+        let spread = Spread::of(sound.filter_map(|latency| latency.latency_us))?;
+        Some(format!("{} us {path}", range(spread.min, spread.max, short, " to ")))
+    };
+    let parts: Vec<String> = [Path::Direct, Path::Staged].into_iter().filter_map(of).collect();
+    let bytes = measurements.latency.first()?.bytes;
+    (!parts.is_empty()).then(|| format!("{}, for {bytes}", parts.join(", ")))
+}

@@ -1,0 +1,87 @@
+//! The page of a terminal: the verdict, a line for each finding, what to do about those that matter, and what was
+//! measured in a line for each thing where it is as it should be. What is not keeps its table, and `--verbose` has
+//! them all.
+
+use super::body::{self, Expected};
+use super::digest::Digest;
+use super::page::{Page, Paint};
+use super::{findings, machine, topo};
+use crate::model::measurement::{Measurements, Status};
+use crate::model::rounding::short;
+
+mod between;
+mod gpus;
+mod load;
+mod standing;
+mod summary;
+#[cfg(test)]
+mod tests;
+
+/// Column at which the text of a line about a figure starts.
+const HANG: usize = 14;
+
+/// Figures that differ by less are alike, per cent: repeats spread by as much (cuda-samples issue 449).
+const ALIKE_PERCENT: f64 = 5.0;
+
+/// The whole page, for lines of this width.
+pub(super) fn page(digest: &Digest<'_>, width: usize) -> Page {
+    let (mut page, report) = (Page::new(false), digest.report);
+    body::top(&mut page, digest, Expected::Below);
+    summary::write(&mut page, digest, width, summary::Of::EachRule);
+    findings::worse(&mut page, report);
+    body::not_tested_at_all(&mut page, report);
+    machine::write(&mut page, report);
+    match &report.measurements {
+        None => topo::write(&mut page, report),
+        Some(measurements) => measured(&mut page, digest, measurements),
+    }
+    end(&mut page, digest);
+    page
+}
+
+/// The verdict, and a line for each finding.
+pub(super) fn brief(digest: &Digest<'_>, width: usize) -> Page {
+    let mut page = Page::new(false);
+    body::top(&mut page, digest, Expected::Said);
+    summary::write(&mut page, digest, width, summary::Of::EachFinding);
+    page
+}
+
+/// The verdict once more, for the end of a page that has scrolled its beginning away.
+pub(super) fn last(digest: &Digest<'_>) -> Page {
+    let mut page = Page::new(false);
+    if digest.report.measurements.is_some() {
+        body::verdict_line(&mut page, digest);
+    }
+    page
+}
+
+/// If all measurements were skipped, there is nothing to show: the reason is at the top.
+fn measured(page: &mut Page, digest: &Digest<'_>, measurements: &Measurements) {
+    let gpus = digest.gpus();
+    let any = measurements.cells().any(|cell| cell.status != Status::Skipped);
+    if gpus.len() > 1 {
+        between::write(page, digest, measurements, &gpus, any);
+    }
+    if any {
+        gpus::write(page, digest, measurements);
+    }
+}
+
+/// Which run this was, and where the rest is.
+fn end(page: &mut Page, digest: &Digest<'_>) {
+    let report = digest.report;
+    let profile = report.measurements.as_ref().map(|measurements| format!("profile {}, ", measurements.profile));
+    let tool = &report.tool;
+    let text = format!(
+        "{} {}, {}{}, {} s",
+        tool.name,
+        tool.version,
+        profile.unwrap_or_default(),
+        report.started_at,
+        short(report.timing.total)
+    );
+    page.blank();
+    page.item(0, 8, "Run", Paint::Strong, &text);
+    page.item(0, 8, "More", Paint::Strong, "--verbose has every table and advice; 'peerscope explain CODE' a finding");
+}

@@ -1,0 +1,131 @@
+//! A line for each finding.
+
+use unicode_width::UnicodeWidthStr;
+
+use super::super::digest::Digest;
+use super::super::escape::clean;
+use super::super::findings::{Alike, by_rule, label, sentence};
+use super::super::page::Page;
+
+/// Column at which the text starts.
+const TEXT: usize = 9;
+
+/// The least that is left to the text beside a code, columns; chosen.
+const LEAST: usize = 30;
+
+/// Findings of one rule that have a line each on a page that goes on to tell of them.
+const LINES_PER_RULE: usize = 4;
+
+/// What a line is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Of {
+    /// Each finding.
+    EachFinding,
+    /// Each finding, as long as there are few of its rule.
+    EachRule,
+}
+
+/// The lines, the worst first; each fits the width.
+pub(super) fn write(page: &mut Page, digest: &Digest<'_>, width: usize, of: Of) {
+    if digest.findings.is_empty() {
+        return;
+    }
+    page.blank();
+    for Alike { severity, code, findings } in by_rule(digest.report) {
+        let (word, paint) = label(severity);
+        let shown = match of {
+            Of::EachRule if findings.len() > LINES_PER_RULE => 1,
+            _ => findings.len(),
+        };
+        for (number, finding) in findings[..shown].iter().enumerate() {
+            let rest = findings.len() - shown;
+            let more = if rest > 0 && number + 1 == shown { format!(", and {rest} more") } else { String::new() };
+            let end = format!("{more} [{}]", clean(code));
+            let sentence = clean(&sentence(finding, &digest.report.snapshot)).into_owned();
+            let text = fitted(&sentence, &end, width.saturating_sub(TEXT));
+            page.item(0, TEXT, word, paint, &text);
+        }
+    }
+}
+
+/// A sentence and its end in a line; without the end where that leaves the sentence no room.
+fn fitted(sentence: &str, end: &str, width: usize) -> String {
+    match width.checked_sub(end.width()).filter(|room| *room >= LEAST) {
+        Some(room) => clause(sentence, room) + end,
+        None => clause(sentence, width),
+    }
+}
+
+/// The beginning of a sentence that says the most in this many columns: whole clauses where one fits, without what
+/// stands in brackets where that helps, else as many words as fit.
+fn clause(sentence: &str, room: usize) -> String {
+    if sentence.width() <= room {
+        return sentence.to_owned();
+    }
+    let bare = without_brackets(sentence);
+    let fitting = [sentence, &bare].into_iter().find_map(|text| {
+        let ends = [": ", "; ", ". "].iter().flat_map(|end| text.match_indices(end)).map(|(at, _)| at);
+        let ends = ends.chain([text.len()]).filter(|&at| text[..at].width() <= room);
+        ends.max().map(|at| text[..at].to_owned())
+    });
+    // A clause of two words, such as a name before a colon, says nothing.
+    if let Some(clause) = fitting.filter(|clause| clause.width() >= room / 3) {
+        return clause;
+    }
+    let mut text = String::new();
+    for word in bare.split(' ') {
+        if text.width() + word.width() + " ...".len() + 1 > room {
+            break;
+        }
+        if !text.is_empty() {
+            text.push(' ');
+        }
+        text += word;
+    }
+    format!("{} ...", text.trim_end_matches([',', ';', ':']))
+}
+
+/// The sentence without its brackets and what stands in them.
+fn without_brackets(sentence: &str) -> String {
+    let (mut bare, mut depth) = (String::with_capacity(sentence.len()), 0_usize);
+    for c in sentence.chars() {
+        match c {
+            '(' => {
+                depth += 1;
+                bare.truncate(bare.trim_end().len());
+            }
+            ')' if depth > 0 => depth -= 1,
+            c if depth == 0 => bare.push(c),
+            _ => {}
+        }
+    }
+    bare
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: &str =
+        "The PCIe link of GPU 5 (0000:44:00.0, slot 6) runs at Gen4 x4; the GPU and the port can do more";
+
+    #[test]
+    fn whole_clauses_are_kept() {
+        assert_eq!(clause(LONG, 200), LONG);
+        assert_eq!(clause(LONG, 70), "The PCIe link of GPU 5 (0000:44:00.0, slot 6) runs at Gen4 x4");
+        assert_eq!(clause(LONG, 50), "The PCIe link of GPU 5 runs at Gen4 x4");
+        assert_eq!(clause(LONG, 36), "The PCIe link of GPU 5 runs at ...");
+        assert_eq!(clause("GPU 3: it has stopped to answer and more words", 30), "GPU 3: it has stopped to ...");
+        assert_eq!(clause("((((", 3), " ...");
+    }
+
+    #[test]
+    fn a_line_is_no_longer_than_there_is_room() {
+        for width in 30..140 {
+            let text = fitted(LONG, " [pcie-narrow]", width);
+            assert!(text.width() <= width && text.starts_with("The PCIe link of"), "{width}: {text}");
+            assert_eq!(text.ends_with(" [pcie-narrow]"), width >= 44, "{width}: {text}");
+        }
+        assert_eq!(fitted(LONG, " [pcie-narrow]", 71), "The PCIe link of GPU 5 runs at Gen4 x4 [pcie-narrow]");
+    }
+}

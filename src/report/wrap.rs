@@ -1,0 +1,34 @@
+//! Text in lines.
+
+use textwrap::{Options, WordSeparator, WordSplitter, WrapAlgorithm};
+
+/// Holds a number and its unit on one line; written as a space.
+pub(crate) const GLUE: char = '\u{a0}';
+
+/// The text in lines of at most `width` columns, the first indented by `first`, the others by `rest`;
+/// at least one line. Words longer than a line are cut, since a terminal would wrap them anywhere.
+pub(super) fn wrap(text: &str, width: usize, first: usize, rest: usize) -> Vec<String> {
+    let (first, rest) = (" ".repeat(first), " ".repeat(rest));
+    let options = Options::new(width)
+        .initial_indent(&first)
+        .subsequent_indent(&rest)
+        .word_separator(WordSeparator::AsciiSpace)
+        .word_splitter(WordSplitter::NoHyphenation)
+        .wrap_algorithm(WrapAlgorithm::FirstFit);
+    textwrap::wrap(text, options).iter().map(|line| line.replace(GLUE, " ")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_wrap_and_overlong_ones_are_cut() {
+        assert_eq!(wrap("", 10, 0, 0), [""]);
+        assert_eq!(wrap("one two three", 7, 0, 2), ["one two", "  three"]);
+        assert_eq!(wrap("abcdefghij", 4, 0, 1), ["abc", " def", " ghi", " j"]);
+        assert_eq!(wrap("rate 7.88\u{a0}GB/s", 10, 0, 0), ["rate", "7.88 GB/s"]);
+        assert_eq!(wrap("a →→→→ b", 4, 0, 0), ["a", "→→→→", "b"]);
+        assert_eq!(wrap("日本語日本語", 5, 0, 0), ["日本", "語日", "本語"]);
+    }
+}

@@ -1,0 +1,133 @@
+//! What a person sees in a terminal: how long it is, how wide, and what moves while it is measured.
+
+use std::process::Command;
+
+use crate::common::{
+    DEMO, H200X8, Ran, check, finish, fresh_state, golden, is_there, list, peerscope, place, redact,
+    skipped_for_want_of, with, write_json,
+};
+
+/// What `diagnose` says of a report to a terminal of this width.
+fn diagnosed(report: &serde_json::Value, width: usize, more: &[&str]) -> String {
+    let folder = place("").0;
+    let path = write_json(folder.path(), "report.json", report);
+    let mut args = vec!["diagnose", &path];
+    args.extend(more);
+    finish(peerscope(&args).env("COLUMNS", width.to_string())).stdout
+}
+
+#[test]
+fn a_healthy_machine_of_eight_gpus_fits_forty_lines() {
+    for width in [80, 140] {
+        let page = diagnosed(&H200X8, width, &[]);
+        assert!(page.lines().count() <= 40, "{} lines: {page}", page.lines().count());
+        assert!(page.lines().all(|line| line.chars().count() <= width), "{page}");
+        for group in
+            ["all 56 pairs", "pinned ", "side streams overlap", "latency ", "pipelines ", "calls take", "at once "]
+        {
+            assert!(page.contains(group), "{group}: {page}");
+        }
+    }
+    golden("h200x8-80", &redact(&diagnosed(&H200X8, 80, &[])));
+}
+
+#[test]
+fn a_faulty_machine_says_first_what_is_wrong() {
+    for width in [80, 140] {
+        for more in [&[][..], &["--verbose"]] {
+            let page = diagnosed(&DEMO, width, more);
+            assert!(page.lines().all(|line| line.chars().count() <= width), "{page}");
+        }
+        let page = diagnosed(&DEMO, width, &[]);
+        // What is wrong, what to do, and with which part: before any figure, and on one screen.
+        let top: Vec<&str> = page.lines().take(40).collect();
+        for words in [
+            "FAULTY: ",
+            "[pcie-narrow]",
+            "[peer-access-missing]",
+            "do       Power off",
+            "part     GPU 5: NVIDIA L40S, slot 6",
+        ] {
+            assert!(top.iter().any(|line| line.contains(words)), "{words}: {page}");
+        }
+    }
+    golden("demo-80", &redact(&diagnosed(&DEMO, 80, &[])));
+}
+
+#[test]
+fn brief_has_a_line_for_each_finding() {
+    let brief = diagnosed(&DEMO, 80, &["--brief"]);
+    golden("demo-brief", &brief);
+    assert_eq!(brief.lines().filter(|line| line.ends_with(']')).count(), list(&DEMO["findings"]).len(), "{brief}");
+    let ran = crate::common::run(&with(check("single", "quick"), &["--brief", "--verbose"]));
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    let ran = crate::common::run(&with(check("single", "quick"), &["--brief", "--format", "json"]));
+    assert!(ran.code == Some(2) && ran.stderr.contains("--brief: only the format text"), "{ran:?}");
+}
+
+/// Runs a shell command at a pseudo-terminal of 100 columns, and prints all that is written to it.
+const AT_A_TERMINAL: &str = r#"
+import fcntl, os, pty, struct, sys, termios
+pid, terminal = pty.fork()
+if pid == 0:
+    fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
+    os.execvp("sh", ["sh", "-c", sys.argv[1]])
+seen = b""
+while True:
+    try:
+        part = os.read(terminal, 65536)
+    except OSError:
+        break
+    if not part:
+        break
+    seen += part
+os.waitpid(pid, 0)
+sys.stdout.buffer.write(seen)
+"#;
+
+fn at_a_terminal(script: &str) -> Option<Ran> {
+    if !is_there("python3") {
+        skipped_for_want_of("python3");
+        return None;
+    }
+    let script = script.replace("peerscope", env!("CARGO_BIN_EXE_peerscope"));
+    let mut command = Command::new("python3");
+    command.args(["-c", AT_A_TERMINAL, &script]).env("TERM", "xterm").env("NO_COLOR", "1");
+    let state = fresh_state();
+    let lock = state.strip_prefix(env!("CARGO_TARGET_TMPDIR")).unwrap().to_owned();
+    Some(finish(command.env("XDG_STATE_HOME", state).env("PEERSCOPE_LOCK", lock)))
+}
+
+/// What a terminal shows in the end: each line after the last return to its beginning, without control sequences.
+fn shown(seen: &str) -> String {
+    let line = |line: &str| {
+        let last = line.trim_end_matches('\r').rsplit('\r').next().unwrap_or_default();
+        let last = last.rsplit("\u{1b}[2K").next().unwrap_or_default();
+        last.to_owned()
+    };
+    seen.lines().map(line).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn while_a_pair_hangs_the_time_left_is_shown_and_the_line_is_cleared_in_the_end() {
+    let run = "peerscope check --machine pair-hangs --profile quick --deadline 3 --no-journal";
+    let Some(ran) = at_a_terminal(&format!("{run} > /dev/null")) else { return };
+    for words in ["no answer for 1 s, given up in 2 s; ", " s left", "GPU 1 → GPU 2: "] {
+        assert!(ran.stdout.contains(words), "{words}: {:?}", ran.stdout);
+    }
+    assert_eq!(shown(&ran.stdout).trim(), "", "{:?}", ran.stdout);
+    // Nothing where stderr is no terminal.
+    let quiet = crate::common::run(&with(check("pair-hangs", "quick"), &[]));
+    assert_eq!(quiet.stderr, "", "{quiet:?}");
+}
+
+#[test]
+fn at_a_terminal_the_verdict_is_the_last_line() {
+    let Some(ran) = at_a_terminal("peerscope check --machine demo --profile quick --no-journal 2> /dev/null") else {
+        return;
+    };
+    let lines: Vec<&str> = ran.stdout.lines().map(|line| line.trim_end_matches('\r')).collect();
+    let verdicts: Vec<usize> = (0..lines.len()).filter(|&line| lines[line].starts_with("FAULTY: 2 errors; ")).collect();
+    assert_eq!(verdicts.len(), 2, "{lines:#?}");
+    assert_eq!(verdicts[1], lines.len() - 1, "{lines:#?}");
+}
