@@ -94,7 +94,7 @@ pub fn without_telemetry(why: &HardwareError) -> Snapshot {
 
 /// What a thread hands in.
 enum Answer {
-    Host(Host),
+    Host(Box<Host>),
     Tree(PciTree),
     Nvidia(NvidiaFunctions),
     Count(Result<u32, HardwareError>),
@@ -118,7 +118,7 @@ fn start_all(
     let (count_answers, count_pending) = (answers.clone(), pending.clone());
     // What has no thread to read it is handed in by this one, as not read for that reason.
     let host = start("host", move || {
-        let _ = host_answers.send(Answer::Host(host.host()));
+        let _ = host_answers.send(Answer::Host(Box::new(host.host())));
     });
     let tree = start("pci", move || {
         let _ = tree_answers.send(Answer::Tree(tree.pci_tree()));
@@ -129,7 +129,7 @@ fn start_all(
     let gpus = start("gpus", move || start_gpus(&telemetry, slow, &count_answers, &count_pending));
     let mut problems = Vec::new();
     if let Err(error) = host {
-        let _ = answers.send(Answer::Host(Host::unread(&not_started(&error))));
+        let _ = answers.send(Answer::Host(Box::new(Host::unread(&not_started(&error)))));
         problems.push(error.message);
     }
     if let Err(error) = tree {
@@ -236,7 +236,7 @@ impl Collected {
     fn receive(&mut self, inbox: &Receiver<Answer>, deadline: Instant) -> bool {
         loop {
             match inbox.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-                Ok(Answer::Host(host)) => self.host = Some(host),
+                Ok(Answer::Host(host)) => self.host = Some(*host),
                 Ok(Answer::Tree(tree)) => self.tree = Some(tree),
                 Ok(Answer::Nvidia(nvidia)) => self.nvidia = Some(nvidia),
                 Ok(Answer::Count(count)) => self.count = Some(count),

@@ -170,11 +170,10 @@ impl<'a> Predicted<'a> {
 
     /// What each flow may reach at most: what is healthy, and no more than it reached alone.
     fn caps_seen(&self) -> Vec<f64> {
-        let flows = self.caps.iter().zip(&self.alone).zip(&self.kept).zip(&self.opposed);
-        let cap = |(((cap, alone), kept), opposed): (((&f64, &Option<f64>), &f64), &Option<f64>)| {
-            alone.map_or(*cap, |alone| cap.min(alone * kept)).min(opposed.unwrap_or(f64::INFINITY))
-        };
-        flows.map(cap).collect()
+        let alone =
+            self.alone.iter().zip(&self.kept).map(|(alone, kept)| alone.map_or(f64::INFINITY, |alone| alone * kept));
+        let opposed = self.opposed.iter().map(|opposed| opposed.unwrap_or(f64::INFINITY));
+        self.caps.iter().zip(alone).zip(opposed).map(|((cap, alone), opposed)| cap.min(alone).min(opposed)).collect()
     }
 
     /// The least that all flows together reach in whatever order they take turns: as much as the slowest of them. Some

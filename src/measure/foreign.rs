@@ -19,6 +19,9 @@ const LEAST: f64 = (64_u64 << 20) as f64;
 /// the counters count in another way, and nobody else copied. Chosen: what healthy machines agree by.
 const ALIKE_PERCENT: f64 = 1.0;
 
+/// The bytes that flows have copied.
+type Copied = Vec<(Flow, Bytes)>;
+
 /// All load patterns of a run, from the first whose traffic is counted to the last.
 #[derive(Debug, Default)]
 pub(super) struct Whole {
@@ -27,7 +30,7 @@ pub(super) struct Whole {
     /// What was read before the first; none where that is not known, or what was copied since.
     pub(super) before: Option<HashMap<u32, Counts>>,
     /// What this program has copied since.
-    own: Vec<(Flow, Bytes)>,
+    own: Copied,
 }
 
 impl Whole {
@@ -44,7 +47,7 @@ impl Whole {
     }
 
     /// Hears that a round has ended. What it copied, where it is a load pattern; of one that failed that is not known.
-    pub(super) fn ended(&mut self, id: u32, outcome: &Outcome) -> Option<Vec<(Flow, Bytes)>> {
+    pub(super) fn ended(&mut self, id: u32, outcome: &Outcome) -> Option<Copied> {
         let round = self.left.remove(&id)?;
         let moved = copied(&round, outcome);
         match &moved {
@@ -55,7 +58,7 @@ impl Whole {
     }
 
     /// What was read before, and what was copied since, once all have ended.
-    pub(super) fn take(&mut self) -> Option<(HashMap<u32, Counts>, Vec<(Flow, Bytes)>)> {
+    pub(super) fn take(&mut self) -> Option<(HashMap<u32, Counts>, Copied)> {
         let before = self.before.take_if(|_| self.left.is_empty())?;
         Some((before, std::mem::take(&mut self.own)))
     }

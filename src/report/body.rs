@@ -15,6 +15,7 @@ pub(super) fn page(digest: &Digest<'_>, verbose: bool) -> Page {
     let mut page = Page::new(verbose);
     let report = digest.report;
     top(&mut page, digest, Expected::Said);
+    look_above(&mut page, digest);
     findings::write(&mut page, report);
     not_tested(&mut page, report);
     machine::write(&mut page, report);
@@ -66,6 +67,13 @@ pub(super) fn top(page: &mut Page, digest: &Digest<'_>, expected: Expected) {
     }
 }
 
+/// Where to look if a program is slow on a machine of which everything was tested and nothing is at fault.
+pub(super) fn look_above(page: &mut Page, digest: &Digest<'_>) {
+    if let Some(sentence) = digest.look_above() {
+        page.line(Paint::Faint, sentence);
+    }
+}
+
 /// The measurements. If all were skipped, there is nothing to show: the reason is at the top.
 fn measured(page: &mut Page, digest: &Digest<'_>, measurements: &Measurements, gpus: &[u32]) {
     if measurements.cells().all(|cell| cell.status == Status::Skipped) {
@@ -106,9 +114,6 @@ fn summary(digest: &Digest<'_>, expected: Expected) -> Vec<String> {
     match (&digest.report.measurements, all.is_empty()) {
         (Some(measurements), true) => host::summary(measurements).into_iter().collect(),
         _ => all,
-    }
-    if let Some(sentence) = digest.look_above() {
-        page.line(Paint::Faint, sentence);
     }
 }
 

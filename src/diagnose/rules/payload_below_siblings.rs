@@ -66,7 +66,7 @@ fn way<'a>(snapshot: &'a Snapshot, gpu: &'a Gpu) -> Option<Way<'a>> {
     let hops = pcie::chain(snapshot, gpu.pci.get()?);
     let payload = |hop: &&PciFunction| hop.max_payload_bytes.get();
     // Of the way what is known: a hop that is not could carry less.
-    let bytes = hops.iter().map(|hop| payload(&hop)).collect::<Option<Vec<_>>>()?.into_iter().min()?;
+    let bytes = hops.iter().map(payload).collect::<Option<Vec<_>>>()?.into_iter().min()?;
     let hop = hops.iter().rev().find(|hop| payload(hop) == Some(bytes))?;
     let possible = hops.iter().filter_map(|hop| hop.max_payload_possible_bytes.get()).min();
     Some(Way { gpu: gpu.index, model: gpu.name.known()?, bytes, hop, possible })

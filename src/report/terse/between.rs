@@ -146,8 +146,8 @@ fn streams(measurements: &Measurements) -> Option<Line> {
     let wrong = wrong_pairs(measurements, path);
     let setup = |placement| Setup::REFERENCE.with_path(path).with_placement(placement);
     let of = |placement| Figures::of(measurements.in_setup(setup(placement)).into_values());
-    let figures: Vec<Figures> = Placement::all().into_iter().map(of).collect();
-    let others = Placement::all().into_iter().filter(|placement| *placement != Placement::REFERENCE);
+    let figures: Vec<Figures> = Placement::all().map(of).collect();
+    let others = Placement::all().filter(|placement| *placement != Placement::REFERENCE);
     let overlaps = || measurements.overlap.iter().filter(|overlap| !wrong.contains(&overlap.pair));
     if overlaps().next().is_none() && !others.into_iter().any(|placement| of(placement).planned > 0) {
         return None;

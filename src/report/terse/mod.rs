@@ -27,6 +27,7 @@ const ALIKE_PERCENT: f64 = 5.0;
 pub(super) fn page(digest: &Digest<'_>, width: usize) -> Page {
     let (mut page, report) = (Page::new(false), digest.report);
     body::top(&mut page, digest, Expected::Below);
+    body::look_above(&mut page, digest);
     summary::write(&mut page, digest, width, summary::Of::EachRule);
     findings::worse(&mut page, report);
     body::not_tested_at_all(&mut page, report);
