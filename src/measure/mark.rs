@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use super::watch::{Links, collect_links, read_functions, read_links};
+use super::errors::{Links, collect_links, read_functions, read_links};
 use crate::hardware::Telemetry;
 use crate::model::snapshot::{Gpu, NvLink, PciFunction, Snapshot};
 use crate::plan::{Action, Round};

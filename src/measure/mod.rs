@@ -12,6 +12,7 @@ mod calls;
 mod contents;
 pub mod counters;
 mod engines;
+mod errors;
 mod figures;
 mod following;
 mod foreign;

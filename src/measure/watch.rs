@@ -3,14 +3,15 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use super::errors::{collect_links, read_functions, read_links};
 use super::mark::Marker;
-use crate::hardware::{GpuGroup, LinkSample, Telemetry, limits};
+use crate::hardware::{LinkSample, Telemetry, limits};
 use crate::model::measurement::{AerAdded, LinkState, LinkUnderLoad, NvLinkErrorsAdded};
 use crate::model::reading::Reading;
 use crate::model::snapshot::{Gpu, NvLink, PciFunction, PcieErrors, Snapshot};
@@ -260,39 +261,6 @@ fn of_gpu(nvlinks: &[NvLinksCounted], gpu: u32) -> Option<Vec<NvLinkErrorsAdded>
     nvlinks.iter().find(|counted| counted.gpu == gpu).map(|counted| counted.added.clone())
 }
 
-/// A GPU by its index, with its active NVLinks.
-pub(super) type Links = (u32, Vec<NvLink>);
-
-/// Starts reading the error counters of active NVLinks, each GPU on a thread of its own.
-pub(super) fn read_links(telemetry: &Arc<dyn Telemetry>, gpus: &[Gpu]) -> mpsc::Receiver<Links> {
-    let (answer, inbox) = mpsc::channel();
-    for gpu in gpus {
-        let mut gpu = gpu.clone();
-        let Reading::Known(links) = &mut gpu.nvlinks else { continue };
-        links.retain(|link| link.active.get() == Some(true));
-        if links.is_empty() {
-            continue;
-        }
-        let (telemetry, answer) = (Arc::clone(telemetry), answer.clone());
-        // Where it cannot be started, the counters are not read, which the report has with its reason.
-        let _ = std::thread::Builder::new().spawn(move || {
-            telemetry.read_gpu(GpuGroup::LinkErrors, &mut gpu);
-            if let Reading::Known(links) = gpu.nvlinks {
-                // Nobody listens any more when it took too long.
-                let _ = answer.send((gpu.index, links));
-            }
-        });
-    }
-    inbox
-}
-
-/// What was read in time.
-pub(super) fn collect_links(inbox: &mpsc::Receiver<Links>, patience: Duration) -> HashMap<u32, Vec<NvLink>> {
-    let until = Instant::now() + patience;
-    let next = || inbox.recv_timeout(until.saturating_duration_since(Instant::now())).ok();
-    std::iter::from_fn(next).collect()
-}
-
 /// What the NVLinks of a GPU counted from before to after.
 fn nvlinks_counted(gpu: u32, before: &[NvLink], after: &HashMap<u32, Vec<NvLink>>) -> Option<NvLinksCounted> {
     Some(NvLinksCounted { gpu, added: errors_added(before, after.get(&gpu)?)? })
@@ -349,18 +317,6 @@ pub fn summary(index: u32, samples: &[LinkSample]) -> LinkUnderLoad {
         throttle_reasons,
         reason: None,
     }
-}
-
-/// Starts reading the PCI tree with its AER counters, on a thread of its own.
-pub(super) fn read_functions(telemetry: &Arc<dyn Telemetry>) -> mpsc::Receiver<Vec<PciFunction>> {
-    let telemetry = Arc::clone(telemetry);
-    let (answer, inbox) = mpsc::channel();
-    // Where it cannot be started, nobody answers.
-    let _ = std::thread::Builder::new().spawn(move || {
-        // Nobody listens any more when it took too long.
-        let _ = answer.send(telemetry.pci_tree().functions);
-    });
-    inbox
 }
 
 /// Functions whose counters are higher than before. A counter that fell was reset, and tells nothing.

@@ -1,4 +1,5 @@
 use super::*;
+use crate::hardware::GpuGroup;
 use crate::hardware::sim;
 use crate::hardware::sim::spec::{LinkFault, NvLinkErrors, NvLinkFault};
 use crate::model::reading::Unknown;

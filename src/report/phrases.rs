@@ -6,7 +6,10 @@
 
 /// A phrase for yes and one for no; an empty one is not said.
 pub(super) const FLAGS: &[(&str, &str, &str)] = &[
+    ("answers_on_the_bus", "its configuration space answers", "its configuration space reads all ones"),
     ("address_by_elimination", "the address is the only one that no other GPU has", ""),
+    ("confidential_computing", "confidential computing is on", "confidential computing is off"),
+    ("external_link", "it hangs at an external link", ""),
     ("in_a_container", "this runs in a container", "this does not run in a container"),
     ("iommu_translating", "the IOMMU translates device addresses", "the IOMMU does not translate device addresses"),
     ("made_for_sxm", "the GPUs are boards for NVLink (SXM)", "the GPUs are not boards for NVLink (SXM)"),
@@ -90,6 +93,12 @@ pub(super) const PHRASES: &[&str] = &[
     "it hangs at the chipset port {chipset_port}",
     "the link was in turn {states_in_turn}",
     "replays added while copies ran: {replays_added}",
+    "of all these, {added_under_load} were added while several copies ran at once",
+    "of all these, {errors_under_load} were counted while several copies ran at once",
+    "packets carry {payload}, those of others {usual_payload}; {possible_payload} is possible",
+    "packets carry {payload}, those of others {usual_payload}",
+    "{possible_payload} is possible",
+    "requests to read are of {read_request} at most",
     "PCIe errors added: {corrected_added} corrected, {non_fatal_added} non-fatal, {fatal_added} fatal",
     "corrected PCIe errors added: {corrected_added}",
     "non-fatal PCIe errors added: {non_fatal_added}",
@@ -144,6 +153,7 @@ pub(super) const PHRASES: &[&str] = &[
     "other programs: {other_programs}",
     "reasons: {reasons}",
     "the clock of the multiprocessors was {sm_clock}",
+    "the highest temperature was {highest_temperature_c} degrees Celsius",
     // What was and was not measured.
     "{tested} measurements were made, {untested} were not, {unverified} were not verified",
     "{tested} measurements were made, {untested} were not",
@@ -159,6 +169,9 @@ pub(super) const PHRASES: &[&str] = &[
     "changes: {changes}",
     // Which parts there are.
     "the error is: {error}",
+    "its power state is {pci_power_state}",
+    "its last Xid is {last_xid_code}, {last_xid_seconds} s after boot",
+    "the kernel's log was not read: {xids_unknown}",
     "its PCI address is {address}",
     "its PCI address is {pci}",
     "PCI addresses: {addresses}",
@@ -192,6 +205,8 @@ pub(super) const PHRASES: &[&str] = &[
     "NVML refused: {nvml_refused}",
     "directions: {directions}",
     "taken out of the environment of copies: {removed}",
+    "NCCL's variables: {nccl_variables}",
+    "the kernel was told {kernel_parameter}",
     "{asked_for} were asked for; {left} are left of the limit",
     "{asked_for} were asked for",
     "NUMA nodes: {numa_nodes}",
