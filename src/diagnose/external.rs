@@ -30,10 +30,6 @@ const INTELS_VENDOR: u16 = 0x8086;
 const ASMEDIAS_VENDOR: u16 = 0x1b21;
 
 fn is_thunderbolt(function: &PciFunction) -> bool {
-    // The kernel says so of what firmware calls external.
-    if function.removable.get() == Some(true) {
-        return true;
-    }
     let Some(device) = function.device_id.get() else { return false };
     match function.vendor.get() {
         Some(INTELS_VENDOR) => INTEL.contains(&device),
@@ -50,7 +46,7 @@ pub fn of(evidence: &Evidence<'_>, gpu: u32) -> Option<External> {
     }
     let chain = pcie::chain(evidence.snapshot, evidence.snapshot.address_of(gpu)?);
     let above = chain.get(1..).unwrap_or_default();
-    if chain.iter().any(|function| is_thunderbolt(function)) {
+    if above.iter().any(|function| is_thunderbolt(function)) {
         return Some(External::Thunderbolt);
     }
     let [port] = above else { return None };

@@ -161,5 +161,10 @@ fn with_cable(mut found: Finding, evidence: &Evidence<'_>, address: PciAddress) 
         return found;
     }
     found.message.push_str("; it hangs at an external link");
+    // What to do about a Thunderbolt dock is said already.
+    let is_said = |gpu| external::of(evidence, gpu) == Some(External::Thunderbolt);
+    if !matches!(found.subject, Subject::Gpu { index } if is_said(index)) {
+        found.next_step = format!("First check the cable, and the dock and its power. {}", found.next_step);
+    }
     found.fact("external_link", true)
 }
