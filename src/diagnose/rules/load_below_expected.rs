@@ -7,9 +7,10 @@
 //! All flows of a pattern together (`measurements.load`) reach less than what each reached alone and the links of the
 //! graph allow, by more than the margin of its class; every flow is as fast alone as it should be, and
 //! `load-collapses` and `shared-hop-low` report no hop that it passes. It is information where part of the way is
-//! within the processors, whose rates no interface reports. All pairs at once are judged by less: there the copies of a
-//! GPU to its peers take turns, and how many GPUs send to the same one meanwhile depends on the order, so that only the
-//! slowest of the flows alone is sure to be reached by all together.
+//! within the processors, whose rates no interface reports. Where GPUs send to several that receive from several
+//! (all pairs, a ring both ways), the copies of a GPU to its peers take turns, and how many GPUs send to the same one
+//! meanwhile depends on the order: only the slowest of the flows alone is sure to be reached by all together, and less than
+//! that is reported.
 //!
 //! # Why it matters
 //!
@@ -22,13 +23,14 @@
 //!
 //! # Sources
 //!
+//! 4 x H200: a ring both ways reaches 792, 1165 or 1554 GB/s in all, one run and another (measured, 2026-11-22).
+//!
 //! 8 x H200: 390 GB/s for each of eight flows at once, 394 to 395 for four disjoint ones, 396 alone (measured).
 
 use std::cmp::Ordering;
 
 use super::load::{self, Judged};
 use super::prelude::*;
-use crate::model::load::Pattern;
 
 /// The rule.
 pub const RULE: Rule =
@@ -42,9 +44,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     };
     let is_low = |judged: &Judged<'_>| {
         let all = judged.all();
-        // Where every GPU sends to every other, copies of one engine take turns in an order that is not predicted.
-        let in_turns = judged.pattern.pattern == Pattern::AllPairs;
-        let floor = if in_turns { judged.floor_in_any_order() } else { judged.floor(&all) };
+        let floor = if judged.takes_turns() { judged.floor_in_any_order() } else { judged.floor(&all) };
         Judged::sum(&judged.achieved, &all) < floor && judged.predicted.are_healthy_alone(&all)
     };
     let low: Vec<Judged<'_>> =

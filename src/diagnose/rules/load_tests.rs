@@ -239,6 +239,19 @@ fn all_pairs_at_once_are_judged_by_what_any_order_of_turns_reaches() {
     assert!(found.iter().any(|found| found.code.starts_with("load-")), "{found:#?}");
 }
 
+#[test]
+fn a_ring_both_ways_is_judged_like_all_pairs_since_copies_take_turns_too() {
+    let machine = h200_vm(4);
+    let ring = |each: f64| {
+        let flows: Vec<_> = (0..4).flat_map(|gpu| [1, 3].map(|by| (pair(gpu, (gpu + by) % 4), each))).collect();
+        loaded(&machine, 0.88, vec![pattern(Pattern::RingBothWays, "", &flows)])
+    };
+    // 8 flows: 99 GB/s each was seen on a healthy machine.
+    assert_eq!(findings(&machine, Some(&ring(99.0))), []);
+    let found = findings(&machine, Some(&ring(40.0)));
+    assert!(found.iter().any(|found| found.code.starts_with("load-")), "{found:#?}");
+}
+
 /// Two GPUs below an uplink that both share, all of them with the host at once.
 #[test]
 fn an_uplink_is_named_by_one_finding() {
