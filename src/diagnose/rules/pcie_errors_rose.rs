@@ -154,18 +154,18 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
         (number, what) => format!("{number} {what}s"),
     })
     .collect();
-    let rates = match (over.is_empty(), slow.is_empty(), low) {
-        (true, _, None) => "no copy over it was measured",
-        (_, true, Some(true)) => "several copies at once over it reached less than expected",
-        (_, true, _) => "copies over it were as fast as expected",
-        (_, false, _) => "copies over it were slower than expected",
+    let rates = |it: &str| match (over.is_empty(), slow.is_empty(), low) {
+        (true, _, None) => format!("no copy over {it} was measured"),
+        (_, true, Some(true)) => format!("several copies at once over {it} reached less than expected"),
+        (_, true, _) => format!("copies over {it} were as fast as expected"),
+        (_, false, _) => format!("copies over {it} were slower than expected"),
     };
     let meanwhile = under_load(evidence, link);
     let count = |number: u64| (number > 0).then_some(number);
     let mut found = RULE
         .finding(
             subject,
-            format!("{name} had {} while copies ran{}; {rates}", parts.join(", "), words_of(meanwhile)),
+            format!("{name} had {} while copies ran{}; {}", parts.join(", "), words_of(meanwhile), rates("it")),
             format!(
                 "Look for AER messages (dmesg | grep -iE 'aer|pcie'); power off, reseat {} and the riser or cable, \
                  clean the contacts, and check again; then swap it with one of the same kind to see whether the \
@@ -199,7 +199,7 @@ fn finding(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> Option<(
     }
     found.suspects.extend(external::suspect_cable(evidence, gpus));
     let kind = if uncorrected { "errors that were not corrected" } else { "corrected errors or replays" };
-    Some((found, format!("{kind} while copies ran; {rates}")))
+    Some((found, format!("{kind} while copies ran; {}", rates("them"))))
 }
 
 /// Replays and errors that were added while several copies ran at once.
