@@ -17,7 +17,7 @@ use crate::model::snapshot::{DisplayFunction, Gpu, GpuPair, Host, PciFunction, P
 
 mod late;
 
-pub use self::late::{Late, identified};
+pub use self::late::{Late, LateFacts, LinksOfGpu, identified};
 
 /// PCI vendor id of NVIDIA.
 const NVIDIA: u16 = 0x10de;

@@ -43,7 +43,7 @@ impl Facts {
 
     /// Begins to read what was left out.
     pub fn read_late(&self, snapshot: &Snapshot) -> Option<Late> {
-        Some(Late::begin(self.telemetry()?, &snapshot.pairs, self.limit))
+        Some(Late::begin(self.telemetry()?, snapshot, self.limit))
     }
 
     /// The telemetry, if it could be opened.

@@ -2,8 +2,8 @@ use std::sync::Mutex;
 
 use super::*;
 use crate::hardware::{LinkSample, Moved};
-use crate::model::snapshot::{BoundDriver, DeviceFile, P2pStatus};
-use crate::model::testing::lanes;
+use crate::model::snapshot::{BoundDriver, DeviceFile, NvLink, NvLinkRemote, P2pStatus};
+use crate::model::testing::{lanes, nvlinks};
 
 /// Where a fake machine gets stuck.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +23,13 @@ struct Fake {
     stuck: Stuck,
     /// Held for as long as the machine is stuck.
     gate: Arc<Mutex<()>>,
+}
+
+/// A link with these error counters.
+fn link(errors: &Reading<u64>) -> NvLink {
+    let (crc_errors, replay_errors, recovery_errors) = (errors.clone(), errors.clone(), errors.clone());
+    let link = nvlinks(1, "4.0", 26562, NvLinkRemote::Switch, None).remove(0);
+    NvLink { crc_errors, replay_errors, recovery_errors, ..link }
 }
 
 impl Fake {
@@ -58,9 +65,11 @@ impl Telemetry for Fake {
         match group {
             GpuGroup::Identity => gpu.uuid = Reading::Known(format!("GPU-{}", gpu.index)),
             GpuGroup::Pcie => gpu.pcie_width = lanes(16),
-            GpuGroup::NvLink => gpu.nvlinks = Reading::Known(Vec::new()),
+            GpuGroup::NvLink => {
+                gpu.nvlinks = Reading::Known(vec![link(&Reading::Unknown(SlowFact::NvLinkErrors.not_read()))])
+            }
             GpuGroup::State => gpu.mig = Reading::Known(false),
-            GpuGroup::LinkErrors => {}
+            GpuGroup::LinkErrors => gpu.nvlinks = Reading::Known(vec![link(&Reading::Known(u64::from(gpu.index)))]),
         }
     }
 
@@ -272,24 +281,47 @@ fn what_is_left_for_later_is_what_it_would_have_been_before() {
     };
     let (telemetry, _) = machine(Stuck::Nowhere);
     let at_once = discover(Arc::clone(&telemetry), SlowFact::ALL, LIMIT);
-    let first = discover(Arc::clone(&telemetry), SlowFact::BEFORE_COPIES, LIMIT);
+    let first = discover(Arc::clone(&telemetry), SlowFact::BESIDE_THE_START, LIMIT);
     assert!(first.pairs.iter().all(|pair| pair.p2p_read.unknown().is_some()));
+    assert!(first.gpus.iter().all(Gpu::has_link_errors_left_out));
     let began = Instant::now();
-    let (pairs, problems) = Late::begin(&telemetry, &first.pairs, Duration::from_secs(60)).end(&first.pairs);
-    assert_eq!((pairs, problems), (at_once.pairs, Vec::<String>::new()));
+    let facts = Late::begin(&telemetry, &first, Duration::from_secs(60)).end(&first);
+    assert_eq!(facts.problems, Vec::<String>::new());
+    let mut whole = first.clone();
+    facts.put_into(&mut whole);
+    assert_eq!(whole, at_once);
     assert!(began.elapsed() < Duration::from_secs(30), "it was waited for all the same");
+
+    // Links that must be read before anything is copied are there then, and once more at the end.
+    let (mut whole, mut counters) = (first.clone(), Late::begin(&telemetry, &first, Duration::from_secs(60)));
+    counters.wait_for_links(&mut whole);
+    assert_eq!(whole.gpus, at_once.gpus);
+    counters.end(&whole).put_into(&mut whole);
+    assert_eq!(whole, at_once);
 
     // Only the pairs that were chosen are asked about, and one that does not answer costs its row.
     let (telemetry, gate) = machine(Stuck::Access(1, 2));
     let _stuck = gate.lock().unwrap();
-    let chosen: Vec<_> = first.pairs.iter().filter(|pair| pair.source != 2).cloned().collect();
-    let (pairs, problems) = Late::begin(&telemetry, &chosen, LIMIT).end(&chosen);
-    assert_eq!(problems, [format!("peer access of GPU 1 to GPU 2: {LATE}")]);
-    let read: Vec<_> = pairs.iter().map(|pair| pair.p2p_read.clone()).collect();
+    let pairs = first.pairs.iter().filter(|pair| pair.source != 2).cloned().collect();
+    let chosen = Snapshot { pairs, ..first.clone() };
+    let late_facts = Late::begin(&telemetry, &chosen, LIMIT).end(&chosen);
+    assert_eq!(late_facts.problems, [format!("peer access of GPU 1 to GPU 2: {LATE}")]);
+    let read: Vec<_> = late_facts.pairs.iter().map(|pair| pair.p2p_read.clone()).collect();
     assert_eq!(
         read,
         [Reading::Known(P2pStatus::Ok), Reading::Known(P2pStatus::Ok), Reading::Known(P2pStatus::Ok), late()]
     );
+
+    // Nor does a GPU whose counters do not come hold up the others, before the copies or after them.
+    let (telemetry, gate) = machine(Stuck::Gpu(1, GpuGroup::LinkErrors));
+    let _stuck = gate.lock().unwrap();
+    let (mut waited, mut counters) = (first.clone(), Late::begin(&telemetry, &first, LIMIT));
+    counters.wait_for_links(&mut waited);
+    assert_eq!((&waited.gpus[0], &waited.gpus[2]), (&at_once.gpus[0], &at_once.gpus[2]));
+    let late_facts = counters.end(&waited);
+    assert_eq!(late_facts.problems, [format!("GPU 1, error counters of NVLinks: {LATE}")]);
+    late_facts.put_into(&mut waited);
+    assert_eq!(waited.gpus[1].nvlinks, Reading::Known(vec![link(&late())]));
 }
 
 #[test]

@@ -11,6 +11,8 @@ use crate::model::units::GbPerSecond;
 
 /// Time between the first two looks. The counter of PCIe bytes wraps every 67 ms at 64 GB/s.
 const PAUSE: Duration = Duration::from_millis(30);
+/// The same after the copies, where the program waits for it. A look takes 2 ms for each GPU (4 x H200).
+const PAUSE_AT_THE_END: Duration = Duration::from_millis(10);
 /// How long GPUs are waited for that are late with their last look; where none is, nothing is waited for. Chosen:
 /// NVML answers within milliseconds, and within a second while a driver starts.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -34,12 +36,13 @@ impl Quiet {
     pub fn begin(telemetry: &Arc<dyn Telemetry>, gpus: &[LeftAlone], moment: Moment) -> Self {
         let (answer, inbox) = mpsc::channel();
         let over = Arc::new(AtomicBool::new(false));
-        let second_look = Instant::now() + PAUSE;
+        let pause = if moment == Moment::End { PAUSE_AT_THE_END } else { PAUSE };
+        let second_look = Instant::now() + pause;
         let watch = |gpu: LeftAlone| {
             let (telemetry, over, answer) = (Arc::clone(telemetry), Arc::clone(&over), answer.clone());
             let watch = move || {
                 let first = telemetry.moved(gpu.gpu);
-                std::thread::sleep(PAUSE);
+                std::thread::sleep(pause);
                 let awaited = over.load(Ordering::Relaxed);
                 let second = telemetry.moved(gpu.gpu);
                 // Where it is waited for already, a third look would show the same moment.

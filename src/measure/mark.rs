@@ -53,7 +53,12 @@ impl Marker {
             links: snapshot.gpus.iter().filter_map(|gpu| Some((gpu.index, gpu.nvlinks.known()?.clone()))).collect(),
             functions: snapshot.pci.clone(),
         };
-        let state = if copies { State::NotYet } else { State::Read(marked()) };
+        let left_out = snapshot.gpus.iter().any(Gpu::has_link_errors_left_out);
+        let state = match (copies, left_out) {
+            (true, _) => State::NotYet,
+            (false, true) => State::UnderWay(read_links(&telemetry, &gpus), read_functions(&telemetry)),
+            (false, false) => State::Read(marked()),
+        };
         Some(Self { telemetry, gpus, first, during, state })
     }
 

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::discover::LinksOfGpu;
 use crate::hardware::LinkSample;
 use crate::measure::Outcome;
 use crate::measure::watch::Counted;
@@ -61,10 +62,13 @@ pub enum Event {
         /// What.
         request: Request,
     },
-    /// What was read of pairs while copies ran, all pairs of the facts, and what went wrong with it.
+    /// What was read while copies ran, and what went wrong with it.
     Late {
-        /// The pairs.
+        /// All pairs of the facts.
         pairs: Vec<GpuPair>,
+        /// The GPUs whose NVLinks were read, with all of them.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        links: Vec<LinksOfGpu>,
         /// A sentence each.
         problems: Vec<String>,
     },

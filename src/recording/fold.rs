@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::disturbed;
 use super::entry::{Entry, Event};
 use crate::discover;
+use crate::discover::LateFacts;
 use crate::hardware::{ErrorKind, HardwareError, LinkSample};
 use crate::measure::around_load::{self, During};
 use crate::measure::watch::{Counted, summary};
@@ -120,10 +121,9 @@ impl Recording {
                 self.snapshot = Some(snapshot);
                 self.times.facts = at;
             }
-            Event::Late { pairs, problems } => {
+            Event::Late { pairs, links, problems } => {
                 if let Some(snapshot) = &mut self.snapshot {
-                    snapshot.pairs = pairs;
-                    snapshot.problems.extend(problems);
+                    LateFacts { pairs, links, problems }.put_into(snapshot);
                 }
             }
             Event::Asked { request } => self.request = request,

@@ -4,7 +4,8 @@ use super::{Event, read};
 use crate::hardware::LinkSample;
 use crate::model::measurement::Status;
 use crate::model::reading::Reading;
-use crate::model::snapshot::P2pStatus;
+use crate::model::snapshot::{NvLinkRemote, P2pStatus};
+use crate::model::testing::nvlinks;
 
 #[test]
 fn what_is_read_back_of_a_whole_journal_is_what_the_run_came_to_and_that_it_was_cut_off() {
@@ -71,16 +72,20 @@ fn a_reading_of_a_link_that_nobody_watched_is_no_harm() {
 }
 
 #[test]
-fn what_is_read_of_pairs_while_copies_run_takes_the_place_of_what_was_not() {
+fn what_is_read_while_copies_run_takes_the_place_of_what_was_not() {
     let snapshot = RUN.1.snapshot.clone();
     let mut pairs = snapshot.pairs.clone();
     pairs[0].p2p_read = Reading::Known(P2pStatus::GpuNotSupported);
     let mut recording = super::Recording::new("quick");
+    let mut links = nvlinks(4, "4.0", 26562, NvLinkRemote::Switch, None);
+    links[2].crc_errors = Reading::Known(7);
+    let problems = vec!["one did not answer".into()];
+    let late = Event::Late { pairs: pairs.clone(), links: vec![(1, links.clone())], problems };
     recording.take(super::Entry { at: 1.0, event: Event::Facts { snapshot } });
-    let late = Event::Late { pairs: pairs.clone(), problems: vec!["one did not answer".into()] };
     recording.take(super::Entry { at: 2.0, event: late });
     let recorded = recording.conclude();
     assert_eq!(recorded.snapshot.pairs, pairs);
+    assert_eq!(recorded.snapshot.gpus[1].nvlinks, Reading::Known(links));
     assert_eq!(recorded.snapshot.problems.last().map(String::as_str), Some("one did not answer"));
     let said = &recorded.topology.pairs[0].peer_access;
     assert_eq!(said.nvml_read, Some(P2pStatus::GpuNotSupported), "the topology is made of it too");

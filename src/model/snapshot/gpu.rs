@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::SlowFact;
 use super::nvlink::{Fabric, NvLink};
 use crate::model::reading::facts;
 use crate::model::units::{Bytes, Generation, Lanes, PciAddress};
@@ -94,6 +95,12 @@ impl Gpu {
     pub fn active_nvlinks(&self) -> Option<u32> {
         let links = self.nvlinks.known()?;
         u32::try_from(links.iter().filter(|link| link.active.get() == Some(true)).count()).ok()
+    }
+
+    /// Whether the error counters of its NVLinks are still to be read.
+    pub fn has_link_errors_left_out(&self) -> bool {
+        let left_out = |link: &NvLink| link.crc_errors.unknown() == Some(&SlowFact::NvLinkErrors.not_read());
+        self.nvlinks.known().is_some_and(|links| links.iter().any(left_out))
     }
 }
 

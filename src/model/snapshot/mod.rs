@@ -65,9 +65,9 @@ pub enum SlowFact {
 impl SlowFact {
     /// All of them.
     pub const ALL: &[Self] = &[Self::NvLinkErrors, Self::PeerAccess, Self::PeerAtomics];
-    /// Those that mean something only if they are read before the first copy. The others are read while copies run:
-    /// while the driver starts, each call of NVML holds it up.
-    pub const BEFORE_COPIES: &[Self] = &[Self::NvLinkErrors];
+    /// Those that are read before the driver has started. The others are read from then on: while the driver starts,
+    /// each call of NVML holds it up for as long as the call takes.
+    pub const BESIDE_THE_START: &[Self] = &[];
 
     /// What such a fact is where it was left out.
     pub fn not_read(self) -> Unknown {
