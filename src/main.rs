@@ -12,18 +12,23 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(refusal) => return ExitCode::from(usage(&refusal)),
     };
-    // A panic is an internal error and must not be mistaken for a verdict: Rust's own code for it,
-    // 101, is not in the contract.
-    let result = std::panic::catch_unwind(|| run(&cli));
-    match result {
-        Ok(Ok(code)) => ExitCode::from(code),
-        Ok(Err(failure)) => {
+    end_on_panic(cli.exit_contract.code(Ending::Usage));
+    match run(&cli) {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => {
             complain(&failure);
             ExitCode::from(cli.exit_contract.code(Ending::Usage))
         }
-        Err(_) => {
-            complain(&"internal error; please report the message above".into());
-            ExitCode::from(cli.exit_contract.code(Ending::Usage))
-        }
     }
+}
+
+/// A panic is an internal error and must not be mistaken for a verdict: Rust's own code for it, 101, is not in the
+/// contract. The journal keeps what was measured. Nothing is unwound: the binaries of the packages cannot.
+fn end_on_panic(code: u8) {
+    let tell = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        tell(panic);
+        complain(&"internal error; please report the message above".into());
+        std::process::exit(i32::from(code));
+    }));
 }
