@@ -93,7 +93,8 @@ fn of_group<'a>(evidence: &Evidence<'_>, group: &[Rated<'a>]) -> Vec<Below<'a>> 
     let mut rates: Vec<f64> = group.iter().map(|rated| rated.rate.0).collect();
     rates.sort_by(f64::total_cmp);
     let middle = GbPerSecond(rates.get(rates.len() / 2).copied().unwrap_or_default());
-    let scatter = group.iter().map(Rated::spread).fold(0.0, f64::max);
+    let scatter =
+        group.iter().map(|rated| rated.spread().max(host::scatter(evidence, rated.copy.gpu))).fold(0.0, f64::max);
     let unplaced = host::has_several_nodes(evidence) && group.iter().any(|rated| rated.copy.numa_node.is_none());
     let margin = RULE.parameter(evidence, if unplaced { &UNPLACED } else { &SIBLINGS });
     let is_below = |rated: &&Rated<'_>| rated.below_percent(middle) > margin.max(scatter);
