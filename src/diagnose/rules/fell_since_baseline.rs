@@ -17,7 +17,7 @@
 //! is lower by more than `least_fall_link_percent` and its noise. What passes the memory of the host as well (both ways,
 //! several GPUs at once, pipelines, kernels over mapped memory) must fall by `least_fall_memory_percent`, what the
 //! processor does (pageable memory, memory that is page-locked anew) by `least_fall_processor_percent`, and a call must
-//! take `least_rise_times` as long and 40 us longer: more than healthy machines were seen to differ by. These
+//! take longer by `least_rise_call_percent` and by 40 us: more than healthy machines were seen to differ by. These
 //! three are warnings. What falls on one GPU is one finding, by the first of these four that it has.
 //!
 //! # Why it matters
@@ -66,9 +66,9 @@ const PROCESSOR: Parameter = Parameter {
     about: "the same for what the processor does: pageable memory, page-locking; chosen: healthy H200 had 4.5 to 15.4 GB/s",
 };
 const CALLS: Parameter = Parameter {
-    name: "least_rise_times",
-    default: host_figures::TIMES,
-    about: "how many times as long a call must take; chosen above the 3.3 between two healthy machines of H200",
+    name: "least_rise_call_percent",
+    default: 100.0 * (host_figures::TIMES - 1.0),
+    about: "how much longer a call must take: four times as long; chosen above the 3.3 between two healthy machines of H200",
 };
 /// The rule.
 pub const RULE: Rule = Rule::new("fell-since-baseline", Severity::Error, include_str!("fell_since_baseline.rs"), judge)
@@ -107,9 +107,7 @@ pub fn is_beyond(evidence: &Evidence<'_>, figures: &HostFigures, percent: f64) -
         // These margins are those of scatter already.
         Kind::Memory => percent > least(&MEMORY).max(figures.noise_percent()),
         Kind::Processor => percent > least(&PROCESSOR).max(figures.noise_percent()),
-        Kind::Time => {
-            percent > 100.0 * (least(&CALLS) - 1.0) && percent / 100.0 * figures.old.value > host_figures::LEAST_US
-        }
+        Kind::Time => percent > least(&CALLS) && percent / 100.0 * figures.old.value > host_figures::LEAST_US,
     }
 }
 
