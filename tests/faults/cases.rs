@@ -28,7 +28,7 @@ const NVML_CODES: [u32; 15] = [4711, 1, 2, 3, 4, 6, 9, 10, 13, 15, 16, 18, 20, 2
 /// context, a worker that ends, a lie.
 const LOAD: [&str; 1] = ["load"];
 /// The beds whose probes need one GPU and the host: copies with it and page-locking; pipelines and calls.
-const ONE_GPU: [&str; 2] = ["host", "one-gpu"];
+pub const ONE_GPU: [&str; 2] = ["host", "one-gpu"];
 const LOAD_ACTIONS: [Action; 4] = [Action::Code(999), Action::Code(719), Action::Abort, Action::Skip];
 
 /// What kind of fault a case has.
