@@ -5,7 +5,7 @@
 //!
 //! # How it is detected
 //!
-//! A measurement (`measurements.host`, `pipeline`, `engines`, `hazard`) failed with an error of the driver, which the message
+//! A measurement (`measurements.host`, `pipeline`, `engines`, `calls`, `hazard`) failed with an error of the driver, which the message
 //! repeats, or did not end before its deadline; or timing page-locking (`pinning`) did. Memory that the driver or a limit
 //! did not let be page-locked is `pinning-refused`.
 //!
@@ -24,7 +24,6 @@
 
 use super::prelude::*;
 use crate::model::host::{HostCopy, Pinning};
-use crate::model::measurement::{Cell, Probe};
 use crate::model::one_gpu::OneGpu;
 
 /// The rule.
@@ -39,9 +38,8 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         by_gpu.entry(copy.gpu).or_default().push(Bad { status, reason, way });
     }
     let Some(measurements) = evidence.measurements else { return Vec::new() };
-    // A call that fails takes the copies within the GPU with it, which have a rule of their own.
-    let copies = |cell: &Cell<'_>| matches!(cell.probe, Probe::Pipeline | Probe::Engines | Probe::Hazard);
-    for cell in measurements.on_one_gpu().map(OneGpu::cell).filter(|cell| ended_badly(cell.status) && copies(cell)) {
+    // Calls and kernels within a GPU have a rule of their own.
+    for cell in measurements.on_one_gpu().map(OneGpu::cell).filter(|cell| ended_badly(cell.status)) {
         if let Some(gpu) = cell.flow.with_host() {
             let (status, reason, way) = (cell.status, cell.reason, cell.probe.to_string());
             by_gpu.entry(gpu).or_default().push(Bad { status, reason, way });
