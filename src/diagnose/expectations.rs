@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::expectations_host::{CallLimit, HostFloor, PipelineFloor, TurnLimit};
+use super::expectations_host::{Bound, CallLimit, HostFloor, OfHost, PipelineFloor, TurnLimit};
 use crate::model::placement::{Pair, Path};
 use crate::model::report::Report;
 use crate::model::snapshot::Gpu;
@@ -141,7 +141,7 @@ impl Expectations {
                 return Err(format!("floor of {}: gbps = {} is not a rate", floor.of(), floor.gbps));
             }
         }
-        match read.objection() {
+        match read.of_host().objection() {
             Some(objection) => Err(objection),
             None => Ok(read),
         }
@@ -165,6 +165,7 @@ impl Expectations {
         let names: Vec<_> = gpus.iter().filter_map(|gpu| gpu.name.known()).collect();
         let model = names.first().filter(|first| names.len() == gpus.len() && names.iter().all(|name| name == *first));
         let access: Vec<_> = report.topology.pairs.iter().map(|route| route.peer_access.cuda).collect();
+        let OfHost { host, pipeline, calls, launch_loop } = OfHost::from_report(report, margin_percent);
         // A GPU's generation of the moment means nothing while it is idle, so only that under load
         // is asked for.
         Self {
@@ -181,8 +182,21 @@ impl Expectations {
             nvlink: NvLink { links: common(gpus.iter().map(Gpu::active_nvlinks).collect()).filter(|links| *links > 0) },
             peer: Peer { access: access.iter().all(|access| *access == Some(true)).then_some(!access.is_empty()) },
             floor: floors(report, margin_percent),
-            ..Self::of_host(report, margin_percent)
+            host,
+            pipeline,
+            calls,
+            launch_loop,
         }
+    }
+
+    /// What is expected of the host and GPUs.
+    pub fn bounds(&self) -> Vec<Bound> {
+        self.of_host().bounds()
+    }
+
+    fn of_host(&self) -> OfHost {
+        let Self { host, pipeline, calls, launch_loop, .. } = self.clone();
+        OfHost { host, pipeline, calls, launch_loop }
     }
 
     /// As a file.

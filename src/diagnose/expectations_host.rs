@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::expectations::Expectations;
 use super::host_figures::{self, Kind, What};
 use crate::model::asynchrony::Call;
 use crate::model::flow::HostMemory;
@@ -135,8 +134,21 @@ impl Bound {
     }
 }
 
-impl Expectations {
-    /// Everything that is expected of the host and GPUs, in the order of the file.
+/// Everything that is expected of the host and GPUs, in the order of the file.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct OfHost {
+    /// Copies.
+    pub host: Vec<HostFloor>,
+    /// Pipelines.
+    pub pipeline: Vec<PipelineFloor>,
+    /// Calls.
+    pub calls: Vec<CallLimit>,
+    /// Loops of launches.
+    pub launch_loop: Vec<TurnLimit>,
+}
+
+impl OfHost {
+    /// All of it.
     pub fn bounds(&self) -> Vec<Bound> {
         let copies = self.host.iter().map(|floor| {
             let HostFloor { memory, direction, engine, allocation, at_once, gpu, gbps } = *floor;
@@ -189,7 +201,7 @@ impl Expectations {
 
     /// What the host and the GPUs of this report reach. One for all GPUs; where their slots or models differ, one for
     /// each, but for times. A margin is never less than what healthy machines scatter by.
-    pub fn of_host(report: &Report, margin_percent: f64) -> Self {
+    pub fn from_report(report: &Report, margin_percent: f64) -> Self {
         let Some(measurements) = &report.measurements else { return Self::default() };
         let mut values: BTreeMap<What, Vec<(u32, f64)>> = BTreeMap::new();
         for ((gpu, what), figure) in host_figures::figures(measurements) {

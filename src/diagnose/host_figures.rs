@@ -150,8 +150,8 @@ pub fn figures(measurements: &Measurements) -> Figures {
         add(cell.gpu, what, rate.filter(|_| cell.cell().tested()), cell.spread_percent);
     }
     // Calls that wait take as long as their work, and so do copies of pageable memory: others judge that.
-    let only_calls =
-        |call: &&HostCall| !call.waits() && !(call.call == Call::Copy && call.memory == Some(HostMemory::Pageable));
+    let is_pageable = |call: &HostCall| call.call == Call::Copy && call.memory == Some(HostMemory::Pageable);
+    let only_calls = |call: &&HostCall| !call.waits() && !is_pageable(call);
     for cell in measurements.calls.iter().filter(only_calls) {
         let what = What::Call { call: cell.call, memory: cell.memory, direction: cell.direction };
         add(cell.gpu, what, cell.host_blocked_us.filter(|_| cell.cell().tested()), cell.spread_percent);
