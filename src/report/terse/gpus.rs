@@ -161,7 +161,7 @@ fn calls(measurements: &Measurements) -> Lines {
         let Spread { min, max, .. } = spread?;
         Some(format!("{what} {}", range(min, max, short, " to ")))
     };
-    let parts: Vec<String> = parts.into_iter().chain([(turns, "launch and wait")]).filter_map(part).collect();
+    let parts: Vec<String> = parts.into_iter().chain([(turns, "wait")]).filter_map(part).collect();
     if parts.is_empty() { Lines::new() } else { vec![("calls take", format!("{} us", parts.join(", ")))] }
 }
 
