@@ -296,8 +296,12 @@ pub struct DiagnoseArgs {
 #[derive(Debug, Args)]
 pub struct RecoverArgs {
     /// The journal [default: the newest of an interrupted run on this machine; it is removed once a
-    /// .json report is written from it].
+    /// .json report is written from it, and its timeline if it has one].
     pub journal: Option<PathBuf>,
+
+    /// Write the timeline of a run that had --trace to FILE, as far as the journal has it.
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
 
     /// What to do with the report.
     #[command(flatten)]

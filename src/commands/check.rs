@@ -106,7 +106,8 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, Failure
     let observed = Observed::recorded(started, started_at, machine, Recorded { timing, ..recorded });
     let report = observed.conclude(&judging);
     let code = publish(&report, &timelines);
-    let code = code.and_then(|code| trace::write(drawing.as_ref(), &timelines, &report).map(|()| code));
+    let code =
+        code.and_then(|code| trace::write(drawing.as_ref(), &timelines, &report, trace::NOT_MEASURED).map(|()| code));
     // If something could not be written, the journal still has the measurements.
     let code = code.inspect(|_| journal.remove()).map_err(|sentence| match journal.path() {
         Some(path) => format!(

@@ -40,7 +40,8 @@ pub fn run(args: &ExpectArgs) -> Result<u8, String> {
     let expectations = Expectations::from_report(&report, args.margin);
     let head = format!(
         "# Expectations for machines like the one measured at {} ({}), made by peerscope {}.\n\
-         # Floors are {}% below the lowest figure of each class, in GB/s. See docs/expectations.md.\n{}\n",
+         # Floors are {}% below the lowest figure of each class, in GB/s; further where the memory or the processor of \
+         the host decides. See docs/expectations.md.\n{}\n",
         report.started_at.escape_debug(),
         report.machine.escape_debug(),
         env!("CARGO_PKG_VERSION"),

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use super::output::{self, Files};
-use super::{Failure, Judging, Observed, remark};
+use super::{Failure, Judging, Observed, remark, trace};
 use crate::cli::{Cli, RecoverArgs};
 use crate::model::report::MOST_GPUS;
 use crate::model::report::Report;
@@ -20,6 +20,7 @@ use crate::report::read::bounded;
 /// What to say on stderr.
 pub fn run(cli: &Cli, args: &RecoverArgs) -> Result<u8, Failure> {
     let files = Files::of_report(&args.out)?;
+    let drawing = args.trace.as_ref().map(|path| files.beside(path)).transpose()?;
     let (path, found) = match &args.journal {
         Some(path) => (path.clone(), false),
         None => (newest()?, true),
@@ -28,14 +29,18 @@ pub fn run(cli: &Cli, args: &RecoverArgs) -> Result<u8, Failure> {
     let report = bounded(report).map_err(|why| format!("cannot recover {}: it {why}", path.display()))?;
     let style = output::style_of(cli, &args.out);
     let code = output::publish_seen(&report, &timelines, args.out.format, &style, &files)?;
+    trace::write(drawing.as_ref(), &timelines, &report, trace::NOT_RECORDED)?;
     if found {
-        // Only JSON has everything that the journal has.
-        if args.out.output.iter().any(|file| report::for_path(file).is_ok_and(|format| format.name == "json")) {
+        // Only JSON has everything that the journal has, but for the timeline.
+        let drawn = drawing.is_some() || timelines.is_empty();
+        let is_json = |file: &PathBuf| report::for_path(file).is_ok_and(|format| format.name == "json");
+        if drawn && args.out.output.iter().any(is_json) {
             let _ = std::fs::remove_file(&path);
         } else {
             let path = path.display();
             remark(&format!(
-                "the journal {path} is kept until 'peerscope recover -o FILE.json' has written its report"
+                "the journal {path} is kept until 'peerscope recover{} -o FILE.json' has written its report",
+                if drawn { "" } else { " --trace FILE" }
             ));
         }
     }

@@ -1,4 +1,4 @@
-//! The file of `check --trace`.
+//! The file of `check --trace` and `recover --trace`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,15 +29,21 @@ pub fn prepare(
     files.beside(path).map(Some)
 }
 
-/// Writes the timeline of a run. Where nothing was followed, that is said, and there is no file.
+/// What is said where a run followed nothing.
+pub const NOT_MEASURED: &str = "nothing that a timeline shows was measured";
+/// And where its journal has nothing of it.
+pub const NOT_RECORDED: &str =
+    "the journal holds nothing that a timeline shows: its run had no --trace, or ended before";
+
+/// Writes the timeline of a run. Where nothing was followed, that is said in these words, and there is no file.
 ///
 /// # Errors
 ///
 /// A sentence that names the file.
-pub fn write(file: Option<&Whole>, timelines: &[Timeline], report: &Report) -> Result<(), String> {
+pub fn write(file: Option<&Whole>, timelines: &[Timeline], report: &Report, nothing: &str) -> Result<(), String> {
     let Some(file) = file else { return Ok(()) };
     if trace::is_empty(timelines) {
-        remark("--trace: nothing that a timeline shows was measured, so there is no file");
+        remark(&format!("--trace: {nothing}, so there is no file"));
         return Ok(());
     }
     let known = report.snapshot.gpus.iter().filter_map(|gpu| Some((gpu.index, gpu.name.known()?.clone())));

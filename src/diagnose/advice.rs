@@ -111,13 +111,14 @@ fn batches(measurements: &Measurements) -> Option<Advice> {
     let times = short(speed_up);
     if speed_up < WORTH_IT {
         let sentence = format!(
-            "Several batches in flight gain little here: copies in, kernels and copies out are {times} times as fast in              {streams} streams as in one."
+            "Several batches in flight gain little here: copies in, kernels and copies out are {times} times as fast in \
+             {streams} streams as in one."
         );
         return Some(Advice { basis, sentence, pytorch: Vec::new() });
     }
     let sentence = format!(
-        "Keep {streams} batches in flight, each on a stream of its own: copies in, kernels and copies out are {times} times \
-         as fast so as in one stream."
+        "Keep {streams} batches in flight, each on a stream of its own: copies in, kernels and copies out are then {times} \
+         times as fast as in one stream."
     );
     let pytorch = [
         "streams = [torch.cuda.Stream() for _ in range(N)]; with torch.cuda.stream(streams[i % N]): for batch i"

@@ -1,8 +1,9 @@
 //! An earlier report beside today's: which GPU is which, and what is different, pair by pair.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::evidence::Evidence;
+use super::host_figures::{self, Figure, Short, What};
 use crate::model::finding::{Finding, Scope, Subject};
 use crate::model::flow::Setup;
 use crate::model::measurement::{PeerBandwidth, Status};
@@ -45,6 +46,31 @@ impl Figures<'_> {
     pub fn noise_percent(&self) -> f64 {
         let half = |cell: &PeerBandwidth| cell.spread_percent.unwrap_or(0.0) / 2.0;
         half(self.old) + self.new.map_or(0.0, half)
+    }
+}
+
+/// A figure of one GPU and the host then and today.
+#[derive(Debug, Clone, Copy)]
+pub struct HostFigures {
+    /// The GPU, by today's index.
+    pub gpu: u32,
+    /// What it is of.
+    pub what: What,
+    /// Then.
+    pub old: Figure,
+    /// Today; none where it was not measured.
+    pub new: Option<Figure>,
+}
+
+impl HostFigures {
+    /// How far today's lies from the old one; none where there is none today.
+    pub fn change(&self) -> Option<Short> {
+        Some(Short { gpu: self.gpu, what: self.what, wanted: self.old.value, found: self.new?.value })
+    }
+
+    /// How far two such figures may lie apart by their own noise: half the spread of each, per cent.
+    pub fn noise_percent(&self) -> f64 {
+        (self.old.spread_percent + self.new.map_or(0.0, |new| new.spread_percent)) / 2.0
     }
 }
 
@@ -117,6 +143,34 @@ impl<'a> Beside<'a> {
                 Some(Figures { pair, old: cell, new: by_key.get(&key(cell, pair)).copied() })
             })
             .collect()
+    }
+
+    /// Every figure of host and GPU of then whose GPU is there today, with today's.
+    pub fn host_figures(&self, evidence: &Evidence<'_>) -> Vec<HostFigures> {
+        let of = |measurements| host_figures::figures(measurements);
+        let new = evidence.measurements.map(of).unwrap_or_default();
+        let old = self.old.measurements.as_ref().map(of).unwrap_or_default();
+        let both = |((gpu, what), old): ((u32, What), Option<Figure>)| {
+            let gpu = *self.today.get(&gpu)?;
+            Some(HostFigures { gpu, what, old: old?, new: new.get(&(gpu, what)).copied().flatten() })
+        };
+        old.into_iter().filter_map(both).collect()
+    }
+
+    /// How many figures of today, of GPUs that were there then, the earlier report has not.
+    pub fn only_today(&self, evidence: &Evidence<'_>) -> usize {
+        let Some(new) = evidence.measurements else { return 0 };
+        let there: HashSet<u32> = self.today.values().copied().collect();
+        let pairs = self.figures(evidence);
+        let known: HashSet<Key> = pairs.iter().map(|figures| key(figures.old, figures.pair)).collect();
+        let on_both = |pair: Pair| there.contains(&pair.source) && there.contains(&pair.destination);
+        let peer = new.peer.iter().filter(|cell| is_figure(cell) && on_both(cell.pair));
+        let peer: HashSet<Key> = peer.map(|cell| key(cell, cell.pair)).collect();
+        let known_host: HashSet<(u32, What)> =
+            self.host_figures(evidence).iter().map(|figures| (figures.gpu, figures.what)).collect();
+        let host = host_figures::figures(new).into_iter();
+        let host = host.filter(|(of, figure)| figure.is_some() && there.contains(&of.0) && !known_host.contains(of));
+        peer.difference(&known).count() + host.count()
     }
 }
 

@@ -31,10 +31,12 @@ pub struct Comparison {
     pub old: Side,
     /// The later report.
     pub new: Side,
-    /// Bandwidth figures that both have.
+    /// Figures that both have: bandwidth of pairs, and those of host and GPU.
     pub compared: usize,
-    /// Bandwidth figures of the earlier report that the later one has not.
+    /// Figures of the earlier report that the later one has not.
     pub not_compared: usize,
+    /// Figures of the later report, of GPUs that both have, that the earlier one has not.
+    pub only_in_new: usize,
     /// What is worse, and what is different.
     pub findings: Vec<Finding>,
     /// What today's rules find in the later report and not in the earlier one.
@@ -117,7 +119,11 @@ pub fn compare(old: &Report, new: &Report, settings: &Settings, terms: Terms) ->
     let now = judge(&evidence);
     let beside = Beside::of(&evidence);
     let figures = beside.as_ref().map(|beside| beside.figures(&evidence)).unwrap_or_default();
-    let compared = figures.iter().filter(|figures| figures.new.is_some()).count();
+    let host = beside.as_ref().map(|beside| beside.host_figures(&evidence)).unwrap_or_default();
+    let of_pairs = figures.iter().filter(|figures| figures.new.is_some()).count();
+    let compared = of_pairs + host.iter().filter(|figures| figures.new.is_some()).count();
+    let not_compared = figures.len() + host.len() - compared;
+    let only_in_new = beside.as_ref().map_or(0, |beside| beside.only_today(&evidence));
 
     // A direct copy comes before a staged one of the same pair.
     let refused = refused(new);
@@ -142,14 +148,15 @@ pub fn compare(old: &Report, new: &Report, settings: &Settings, terms: Terms) ->
     // A fault that the earlier report had not is worse than it was, whatever the figures say.
     let all: Vec<_> = findings.iter().chain(&appeared).cloned().collect();
     let tested = u32::try_from(compared).unwrap_or(u32::MAX);
-    let untested = u32::try_from(figures.len() - compared).unwrap_or(u32::MAX);
+    let untested = u32::try_from(not_compared).unwrap_or(u32::MAX);
     let verdict = Verdict { tested, untested, ..verdict(&all, None, terms) };
     Comparison {
         schema: SCHEMA,
         old: Side::of(old),
         new: Side::of(new),
         compared,
-        not_compared: figures.len() - compared,
+        not_compared,
+        only_in_new,
         findings,
         appeared,
         gone,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::expectations_host::{Bound, CallLimit, HostFloor, OfHost, PipelineFloor, TurnLimit};
 use crate::model::placement::{Pair, Path};
 use crate::model::report::Report;
 use crate::model::snapshot::Gpu;
@@ -29,6 +30,18 @@ pub struct Expectations {
     /// Least bandwidth of every pair of a class, or of one pair.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub floor: Vec<Floor>,
+    /// Least rate of copies between host and GPU.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub host: Vec<HostFloor>,
+    /// Least rate of pipelines.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pipeline: Vec<PipelineFloor>,
+    /// Longest time of calls that need not wait.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub calls: Vec<CallLimit>,
+    /// Longest time of a turn of the loop of launches.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub launch_loop: Vec<TurnLimit>,
 }
 
 /// The GPUs that must be there.
@@ -120,14 +133,18 @@ impl Expectations {
     pub fn parse(text: &str) -> Result<Self, String> {
         let read: Self = toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
         if (Self { profile: None, ..read.clone() }) == Self::default() {
-            return Err("it expects nothing: give at least one of gpus, pcie, nvlink, peer and floor".into());
+            let keys = "gpus, pcie, nvlink, peer, floor, host, pipeline, calls and launch_loop";
+            return Err(format!("it expects nothing: give at least one of {keys}"));
         }
         for floor in &read.floor {
             if !(floor.gbps > 0.0 && floor.gbps.is_finite()) {
                 return Err(format!("floor of {}: gbps = {} is not a rate", floor.of(), floor.gbps));
             }
         }
-        Ok(read)
+        match read.of_host().objection() {
+            Some(objection) => Err(objection),
+            None => Ok(read),
+        }
     }
 
     /// What this report's machine is and reaches, with floors this many per cent below the lowest
@@ -148,6 +165,7 @@ impl Expectations {
         let names: Vec<_> = gpus.iter().filter_map(|gpu| gpu.name.known()).collect();
         let model = names.first().filter(|first| names.len() == gpus.len() && names.iter().all(|name| name == *first));
         let access: Vec<_> = report.topology.pairs.iter().map(|route| route.peer_access.cuda).collect();
+        let OfHost { host, pipeline, calls, launch_loop } = OfHost::from_report(report, margin_percent);
         // A GPU's generation of the moment means nothing while it is idle, so only that under load
         // is asked for.
         Self {
@@ -164,7 +182,21 @@ impl Expectations {
             nvlink: NvLink { links: common(gpus.iter().map(Gpu::active_nvlinks).collect()).filter(|links| *links > 0) },
             peer: Peer { access: access.iter().all(|access| *access == Some(true)).then_some(!access.is_empty()) },
             floor: floors(report, margin_percent),
+            host,
+            pipeline,
+            calls,
+            launch_loop,
         }
+    }
+
+    /// What is expected of the host and GPUs.
+    pub fn bounds(&self) -> Vec<Bound> {
+        self.of_host().bounds()
+    }
+
+    fn of_host(&self) -> OfHost {
+        let Self { host, pipeline, calls, launch_loop, .. } = self.clone();
+        OfHost { host, pipeline, calls, launch_loop }
     }
 
     /// As a file.

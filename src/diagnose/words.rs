@@ -67,6 +67,11 @@ pub fn named(snapshot: &Snapshot, indices: &[u32]) -> String {
     if let [index] = indices { gpu(snapshot, *index) } else { gpus(indices) }
 }
 
+/// The same, with the place of a single one; a machine's only GPU is named.
+pub fn named_or_all(snapshot: &Snapshot, indices: &[u32]) -> String {
+    if indices.len() > 1 { all_or(snapshot, indices) } else { named(snapshot, indices) }
+}
+
 /// The other programs with a context on any of these GPUs: `process 4711 (python3)`.
 pub fn processes(snapshot: &Snapshot, gpus: &[u32]) -> Vec<String> {
     let all = gpus.iter().filter_map(|gpu| snapshot.gpu(*gpu)?.processes.known()).flatten();

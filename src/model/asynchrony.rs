@@ -79,13 +79,18 @@ pub struct HostCall {
 impl HostCall {
     /// The call in words: `copy, pinned, to device`.
     pub fn words(&self) -> String {
-        let mut words = vec![self.call.to_string()];
-        match (self.call, self.memory) {
+        Self::in_words(self.call, self.memory, self.direction)
+    }
+
+    /// The words for such a call.
+    pub fn in_words(call: Call, memory: Option<HostMemory>, direction: Option<HostDirection>) -> String {
+        let mut words = vec![call.to_string()];
+        match (call, memory) {
             (Call::Copy, Some(memory)) => words.push(memory.to_string()),
             (Call::Copy, None) => words.push("within the GPU".to_owned()),
             _ => {}
         }
-        words.extend(self.direction.map(|direction| direction.to_string()));
+        words.extend(direction.map(|direction| direction.to_string()));
         words.join(", ")
     }
 

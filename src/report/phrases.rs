@@ -73,7 +73,9 @@ pub(super) const PHRASES: &[&str] = &[
     "page-locking takes {page_locking} of the time",
     "pinned memory gives {pinned}, {below_pageable} below the {pageable} of pageable memory",
     "then {then}, now {now}: {fall} less, where repeats differ by {noise}",
+    "then {then}, now {now}: {fall} less",
     "then {then}, now {now}",
+    "a call took {then_us} us, now {now_us} us",
     "repeats differ by {spread}, where {usual} is usual",
     "repeats differ by {spread}",
     // Links.

@@ -22,6 +22,7 @@ mod golden;
 mod hardware_bench;
 mod hardware_faults;
 mod hardware_report;
+mod host_over_time;
 mod impossible;
 mod installed;
 mod journal;

@@ -1,12 +1,14 @@
 //! `check --trace`: the file read back, and compared with the report of the same run.
 
 use std::collections::BTreeSet;
+use std::process::Stdio;
 
 use scraper::{ElementRef, Html, Selector};
 use serde_json::Value;
 
-use crate::common::{finish, read_json, run};
+use crate::common::{finish, peerscope, read_json, run, wait};
 use crate::fake::Fake;
+use crate::worker_faults::{PATIENCE, until};
 
 fn events<'a>(file: &'a Value, phase: &str) -> Vec<&'a Value> {
     file["traceEvents"].as_array().unwrap().iter().filter(|event| event["ph"] == phase).collect()
@@ -62,7 +64,7 @@ fn is_sound(file: &Value) {
             .as_f64()
             .unwrap()
     };
-    assert!(leaves.len() >= 24 && leaves.len() == arrives.len(), "{} {}", leaves.len(), arrives.len());
+    assert_eq!(leaves.len(), arrives.len());
     for arrow in arrives {
         let (from, at) =
             (leaves.iter().find(|leaves| leaves["id"] == arrow["id"]).unwrap(), arrow["ts"].as_f64().unwrap());
@@ -85,6 +87,7 @@ fn the_slices_of_all_placements_overlap_as_the_table_says() {
         assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
         let (file, report) = (read_json(&trace), read_json(&report));
         is_sound(&file);
+        assert!(events(&file, "s").len() >= 24, "{}", events(&file, "s").len());
         compare(&file, &report);
         assert_eq!(file["otherData"]["simulated"], true);
         let clocks = file["otherData"]["clocks"].as_array().unwrap();
@@ -218,4 +221,63 @@ fn a_timeline_changes_no_figure_and_is_asked_for_by_its_name() {
     let ran = run(&["check", "--machine", "none", "--trace", &nothing]);
     assert_eq!(ran.code, Some(3), "{ran:?}");
     assert!(ran.stderr.contains("--trace: nothing") && !std::path::Path::new(&nothing).exists(), "{ran:?}");
+}
+
+/// The parts that a file shows, by their names.
+fn parts(file: &Value) -> BTreeSet<String> {
+    let slices = events(file, "X").into_iter().filter(|slice| slice["cat"] == "part");
+    slices.map(|slice| slice["name"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn recover_draws_what_check_drew_as_far_as_the_journal_goes() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (journal, kept, trace) = (at("journal"), at("kept"), at("trace.json"));
+    let only = ["check", "--machine", "h200x2", "--only", "overlap,pipeline,async"];
+    let mut checking = peerscope(&[&only[..], &["--trace", &trace, "--journal", &journal]].concat());
+    let mut checking = checking.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    // The run removes its journal at its end: another name keeps it.
+    until("a journal", PATIENCE, || std::fs::hard_link(&journal, &kept).ok());
+    assert_eq!(wait(&mut checking).code(), Some(0));
+    assert!(!std::path::Path::new(&journal).exists());
+    let again = at("again.json");
+    let recover = |journal: &str, trace: &str| run(&["recover", journal, "--trace", trace]);
+    let ran = recover(&kept, &again);
+    assert_eq!(ran.stderr, "", "{ran:?}");
+    let whole = read_json(&trace);
+    assert_eq!(std::fs::read_to_string(&again).unwrap(), std::fs::read_to_string(&trace).unwrap());
+
+    // Cut off within a line, after more and more of them.
+    let text = std::fs::read(&kept).unwrap();
+    let ends: Vec<usize> = text.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at).collect();
+    let lines: Vec<&[u8]> = text.split(|byte| *byte == b'\n').collect();
+    let is_drawn = |line: &usize| {
+        let entry: Value = serde_json::from_slice(lines[*line]).unwrap_or_default();
+        // Some have clocks alone.
+        entry["timeline"]["parts"].as_array().is_some_and(|parts| !parts.is_empty())
+    };
+    let drawn: Vec<usize> = (0..ends.len()).filter(is_drawn).collect();
+    assert!(drawn.len() >= 8, "{}", drawn.len());
+    let mut seen = 0;
+    for line in [drawn[0], drawn[1], drawn[drawn.len() / 2], drawn[drawn.len() - 1], ends.len() - 1] {
+        let (cut, partly) = (at("cut"), at("partly.json"));
+        std::fs::write(&cut, &text[..ends[line] - 3]).unwrap();
+        let ran = recover(&cut, &partly);
+        assert_eq!(ran.code, Some(3), "{ran:?}");
+        if line == drawn[0] {
+            assert!(ran.stderr.contains("--trace: the journal holds nothing that a timeline shows"), "{ran:?}");
+            assert!(!std::path::Path::new(&partly).exists());
+            continue;
+        }
+        let file = read_json(&partly);
+        is_sound(&file);
+        let there = parts(&file);
+        assert!(there.is_subset(&parts(&whole)) && there.len() >= seen, "{there:?}");
+        (seen, _) = (there.len(), std::fs::remove_file(&partly).unwrap());
+    }
+    assert_eq!(seen, parts(&whole).len(), "what was lost last is no slice");
+    // One file for both.
+    let ran = run(&["recover", &kept, "--trace", &again, "-o", &again]);
+    assert!(ran.code == Some(2) && ran.stderr.contains("same file"), "{ran:?}");
 }

@@ -57,6 +57,7 @@ pub fn all() -> Vec<Bed> {
         Bed::new("erring", three_h200(), "cuMemAlloc_v2@6=code:2;cuMemcpyPeerAsync@5=code:1", &[], &[]),
         Bed::with("load", sparing(three_h200()), "", &[], &[], &["--profile", "full", "--only", "load"]),
         Bed::with("host", one_h200(), "", &[], &[], &["--profile", "full", "--only", "host"]),
+        Bed::with("one-gpu", two_h200(), "", &[], &[], &["--profile", "full", "--only", "pipeline,async"]),
     ]
 }
 
@@ -66,6 +67,11 @@ const OLDER_NVML: [&str; 3] =
 
 fn three_h200() -> MachineSpec {
     keep(Simulated::find("h200x8").unwrap().spec, 3)
+}
+
+/// One that works, and one to wait for.
+fn two_h200() -> MachineSpec {
+    sparing(keep(Simulated::find("h200x8").unwrap().spec, 2))
 }
 
 fn one_h200() -> MachineSpec {

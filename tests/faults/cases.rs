@@ -26,7 +26,9 @@ const NVML_CODES: [u32; 15] = [4711, 1, 2, 3, 4, 6, 9, 10, 13, 15, 16, 18, 20, 2
 
 /// The bed whose patterns of several flows are tried beside what the first beds call, and how: a code, one that breaks the
 /// context, a worker that ends, a lie.
-const LOAD: &str = "load";
+const LOAD: [&str; 1] = ["load"];
+/// The beds whose probes need one GPU and the host: copies with it and page-locking; pipelines and calls.
+pub const ONE_GPU: [&str; 2] = ["host", "one-gpu"];
 const LOAD_ACTIONS: [Action; 4] = [Action::Code(999), Action::Code(719), Action::Abort, Action::Skip];
 
 /// What kind of fault a case has.
@@ -148,8 +150,22 @@ pub fn all(beds: &[Bed]) -> Vec<Case> {
 
 /// Every function that several flows at once need, at the first, a middle and the last of its calls.
 pub fn of_load(beds: &[Bed]) -> Vec<Case> {
+    on(beds, &LOAD)
+}
+
+/// The same of what one GPU and the host need.
+pub fn of_one_gpu(beds: &[Bed]) -> Vec<Case> {
+    on(beds, &ONE_GPU)
+}
+
+fn on(beds: &[Bed], names: &[&str]) -> Vec<Case> {
+    let places = beds.iter().enumerate().filter(|(_, bed)| names.contains(&bed.name));
+    places.flat_map(|(place, _)| while_measuring(beds, place)).collect()
+}
+
+/// What goes wrong once the first round of this bed has begun.
+fn while_measuring(beds: &[Bed], bed: usize) -> Vec<Case> {
     let mut cases = Vec::new();
-    let Some(bed) = beds.iter().position(|bed| bed.name == LOAD) else { return cases };
     for (index, &function) in fake_cuda::FUNCTIONS.iter().enumerate() {
         let all = beds[bed].cuda.all[index];
         let start = beds[bed].cuda.start.get(index).copied().unwrap_or(0);

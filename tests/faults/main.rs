@@ -33,6 +33,9 @@ const SAMPLE: usize = 6;
 /// The same under load, so that each kind of fault is among them: a function has 14 cases there.
 const LOAD_SAMPLE: usize = 5;
 
+/// And of what one GPU and the host need.
+const ONE_GPU_SAMPLE: usize = 5;
+
 /// Runs these cases, those that sleep beside those that compute, and gives what was wrong.
 fn run(beds: &[Bed], cases: &[Case]) -> Vec<String> {
     let (sleeping, computing): (Vec<_>, Vec<_>) = cases.iter().partition(|case| case.sleeps());
@@ -88,6 +91,12 @@ fn every_fault_at_every_call_ends_in_a_report_that_names_it() {
 fn every_fault_while_several_flows_run_ends_in_a_report_that_names_it() {
     let beds = beds::all();
     sweep("faults under load", &beds, &sample(cases::of_load(&beds), LOAD_SAMPLE));
+}
+
+#[test]
+fn every_fault_at_a_probe_of_one_gpu_and_the_host_ends_in_a_report_that_names_it() {
+    let beds = beds::all();
+    sweep("faults with one GPU", &beds, &sample(cases::of_one_gpu(&beds), ONE_GPU_SAMPLE));
 }
 
 /// One case in so many, as is asked for.

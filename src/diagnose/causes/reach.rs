@@ -6,6 +6,7 @@ use crate::diagnose::rules::{acs_redirect, fabric_not_ready, iommu_translating, 
 use crate::model::finding::{Finding, Setting, Severity, Subject};
 use crate::model::flow::{Endpoint, HostMemory};
 use crate::model::measurement::Cell;
+use crate::model::one_gpu::OneGpu;
 use crate::model::placement::{Pair, Path};
 
 /// How far a cause reaches.
@@ -54,6 +55,8 @@ pub enum Reach {
     AllLinksDown,
     /// What was not tested because the cause's GPUs cannot be used.
     LostGpu,
+    /// What was not tested because work within the cause's GPU failed: all else of this GPU, and loops that wait for it.
+    WithinGpu,
     /// Copies through the host's memory, whatever is said of them.
     ByTheHost,
     /// What is said of the cause's GPUs and no others.
@@ -113,6 +116,8 @@ impl Reach {
             Self::LostWithTheHost => only_host_copies_are_untested(&cause.scope.gpus, evidence),
             Self::PageLocked => only_page_locked_is_untested(evidence),
             Self::LostGpu => nothing_else_is_untested(&cause.scope.gpus, evidence),
+            // A finding on pairs explains by its pairs.
+            Self::WithinGpu => cause.scope.pairs.is_empty() && only_these_are_untested(&cause.scope.gpus, evidence),
             Self::SuspectedSetting => {
                 let setting = [(iommu_translating::RULE.id, Setting::Iommu), (acs_redirect::RULE.id, Setting::Acs)]
                     .into_iter()
@@ -190,6 +195,20 @@ fn nothing_else_is_untested(gpus: &[u32], evidence: &Evidence<'_>) -> bool {
             .filter(|cell| !cell.tested())
             .all(|cell| gpus.iter().any(|gpu| cell.uses(*gpu)))
         && coverage::unusable(measurements).all(|(gpu, _)| gpus.contains(&gpu))
+}
+
+/// Whether everything that was not tested is of these GPUs, or waits for them, and all others could be used.
+fn only_these_are_untested(gpus: &[u32], evidence: &Evidence<'_>) -> bool {
+    let Some(measurements) = evidence.measurements else { return false };
+    let of_these = |cell: &Cell<'_>| gpus.iter().any(|gpu| cell.uses(*gpu));
+    let waits = measurements.launch_loop.iter().filter(|cell| !cell.cell().tested());
+    let waits = waits.filter(|cell| gpus.contains(&cell.synchronized) && !gpus.contains(&cell.gpu)).count();
+    let other = coverage::cells(measurements).filter(|cell| !cell.tested() && !of_these(cell)).count();
+    measurements.driver.failure.is_none()
+        && coverage(measurements).unverified == 0
+        && coverage::unusable(measurements).next().is_none()
+        && !gpus.is_empty()
+        && other == waits
 }
 
 /// Whether everything that was not tested copies between these GPUs and the host, by itself, at once with others, or as

@@ -120,9 +120,11 @@ causes! {
     peer_copy_hung {
         SuspectedSetting: iommu_translating acs_redirect;
         LeftAlone: not_tested nothing_measured acs_redirect;
+        WithinGpu: not_tested;
     }
     peer_copy_failed {
         SuspectedSetting: iommu_translating acs_redirect;
+        WithinGpu: not_tested;
         EitherDirection: not_tested nothing_measured acs_redirect;
     }
     peer_data_wrong {

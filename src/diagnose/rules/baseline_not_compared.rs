@@ -6,7 +6,7 @@
 //! # How it is detected
 //!
 //! The two reports share no figure with the same GPUs (by PCI address), streams, issuer, engine,
-//! direction and path; or one of them measured nothing.
+//! direction and path, and none of the same GPU and the host; or one of them measured nothing.
 //!
 //! # Why it matters
 //!
@@ -23,6 +23,7 @@
 
 use super::prelude::*;
 use crate::diagnose::baseline::Beside;
+use crate::diagnose::host_figures;
 
 /// The rule.
 pub const RULE: Rule =
@@ -30,17 +31,19 @@ pub const RULE: Rule =
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(beside) = Beside::of(evidence) else { return Vec::new() };
-    if beside.figures(evidence).iter().any(|figures| figures.new.is_some()) {
+    let pairs = beside.figures(evidence).iter().any(|figures| figures.new.is_some());
+    if pairs || beside.host_figures(evidence).iter().any(|figures| figures.new.is_some()) {
         return Vec::new();
     }
     let old = beside.old;
-    let then = old.measurements.as_ref().map_or(0, |measurements| measurements.peer.len());
-    let now = evidence.measurements.map_or(0, |measurements| measurements.peer.len());
+    let number = |measurements: &Measurements| measurements.peer.len() + host_figures::figures(measurements).len();
+    let then = old.measurements.as_ref().map_or(0, number);
+    let now = evidence.measurements.map_or(0, number);
     vec![
         RULE.finding(
             Subject::Machine,
             format!(
-                "Nothing of the earlier report ({}, machine {}) could be compared: none of its {then} bandwidth \
+                "Nothing of the earlier report ({}, machine {}) could be compared: none of its {then} \
                  measurements has the GPUs and the kind of one of the {now} in this report",
                 old.started_at, old.machine
             ),

@@ -6,7 +6,8 @@
 //!
 //! As `fell-since-baseline`, for what appeared or changed: a GPU that is new or was replaced,
 //! another version of driver or CUDA, peer access that is granted now, bandwidth figures that rose
-//! by more than `least_rise_percent` and their noise. A GPU that `--gpus` left out of the earlier report is not
+//! by more than `least_rise_percent` and their noise, figures of host and GPU by as much as `fell-since-baseline` asks of
+//! those that fell. A GPU that `--gpus` left out of the earlier report is not
 //! new.
 //!
 //! # Why it matters
@@ -21,8 +22,9 @@
 //!
 //! As `fell-since-baseline`.
 
+use super::fell_since_baseline;
 use super::prelude::*;
-use crate::diagnose::baseline::Beside;
+use crate::diagnose::baseline::{Beside, HostFigures};
 use crate::model::reading::Reading;
 
 const LEAST_RISE: Parameter = Parameter {
@@ -69,9 +71,14 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let rose = figures
         .iter()
         .filter(|figures| figures.fall_percent().is_some_and(|fall| -fall > least + figures.noise_percent()));
-    match rose.count() {
+    let host = beside.host_figures(evidence);
+    let better = |figures: &&HostFigures| {
+        let back = HostFigures { old: figures.new.unwrap_or(figures.old), new: Some(figures.old), ..**figures };
+        back.change().is_some_and(|short| fell_since_baseline::is_beyond(evidence, &back, short.percent()))
+    };
+    match rose.count() + host.iter().filter(better).count() {
         0 => {}
-        rose => changes.push(format!("{rose} of {} figures rose", figures.len())),
+        rose => changes.push(format!("{rose} of {} figures rose", figures.len() + host.len())),
     }
     if changes.is_empty() {
         return Vec::new();

@@ -1,7 +1,7 @@
 //! # What it means
 //!
-//! The file of `--expect` has floors for staged copies, and this run did not copy through the host's memory
-//! between all of the pairs that they are meant for.
+//! The file of `--expect` has floors for staged copies or for figures of host and GPUs, and this run was not to measure all
+//! that they are meant for.
 //!
 //! # How it is detected
 //!
@@ -9,7 +9,8 @@
 //! asked for. The pair has peer access and its direct copies were measured or tried, and nothing staged was planned for
 //! it: the profile `quick` measures staged copies only where there is no peer access, and with more than 16
 //! GPUs every profile measures them on some pairs only. A pair whose staged copies were planned and gave no
-//! figure is an `expectation-unchecked`.
+//! figure is an `expectation-unchecked`. The same holds for copies between host and GPU, pipelines, calls and loops of
+//! launches that this run planned on no GPU.
 //!
 //! # Why it matters
 //!
@@ -25,6 +26,9 @@
 //! The file itself, and docs/expectations.md.
 
 use super::prelude::*;
+use crate::diagnose::expectations::Expectations;
+use crate::diagnose::expectations_host::Bound;
+use crate::diagnose::host_figures::{self, What};
 use crate::model::flow::Setup;
 
 /// The rule.
@@ -40,8 +44,9 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             && is_beyond(evidence, route.pair, Path::Staged)
     };
     let pairs: Vec<_> = routes.filter(beyond).map(|route| route.pair).collect();
+    let mut findings = of_host(evidence, expected);
     if pairs.is_empty() {
-        return Vec::new();
+        return findings;
     }
     let message = format!(
         "Floors for staged copies of {} were not compared: this run measured direct copies between them only ({})",
@@ -50,7 +55,29 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     );
     let next_step = "To compare them too, check with --profile standard; with more than 16 GPUs, up to 16 of them at a \
         time (--gpus)";
-    vec![RULE.finding(Subject::Machine, message, next_step).pairs(&pairs)]
+    findings.insert(0, RULE.finding(Subject::Machine, message, next_step).pairs(&pairs));
+    findings
+}
+
+/// Floors and limits of host and GPUs for what this run planned on no GPU that they are meant for.
+fn of_host(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
+    let figures = evidence.measurements.map(host_figures::figures).unwrap_or_default();
+    let here = |gpu: u32| evidence.snapshot.gpu(gpu).is_some();
+    let planned =
+        |bound: &Bound| figures.keys().any(|(gpu, what)| *what == bound.what && bound.gpu.is_none_or(|of| of == *gpu));
+    let bounds = expected.bounds();
+    let beyond = bounds.iter().filter(|bound| bound.gpu.is_none_or(here) && !planned(bound));
+    let whats: BTreeSet<What> = beyond.map(|bound| bound.what).collect();
+    let Some(first) = whats.first().filter(|_| expected.profile.is_some()) else { return Vec::new() };
+    let more = match whats.len() - 1 {
+        0 => String::new(),
+        more => format!(" and {}", words::count(more, "other kind")),
+    };
+    let message =
+        format!("Floors and limits of host and GPUs were not compared, since this run did not measure {first}{more}");
+    let next_step = "To compare them too, check with the profile of the report that they were made from, without --only and \
+        --skip";
+    vec![RULE.finding(Subject::Machine, message, next_step).fact("unchecked", whats.len())]
 }
 
 /// Whether a figure of this pair is missing because it was never planned: nothing on this path, while the

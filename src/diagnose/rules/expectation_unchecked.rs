@@ -6,7 +6,8 @@
 //!
 //! The fact is not known on this machine (a virtual machine that hides the PCIe link, say), or the
 //! pair, class or figure of a floor was not measured. Staged copies that the profile leaves out of pairs with
-//! peer access are no such gap: `expectation-beyond-profile` names them.
+//! peer access are no such gap, nor are copies between host and GPU, pipelines and calls that it leaves out:
+//! `expectation-beyond-profile` names them.
 //!
 //! # Why it matters
 //!
@@ -24,10 +25,34 @@
 use super::expectation_beyond_profile;
 use super::expectation_unmet::Links;
 use super::prelude::*;
+use crate::diagnose::expectations::Expectations;
+use crate::diagnose::host_figures;
 
 /// The rule.
 pub const RULE: Rule =
     Rule::new("expectation-unchecked", Severity::Warning, include_str!("expectation_unchecked.rs"), judge).for_gaps();
+
+/// What is expected of host and GPUs and has no figure. A file that `expect` wrote asks for what this run planned.
+fn of_host(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<String> {
+    let figures = evidence.measurements.map(host_figures::figures).unwrap_or_default();
+    let mut parts = Vec::new();
+    for bound in expected.bounds() {
+        let here = || evidence.snapshot.gpus.iter().map(|gpu| gpu.index);
+        let meant: Vec<u32> = bound.gpu.map_or_else(|| here().collect(), |gpu| vec![gpu]);
+        // Somebody who wrote no GPU asks for those that are measured in this way, and for one at least.
+        let planned = |gpu: &u32| figures.contains_key(&(*gpu, bound.what));
+        let lacks = |gpu: &u32| figures.get(&(*gpu, bound.what)).is_some_and(Option::is_none);
+        let missing: Vec<u32> = meant.iter().copied().filter(lacks).collect();
+        let left_out = bound.gpu.is_some_and(|gpu| !here().any(|index| index == gpu));
+        if left_out || (expected.profile.is_none() && !meant.iter().any(planned)) {
+            let of = bound.gpu.map(|gpu| format!(" of GPU {gpu}")).unwrap_or_default();
+            parts.push(format!("{}{of}: nothing was measured", bound.what));
+        } else if !missing.is_empty() {
+            parts.push(format!("{} of {}: not measured", bound.what, words::gpus(&missing)));
+        }
+    }
+    parts
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(expected) = evidence.expectations else { return Vec::new() };
@@ -66,6 +91,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             parts.push(format!("{} for the floor of {of}: not measured", words::pairs(&missing)));
         }
     }
+    parts.extend(of_host(evidence, expected));
     if parts.is_empty() {
         return Vec::new();
     }

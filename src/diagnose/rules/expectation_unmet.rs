@@ -7,7 +7,8 @@
 //! Number and model of the GPUs, generation and lanes of each PCIe link (as seen under load where
 //! copies ran), active NVLinks of each GPU, peer access of every pair as CUDA grants it, and the
 //! reference figure of each pair are compared with the file. Each difference is a finding; GPUs or
-//! pairs with the same difference share one.
+//! pairs with the same difference share one. So are copies between host and GPU, pipelines, calls that need not wait and
+//! loops of launches, GPU by GPU: what one GPU is short of is one finding, by what its link decides first.
 //!
 //! # Why it matters
 //!
@@ -23,8 +24,10 @@
 //!
 //! The file itself.
 
+use super::host;
 use super::prelude::*;
 use crate::diagnose::expectations::Expectations;
+use crate::diagnose::host_figures::{self, Group, Kind, Short, What};
 
 /// The rule.
 pub const RULE: Rule = Rule::new("expectation-unmet", Severity::Error, include_str!("expectation_unmet.rs"), judge);
@@ -35,7 +38,48 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     findings.extend(links(evidence, expected));
     findings.extend(access(evidence, expected));
     findings.extend(floors(evidence, expected));
+    findings.extend(of_host(evidence, expected));
     findings
+}
+
+/// Copies between host and GPUs, pipelines and calls: what a GPU is short of is one finding.
+fn of_host(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {
+    let figures = evidence.measurements.map(host_figures::figures).unwrap_or_default();
+    let mut short = Vec::new();
+    for bound in expected.bounds() {
+        let meant = |of: &(u32, What)| of.1 == bound.what && bound.gpu.is_none_or(|gpu| gpu == of.0);
+        let seen = figures.iter().filter(|(of, _)| meant(of));
+        let found = seen.filter_map(|(of, figure)| Some((of.0, figure.as_ref()?.value)));
+        let crossed = found.filter(|(_, value)| bound.is_crossed_by(*value));
+        short.extend(crossed.map(|(gpu, found)| Short { gpu, what: bound.what, wanted: bound.value, found }));
+    }
+    host_figures::groups(&short).iter().map(|group| below_host(evidence, group)).collect()
+}
+
+fn below_host(evidence: &Evidence<'_>, group: &Group) -> Finding {
+    let (worst, kind) = (&group.worst, group.worst.what.kind());
+    let [wanted, found] = [worst.wanted, worst.found].map(|value| Group::said(value, kind));
+    let (what, of_gpus, more) = (worst.what, words::named_or_all(evidence.snapshot, &group.gpus), group.more());
+    let next = "See the other findings on the same GPUs for the cause; without any, measure again with the machine and its \
+                host idle and compare with the machine that the expectations were made from";
+    let subject = Subject::of_gpus(&group.gpus);
+    let finding = if kind == Kind::Time {
+        let message = format!(
+            "The host takes {found} us for calls for {of_gpus} where at most {wanted} were expected ({what}){more}"
+        );
+        RULE.finding(subject, message, next)
+            .fact("highest_us", Fact::figure(worst.found))
+            .fact("limit_us", Fact::figure(worst.wanted))
+    } else {
+        let message = format!(
+            "Copies between the host and {of_gpus} reach {found} GB/s where {wanted} were expected ({what}){more}"
+        );
+        RULE.finding(subject, message, next)
+            .fact("lowest_achieved", GbPerSecond(worst.found))
+            .fact("floor", GbPerSecond(worst.wanted))
+            .suspecting(host::suspects(evidence, &group.gpus))
+    };
+    finding.gpus(&group.gpus)
 }
 
 fn gpus(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<Finding> {

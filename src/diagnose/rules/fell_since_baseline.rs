@@ -12,6 +12,14 @@
 //! that fell are grouped by what the pairs have in common. A GPU that `--gpus` left out of the later report is
 //! not gone.
 //!
+//! Copies between host and GPU, pipelines, calls that need not wait and loops of launches are compared too, GPU by GPU; of
+//! several NUMA nodes the best figure counts. Page-locked memory one way by copy engine is the link's and fell where it
+//! is lower by more than `least_fall_link_percent` and its noise. What passes the memory of the host as well (both ways,
+//! several GPUs at once, pipelines, kernels over mapped memory) must fall by `least_fall_memory_percent`, what the
+//! processor does (pageable memory, memory that is page-locked anew) by `least_fall_processor_percent`, and a call must
+//! take longer by `least_rise_call_percent` and by 40 us: more than healthy machines were seen to differ by. These
+//! three are warnings. What falls on one GPU is one finding, by the first of these four that it has.
+//!
 //! # Why it matters
 //!
 //! A machine that still passes may be on its way to failing: a cable that ages, a card that was not
@@ -26,19 +34,45 @@
 //! # Sources
 //!
 //! Five runs on 8 x H200 lay within 0.41% of each other (docs/measurement.md); 5 to 10% have been
-//! reported for measurements without warm-up (cuda-samples issue 449).
+//! reported for measurements without warm-up (cuda-samples issue 449). Of the host, on H200 in virtual machines (measured,
+//! docs/measurement.md): pinned one way within 1%, 2.7% between two machines; both GPUs at once 86 to 107 GB/s within an
+//! hour; pageable 4.5 to 15.4 GB/s; a launch 3.2 to 8.9 us.
 
+use super::host;
 use super::prelude::*;
-use crate::diagnose::baseline::{Beside, Figures};
+use crate::diagnose::baseline::{Beside, Figures, HostFigures};
+use crate::diagnose::host_figures::{self, Group, Kind};
 
 const LEAST_FALL: Parameter = Parameter {
     name: "least_fall_percent",
     default: 3.0,
     about: "a smaller fall is not reported; five runs on H200 lay within 0.41%, 3 leaves room for clocks and driver",
 };
+const LINK: Parameter = Parameter {
+    name: "least_fall_link_percent",
+    default: host_figures::LINK_PERCENT,
+    about: "the same for copies of page-locked memory between host and GPU one way; chosen: five times the 1% that they \
+            repeat within on H200",
+};
+const MEMORY: Parameter = Parameter {
+    name: "least_fall_memory_percent",
+    default: host_figures::MEMORY_PERCENT,
+    about: "the same for what passes the host's memory too: both ways, several GPUs at once, pipelines; chosen: half as \
+            much again as the 20% measured within an hour on H200",
+};
+const PROCESSOR: Parameter = Parameter {
+    name: "least_fall_processor_percent",
+    default: host_figures::PROCESSOR_PERCENT,
+    about: "the same for what the processor does: pageable memory, page-locking; chosen: healthy H200 had 4.5 to 15.4 GB/s",
+};
+const CALLS: Parameter = Parameter {
+    name: "least_rise_call_percent",
+    default: 100.0 * (host_figures::TIMES - 1.0),
+    about: "how much longer a call must take: four times as long; chosen above the 3.3 between two healthy machines of H200",
+};
 /// The rule.
 pub const RULE: Rule = Rule::new("fell-since-baseline", Severity::Error, include_str!("fell_since_baseline.rs"), judge)
-    .with(&[LEAST_FALL]);
+    .with(&[LEAST_FALL, LINK, MEMORY, PROCESSOR, CALLS]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(beside) = Beside::of(evidence) else { return Vec::new() };
@@ -54,7 +88,60 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     findings.extend(beside.gpus(evidence).into_iter().flat_map(|(old, new)| links(evidence, old, new)));
     findings.extend(routes(evidence, &beside));
     findings.extend(figures(evidence, &beside));
+    findings.extend(of_host(evidence, &beside));
     findings
+}
+
+/// Figures of host and GPU that are worse by more than healthy machines differ.
+fn of_host(evidence: &Evidence<'_>, beside: &Beside<'_>) -> Vec<Finding> {
+    let worse = |figures: &HostFigures| figures.change().filter(|short| is_beyond(evidence, figures, short.percent()));
+    let worse: Vec<_> = beside.host_figures(evidence).iter().filter_map(worse).collect();
+    host_figures::groups(&worse).iter().map(|group| host_fell(evidence, group)).collect()
+}
+
+/// Whether a figure that is worse by this much is worse by more than its noise. Negative: better.
+pub fn is_beyond(evidence: &Evidence<'_>, figures: &HostFigures, percent: f64) -> bool {
+    let least = |parameter| RULE.parameter(evidence, parameter);
+    match figures.what.kind() {
+        Kind::Link => percent > least(&LINK) + figures.noise_percent(),
+        // These margins are those of scatter already.
+        Kind::Memory => percent > least(&MEMORY).max(figures.noise_percent()),
+        Kind::Processor => percent > least(&PROCESSOR).max(figures.noise_percent()),
+        Kind::Time => percent > least(&CALLS) && percent / 100.0 * figures.old.value > host_figures::LEAST_US,
+    }
+}
+
+fn host_fell(evidence: &Evidence<'_>, group: &Group) -> Finding {
+    let (worst, kind) = (&group.worst, group.worst.what.kind());
+    let [then, now] = [worst.wanted, worst.found].map(|value| Group::said(value, kind));
+    let (what, next) =
+        (worst.what, "Stop other work on the machine, its host included, and measure again. If it stays,");
+    let of_gpus = words::named_or_all(evidence.snapshot, &group.gpus);
+    let found = if kind == Kind::Time {
+        let message = format!(
+            "The host takes up to {now} us for calls for {of_gpus} ({what}), {then} in the earlier report{}",
+            group.more()
+        );
+        let next = format!("{next} look for a debugger, a profiler, or power saving of the processors");
+        RULE.finding(Subject::of_gpus(&group.gpus), message, next)
+            .fact("then_us", Fact::figure(worst.wanted))
+            .fact("now_us", Fact::figure(worst.found))
+    } else {
+        let message = format!(
+            "Copies between the host and {of_gpus} fell by up to {:.1}%, from {then} to {now} GB/s ({what}){}",
+            worst.percent(),
+            group.more()
+        );
+        let next =
+            format!("{next} ask what was done to the machine since, and look at the other findings on the same GPUs");
+        RULE.finding(Subject::of_gpus(&group.gpus), message, next)
+            .fact("then", GbPerSecond(worst.wanted))
+            .fact("now", GbPerSecond(worst.found))
+            .fact("fall", Fact::percent(worst.percent()))
+            .suspecting(host::suspects(evidence, &group.gpus))
+    };
+    // What the link does not decide, other programs may.
+    found.gpus(&group.gpus).at(if kind == Kind::Link { Severity::Error } else { Severity::Warning })
 }
 
 fn links(evidence: &Evidence<'_>, old: &Gpu, new: &Gpu) -> Vec<Finding> {

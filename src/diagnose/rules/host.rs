@@ -1,6 +1,7 @@
 //! What the rules on copies between host and GPU share: the figure that each GPU is judged by, and words for them.
 
 use super::prelude::*;
+use crate::diagnose::host_figures::{Kind, What};
 use crate::model::flow::HostMemory;
 use crate::model::host::{HostCopy, HostDirection, HostWay};
 use crate::model::node::NodeId;
@@ -14,6 +15,9 @@ pub const EVERY_WAY: [HostDirection; 3] = [HostDirection::ToDevice, HostDirectio
 
 /// Pageable memory, to the device.
 pub const PAGEABLE: HostWay = HostWay::PINNED.with_memory(HostMemory::Pageable);
+
+/// Samples from which a spread is believed.
+pub const LEAST_SAMPLES: u32 = 3;
 
 /// A figure with its rate.
 #[derive(Debug, Clone, Copy)]
@@ -62,6 +66,29 @@ pub fn best<'a>(evidence: &Evidence<'a>, way: HostWay) -> BTreeMap<u32, Rated<'a
         }
     }
     best
+}
+
+/// What the samples of sound figures scatter by, GPU by GPU, where there are enough.
+pub fn spreads(evidence: &Evidence<'_>) -> Vec<(u32, What, f64)> {
+    let copies = evidence.host().iter().filter(|copy| copy.rate().is_some() && copy.samples >= LEAST_SAMPLES);
+    let copies = copies.filter_map(|copy| {
+        let what = What::Copy { way: copy.way(), at_once: copy.at_once };
+        Some((copy.gpu, what, copy.spread_percent?))
+    });
+    let pipelines = evidence.measurements.into_iter().flat_map(|measurements| &measurements.pipeline);
+    let pipelines = pipelines.filter(|cell| cell.cell().tested() && cell.samples >= LEAST_SAMPLES);
+    let pipelines = pipelines.filter_map(|cell| {
+        let what = What::Pipeline { memory: cell.memory, batches: cell.batches, streams: cell.streams };
+        Some((cell.gpu, what, cell.spread_percent?))
+    });
+    copies.chain(pipelines).collect()
+}
+
+/// The most that samples of a GPU scatter by, of copies that its link decides, per cent: where single copies take longer
+/// now and then, a figure that lies lower by less than that may be of rows with such copies.
+pub fn scatter(evidence: &Evidence<'_>, gpu: u32) -> f64 {
+    let of_link = spreads(evidence).into_iter().filter(|(of, what, _)| *of == gpu && what.kind() == Kind::Link);
+    of_link.map(|(.., spread)| spread).fold(0.0, f64::max)
 }
 
 /// The NUMA node that a GPU is attached to.

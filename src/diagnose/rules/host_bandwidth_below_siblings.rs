@@ -7,7 +7,7 @@
 //!
 //! Copies of page-locked memory that is re-used, by copy engine, one GPU at a time (`measurements.host`), of GPUs of one
 //! model with the same theoretical rate: one of three or more lies below the middle by more than
-//! `below_siblings_percent`, and by more than its own samples and theirs scatter. Where the machine has several NUMA
+//! `below_siblings_percent`, and by more than its own samples, in any way of copying, and theirs scatter. Where the machine has several NUMA
 //! nodes and it is not known on which one the buffer was, by more than `below_unplaced_percent`. Copies that
 //! `host-bandwidth-low` reports are not reported again.
 //!
@@ -96,7 +96,8 @@ fn of_group<'a>(evidence: &Evidence<'_>, group: &[Rated<'a>]) -> Vec<Below<'a>> 
     let scatter = group.iter().map(Rated::spread).fold(0.0, f64::max);
     let unplaced = host::has_several_nodes(evidence) && group.iter().any(|rated| rated.copy.numa_node.is_none());
     let margin = RULE.parameter(evidence, if unplaced { &UNPLACED } else { &SIBLINGS });
-    let is_below = |rated: &&Rated<'_>| rated.below_percent(middle) > margin.max(scatter);
+    let own = |rated: &Rated<'_>| host::scatter(evidence, rated.copy.gpu);
+    let is_below = |rated: &&Rated<'_>| rated.below_percent(middle) > margin.max(scatter).max(own(rated));
     group.iter().filter(is_below).map(|rated| Below { rated: *rated, middle, of: group.len() }).collect()
 }
 
@@ -147,6 +148,7 @@ mod tests {
         let machine = h200_vm(4);
         let mut scattered = with_host(&machine, &[55.3, 55.2, 47.5, 55.3]);
         scattered.host.iter_mut().for_each(|copy| copy.spread_percent = Some(30.0));
-        assert_eq!(findings(&machine, Some(&scattered)), []);
+        let found = findings(&machine, Some(&scattered));
+        assert_eq!(only(&found, "unstable-measurement", Severity::Warning).subject, Subject::Machine);
     }
 }

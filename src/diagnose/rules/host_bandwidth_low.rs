@@ -8,7 +8,8 @@
 //! what healthy machines reach by more than the margin of the class `host`: a share of the payload rate of the
 //! narrowest link between the GPU and the host. Share and margin may be set with `--config` (`[expected.host]`). Of
 //! several NUMA nodes the best one counts; what the others lose is `host-memory-far`. A slot that is narrow as built is
-//! no reason for this finding: its own rate is what the copies are compared with.
+//! no reason for this finding: its own rate is what the copies are compared with. Nor is a figure that lies below what is
+//! expected by less than the rows of the same GPU, one way, scatter: that is `unstable-measurement`.
 //!
 //! # Why it matters
 //!
@@ -58,7 +59,7 @@ pub fn low<'a>(evidence: &Evidence<'a>) -> Vec<Low<'a>> {
         let expected = expected_host::of(rated.copy, &evidence.settings.shares)?;
         (rated.rate < expected.floor_gbps()).then_some(Low { rated, expected })
     });
-    judged.collect()
+    judged.filter(|low| 100.0 - low.percent() > host::scatter(evidence, low.rated.copy.gpu)).collect()
 }
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {

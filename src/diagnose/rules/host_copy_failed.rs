@@ -1,11 +1,13 @@
 //! # What it means
 //!
-//! The driver gave an error for a copy between the memory of the host and a GPU, or the copy never ended.
+//! The driver gave an error for a copy between the memory of the host and a GPU, or for page-locking that memory, or it
+//! never ended.
 //!
 //! # How it is detected
 //!
-//! A measurement (`measurements.host`) failed with an error of the driver, which the message repeats, or did not end
-//! before its deadline. Memory that could not be page-locked is `pinning-refused`.
+//! A measurement (`measurements.host`, `pipeline`, `engines`, `calls`, `hazard`) failed with an error of the driver, which the message
+//! repeats, or did not end before its deadline; or timing page-locking (`pinning`) did. Memory that the driver or a limit
+//! did not let be page-locked is `pinning-refused`.
 //!
 //! # Why it matters
 //!
@@ -21,25 +23,59 @@
 //! CUDA driver API, `CUresult`; NVIDIA's Xid errors page.
 
 use super::prelude::*;
-use crate::model::host::HostCopy;
+use crate::model::host::{HostCopy, Pinning};
+use crate::model::one_gpu::OneGpu;
 
 /// The rule.
 pub const RULE: Rule = Rule::new("host-copy-failed", Severity::Error, include_str!("host_copy_failed.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     // `host-data-wrong` reports wrong bytes, whatever became of the timing.
-    let is_bad = |copy: &&HostCopy| matches!(copy.status, Status::Failed | Status::Hung) && !copy.verified.is_wrong();
-    let mut by_gpu: BTreeMap<u32, Vec<&HostCopy>> = BTreeMap::new();
+    let is_bad = |copy: &&HostCopy| ended_badly(copy.status) && !copy.verified.is_wrong();
+    let mut by_gpu: BTreeMap<u32, Vec<Bad<'_>>> = BTreeMap::new();
     for copy in evidence.host().iter().filter(is_bad) {
-        by_gpu.entry(copy.gpu).or_default().push(copy);
+        let (status, reason, way) = (copy.status, copy.reason.as_deref(), copy.way().to_string());
+        by_gpu.entry(copy.gpu).or_default().push(Bad { status, reason, way });
     }
-    by_gpu.into_iter().map(|(gpu, bad)| finding(evidence, gpu, &bad)).collect()
+    let Some(measurements) = evidence.measurements else { return Vec::new() };
+    // Calls and kernels within a GPU have a rule of their own.
+    for cell in measurements.on_one_gpu().map(OneGpu::cell).filter(|cell| ended_badly(cell.status)) {
+        if let Some(gpu) = cell.flow.with_host() {
+            let (status, reason, way) = (cell.status, cell.reason, cell.probe.to_string());
+            by_gpu.entry(gpu).or_default().push(Bad { status, reason, way });
+        }
+    }
+    let found = by_gpu.into_iter().map(|(gpu, bad)| finding(evidence, gpu, &bad));
+    found.chain(of_page_locking(&measurements.pinning)).collect()
 }
 
-fn finding(evidence: &Evidence<'_>, gpu: u32, bad: &[&HostCopy]) -> Finding {
-    let hung = bad.iter().any(|copy| copy.status == Status::Hung);
-    let reasons = words::distinct(bad.iter().filter_map(|copy| copy.reason.as_deref()));
-    let ways = words::distinct(bad.iter().map(|copy| copy.way().to_string()));
+/// A measurement that failed or hung.
+struct Bad<'a> {
+    status: Status,
+    reason: Option<&'a str>,
+    way: String,
+}
+
+const fn ended_badly(status: Status) -> bool {
+    matches!(status, Status::Failed | Status::Hung)
+}
+
+/// Page-locking that failed, and was not just refused.
+fn of_page_locking(pinning: &[Pinning]) -> Option<Finding> {
+    let bad: Vec<_> = pinning.iter().filter(|cell| ended_badly(cell.status) && !cell.refused).collect();
+    let reasons = words::distinct(bad.iter().filter_map(|cell| cell.reason.as_deref()));
+    let does = if bad.iter().any(|cell| cell.status == Status::Hung) { "never ends" } else { "fails" };
+    let message = format!("Page-locking memory of the host {does}: {reasons}");
+    let next_step = "Look for messages of the NVIDIA driver (dmesg | grep -iE 'nvrm|xid') and check again. If it repeats, \
+        restart the machine";
+    let found = RULE.finding(Subject::Machine, message, next_step);
+    (!bad.is_empty()).then(|| found.fact("measurements", bad.len()).fact("reasons", reasons))
+}
+
+fn finding(evidence: &Evidence<'_>, gpu: u32, bad: &[Bad<'_>]) -> Finding {
+    let hung = bad.iter().any(|bad| bad.status == Status::Hung);
+    let reasons = words::distinct(bad.iter().filter_map(|bad| bad.reason));
+    let ways = words::distinct(bad.iter().map(|bad| &bad.way));
     let message = format!(
         "Copies between the host and {} {} ({ways}): {}",
         words::gpu(evidence.snapshot, gpu),
@@ -59,6 +95,23 @@ mod tests {
     use super::*;
     use crate::diagnose::testing::prelude::*;
     use crate::diagnose::testing::with_host;
+    use crate::model::testing::pinning;
+
+    #[test]
+    fn page_locking_that_fails_is_an_error_of_the_machine_and_one_that_is_refused_is_not() {
+        let machine = h200_vm(2);
+        let mut measurements = with_host(&machine, &[55.3, 55.2]);
+        measurements.pinning = vec![pinning()];
+        let cell = &mut measurements.pinning[0];
+        (cell.status, cell.reason) = (Status::Failed, Some("cuMemHostAlloc: launch failed (719)".into()));
+        (cell.allocate_ms_per_gib, cell.register_ms_per_gib) = (None, None);
+        let found = findings(&machine, Some(&measurements));
+        let own = only(&found, "host-copy-failed", Severity::Error);
+        assert!(own.subject == Subject::Machine && own.message.contains("(719)"), "{}", own.message);
+        measurements.pinning[0].refused = true;
+        let found = findings(&machine, Some(&measurements));
+        assert!(found.iter().all(|found| found.code != RULE.id), "{found:#?}");
+    }
 
     #[test]
     fn a_copy_that_fails_is_an_error_of_its_gpu() {

@@ -1,0 +1,246 @@
+//! What is expected of the host and each GPU: floors of rates and limits of times, in the file of `--expect`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::host_figures::{self, Kind, What};
+use crate::model::asynchrony::Call;
+use crate::model::flow::HostMemory;
+use crate::model::host::{Allocation, HostDirection, HostWay};
+use crate::model::placement::Engine;
+use crate::model::report::Report;
+
+/// Least rate of copies between host and GPU.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostFloor {
+    /// How the host's buffer is allocated.
+    pub memory: HostMemory,
+    /// Which way.
+    pub direction: HostDirection,
+    /// What moves the bytes.
+    #[serde(default = "by_copy_engine", skip_serializing_if = "is_copy_engine")]
+    pub engine: Engine,
+    /// Whether the buffer was there before.
+    #[serde(default = "reused", skip_serializing_if = "is_reused")]
+    pub allocation: Allocation,
+    /// On how many GPUs at the same time.
+    #[serde(default = "alone", skip_serializing_if = "is_alone")]
+    pub at_once: u32,
+    /// Of this GPU only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<u32>,
+    /// At least this many decimal GB/s in one direction.
+    pub gbps: f64,
+}
+
+/// Least rate of a pipeline in several streams, in and out each.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PipelineFloor {
+    /// How the host's buffers are allocated.
+    pub memory: HostMemory,
+    /// Number of batches.
+    pub batches: u32,
+    /// Number of streams.
+    pub streams: u32,
+    /// Of this GPU only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<u32>,
+    /// At least this many decimal GB/s in each direction.
+    pub gbps: f64,
+}
+
+/// Longest time of a call that need not wait for work.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CallLimit {
+    /// The call.
+    pub call: Call,
+    /// Of a copy between host and GPU, the memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<HostMemory>,
+    /// Of such a copy, which way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub direction: Option<HostDirection>,
+    /// Of this GPU only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<u32>,
+    /// At most this many microseconds.
+    pub most_us: f64,
+}
+
+/// Which GPU a loop of launches waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WaitsFor {
+    /// The one that works.
+    Same,
+    /// One without work.
+    Other,
+}
+
+/// Longest time of a turn of the loop of launches.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TurnLimit {
+    /// Which GPU each turn waits for.
+    pub waits_for: WaitsFor,
+    /// Of this GPU only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<u32>,
+    /// At most this many microseconds.
+    pub most_us: f64,
+}
+
+const fn by_copy_engine() -> Engine {
+    Engine::Copy
+}
+const fn reused() -> Allocation {
+    Allocation::Reused
+}
+const fn alone() -> u32 {
+    1
+}
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's form")]
+fn is_copy_engine(engine: &Engine) -> bool {
+    *engine == Engine::Copy
+}
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's form")]
+fn is_reused(allocation: &Allocation) -> bool {
+    *allocation == Allocation::Reused
+}
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's form")]
+fn is_alone(at_once: &u32) -> bool {
+    *at_once == 1
+}
+
+/// A floor of a rate, GB/s, or a limit of a time, microseconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Bound {
+    /// What it is of.
+    pub what: What,
+    /// Of this GPU only.
+    pub gpu: Option<u32>,
+    /// It.
+    pub value: f64,
+}
+
+impl Bound {
+    /// Whether a figure is on the wrong side of it.
+    pub fn is_crossed_by(&self, value: f64) -> bool {
+        if self.what.kind() == Kind::Time { value > self.value } else { value < self.value }
+    }
+}
+
+/// Everything that is expected of the host and GPUs, in the order of the file.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct OfHost {
+    /// Copies.
+    pub host: Vec<HostFloor>,
+    /// Pipelines.
+    pub pipeline: Vec<PipelineFloor>,
+    /// Calls.
+    pub calls: Vec<CallLimit>,
+    /// Loops of launches.
+    pub launch_loop: Vec<TurnLimit>,
+}
+
+impl OfHost {
+    /// All of it.
+    pub fn bounds(&self) -> Vec<Bound> {
+        let copies = self.host.iter().map(|floor| {
+            let HostFloor { memory, direction, engine, allocation, at_once, gpu, gbps } = *floor;
+            let way = HostWay { memory, direction, engine, allocation };
+            Bound { what: What::Copy { way, at_once }, gpu, value: gbps }
+        });
+        let pipelines = self.pipeline.iter().map(|floor| {
+            let PipelineFloor { memory, batches, streams, gpu, gbps } = *floor;
+            Bound { what: What::Pipeline { memory, batches, streams }, gpu, value: gbps }
+        });
+        let calls = self.calls.iter().map(|limit| {
+            let CallLimit { call, memory, direction, gpu, most_us } = *limit;
+            Bound { what: What::Call { call, memory, direction }, gpu, value: most_us }
+        });
+        let turns = self.launch_loop.iter().map(|limit| {
+            let what = What::Turn { same: limit.waits_for == WaitsFor::Same };
+            Bound { what, gpu: limit.gpu, value: limit.most_us }
+        });
+        copies.chain(pipelines).chain(calls).chain(turns).collect()
+    }
+
+    /// What is wrong with it, in a sentence.
+    pub fn objection(&self) -> Option<String> {
+        self.bounds().iter().find(|bound| !(bound.value > 0.0 && bound.value.is_finite())).map(|bound| {
+            let Bound { what, value, .. } = bound;
+            match what.kind() {
+                Kind::Time => format!("limit of {what}: most_us = {value} is not a time"),
+                _ => format!("floor of {what}: gbps = {value} is not a rate"),
+            }
+        })
+    }
+
+    fn add(&mut self, Bound { what, gpu, value }: Bound) {
+        match what {
+            What::Copy { way: HostWay { memory, direction, engine, allocation }, at_once } => {
+                self.host.push(HostFloor { memory, direction, engine, allocation, at_once, gpu, gbps: value });
+            }
+            What::Pipeline { memory, batches, streams } => {
+                self.pipeline.push(PipelineFloor { memory, batches, streams, gpu, gbps: value });
+            }
+            What::Call { call, memory, direction } => {
+                self.calls.push(CallLimit { call, memory, direction, gpu, most_us: value });
+            }
+            What::Turn { same } => {
+                let waits_for = if same { WaitsFor::Same } else { WaitsFor::Other };
+                self.launch_loop.push(TurnLimit { waits_for, gpu, most_us: value });
+            }
+        }
+    }
+
+    /// What the host and the GPUs of this report reach. One for all GPUs; where their slots or models differ, one for
+    /// each, but for times. A margin is never less than what healthy machines scatter by.
+    pub fn from_report(report: &Report, margin_percent: f64) -> Self {
+        let Some(measurements) = &report.measurements else { return Self::default() };
+        let mut values: BTreeMap<What, Vec<(u32, f64)>> = BTreeMap::new();
+        for ((gpu, what), figure) in host_figures::figures(measurements) {
+            values.entry(what).or_default().extend(figure.map(|figure| (gpu, figure.value)));
+        }
+        let alone = measurements.host.iter().filter(|copy| copy.at_once == 1);
+        let slots: BTreeSet<_> = alone.map(|copy| copy.theoretical_gbps.map(|rate| rate.0.to_bits())).collect();
+        let models: BTreeSet<_> = report.snapshot.gpus.iter().map(|gpu| gpu.name.known()).collect();
+        let differ = slots.len() > 1 || models.len() > 1;
+        let mut all = Self::default();
+        for (what, values) in values {
+            let time = what.kind() == Kind::Time;
+            let bound = |gpu, value| Bound { what, gpu, value: bound(what.kind(), value, margin_percent) };
+            let worst = |one: f64, other: f64| if time { one.max(other) } else { one.min(other) };
+            let bounds: Vec<Bound> = if differ && !time {
+                values.iter().map(|(gpu, value)| bound(Some(*gpu), *value)).collect()
+            } else {
+                values
+                    .iter()
+                    .map(|(_, value)| *value)
+                    .reduce(worst)
+                    .map(|value| bound(None, value))
+                    .into_iter()
+                    .collect()
+            };
+            bounds.into_iter().filter(|bound| bound.value > 0.0).for_each(|bound| all.add(bound));
+        }
+        all
+    }
+}
+
+/// The floor or limit for a figure of a healthy machine, to one decimal.
+fn bound(kind: Kind, value: f64, margin_percent: f64) -> f64 {
+    let below = |least: f64| (value * (100.0 - margin_percent.max(least)) / 10.0).floor() / 10.0;
+    match kind {
+        // What only a link decides has the margin of pairs.
+        Kind::Link => below(0.0),
+        Kind::Memory => below(host_figures::MEMORY_PERCENT),
+        Kind::Processor => below(host_figures::PROCESSOR_PERCENT),
+        Kind::Time => ((value * host_figures::TIMES).max(value + host_figures::LEAST_US) * 10.0).ceil() / 10.0,
+    }
+}
