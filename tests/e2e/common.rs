@@ -42,9 +42,18 @@ pub fn flowing(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
+/// Names another build of the program for tests/machines, whose runs compute for minutes without optimisation.
+pub const PROGRAM: &str = "PEERSCOPE_TEST_PROGRAM";
+
+/// The program that is tested: as cargo builds it with these tests, or of tests/machines the one that is named.
+pub fn program() -> PathBuf {
+    let named = std::env::var_os(PROGRAM).filter(|_| env!("CARGO_CRATE_NAME") == "machines");
+    named.map_or_else(|| env!("CARGO_BIN_EXE_peerscope").into(), PathBuf::from)
+}
+
 /// The binary, with nothing of the caller's environment that changes what it says.
 pub fn peerscope<S: AsRef<str>>(args: &[S]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_peerscope"));
+    let mut command = Command::new(program());
     command.args(args.iter().map(AsRef::as_ref)).stdin(Stdio::null());
     for variable in ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "TERM", "RUST_BACKTRACE"] {
         command.env_remove(variable);
