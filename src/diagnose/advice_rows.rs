@@ -1,6 +1,7 @@
 //! More rows of the table of advice: links, settings, GPUs that are lost, and what several GPUs share.
 
-use super::advice_tests::{Row, Step, bare_h200, but, guest, named, near, sound};
+use super::advice_steps::Step;
+use super::advice_tests::{Row, bare_h200, but, guest, named, near, sound};
 use super::testing::prelude::*;
 use super::testing::with_host;
 use crate::model::measurement::{LinkUnderLoad, Measurements, Verified};
