@@ -184,7 +184,7 @@ fn figure_rows() -> Vec<Row> {
             "pageable-slower",
             memory(HostMemory::Pageable, Allocation::Reused, 8.0),
             &[PinMemory],
-            &[Nothing],
+            &[Nothing, ReuseBuffer],
         ),
         row(
             "pinned for each copy",

@@ -45,8 +45,8 @@ fn narrow(gpus: &[usize], to: u8) -> (Snapshot, Measurements) {
 
 fn link_rows() -> Vec<Row> {
     use Step::{
-        AskHost, Bifurcation, Extenders, FabricManager, LinkErrors, PassThrough, PowerCycle, ReloadDriver, Reseat,
-        Riser, Slot, Swap, SwitchTrays, Xid,
+        AskHost, Bifurcation, Extenders, FabricManager, PassThrough, PowerCycle, ReloadDriver, Reseat, Riser, Slot,
+        Swap, SwitchTrays, Xid,
     };
     let host_wrong = |translating| {
         let mut machine = bare_h200();
@@ -207,7 +207,7 @@ fn shared_rows() -> Vec<Row> {
             "unstable-measurement",
             stalls(two_sockets()),
             &[Retraining, CheckAgainIdle, LinkErrors, Swap],
-            &[Riser, Slot],
+            &[Riser, Slot, Step::OtherSlot],
         ),
         row(
             "copies stall over NVLink",

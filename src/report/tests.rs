@@ -226,12 +226,12 @@ fn the_documents_list_every_format() {
 fn the_verdict_comes_first_and_the_worst_finding_next() {
     let page = text(&sample::pcie_box(), &STYLE);
     let at = |words: &str| page.find(words).unwrap_or_else(|| panic!("no '{words}' in {page}"));
-    // A line for each finding, then what to do about those that matter, then the figures.
+    // What to do first stands below the line of the worst finding, then a line for each other finding, then the figures.
     let order = [
         "FAULTY: 4 errors, 1 warning;",
         "\nERROR ",
-        "\nwarning ",
         "\n         do ",
+        "\nwarning ",
         "\nMachine\n",
         "\nBetween GPUs\n",
         "Achieved",

@@ -15,7 +15,8 @@
 //!
 //! # What to do
 //!
-//! `nvidia-smi -i GPU -c DEFAULT`, unless a scheduler set the mode on purpose.
+//! `nvidia-smi -i GPU -c DEFAULT`, unless a scheduler set the mode on purpose, or an MPS daemon is to share
+//! the GPUs: it wants this mode.
 //!
 //! # Sources
 //!

@@ -54,6 +54,12 @@ fn finding(evidence: &Evidence<'_>, broken: &Broken) -> Finding {
     if !gpus.iter().any(|gpu| broken.pairs.iter().all(|pair| pair.touches(*gpu))) {
         let of_gpus = wrong_bytes::of_gpus(evidence, &group);
         suspects.retain(|suspect| *suspect != of_gpus);
+        if suspects.is_empty() {
+            suspects.push(suspect(
+                "what all of these pairs have in common: chipset, BIOS or driver",
+                "update BIOS and driver, and check again",
+            ));
+        }
     }
     let settings = suspects.iter().filter(|suspect| suspect.setting.is_some());
     let settings: Vec<_> = settings.map(|suspect| suspect.cause.clone()).collect();
