@@ -17,7 +17,7 @@
 //! # What to do
 //!
 //! Stop other work and check again. If it stays: look at the error counters of the link (lspci -vvv, AER; nvidia-smi
-//! nvlink -e), update the firmware of switch and board, reseat what is below the link, and swap it with another.
+//! nvlink -e), update the firmware of what it runs through, reseat what is below the link, and swap it with another.
 //!
 //! # Sources
 //!
@@ -44,7 +44,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             low.judged.pattern.name(),
         )
     };
-    let next_step = |low: &Low<'_>| load_steps::of_low(low, "update the firmware of switch and board");
+    let next_step = |low: &Low<'_>| load_steps::of_low(low, "update the firmware of what it runs through");
     load::findings(evidence, &RULE, &lows, message, next_step)
 }
 
