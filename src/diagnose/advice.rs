@@ -8,7 +8,7 @@ use crate::model::flow::HostMemory;
 use crate::model::host::{Allocation, HostWay};
 use crate::model::measurement::Measurements;
 use crate::model::one_gpu::OneGpu;
-use crate::model::placement::{HostMode, Placement, StreamKind};
+use crate::model::placement::{HostMode, Pair, Placement, StreamKind};
 use crate::model::rounding::{percent, rate, short};
 
 /// A kernel runs beside a copy where at least this share of its time does, per cent: halfway between what placements
@@ -26,8 +26,11 @@ pub fn advise(measurements: &Measurements) -> Vec<Advice> {
 /// Which streams to copy on between GPUs.
 fn streams(measurements: &Measurements) -> Option<Advice> {
     let both = |kind| Placement { source: kind, destination: kind, host: HostMode::NonBlocking };
+    let wrong: BTreeSet<Pair> =
+        measurements.peer.iter().filter(|cell| cell.verified.is_wrong()).map(|cell| cell.pair).collect();
     let share = |placement| {
         let cells = measurements.overlap.iter().filter(|cell| cell.placement == placement && cell.cell().tested());
+        let cells = cells.filter(|cell| !wrong.contains(&cell.pair));
         let cells: Vec<_> = cells.filter_map(|cell| Some((cell.pair, cell.overlap_percent?))).collect();
         let pairs = cells.iter().map(|(pair, _)| pair).collect::<BTreeSet<_>>().len();
         Some((u32::try_from(pairs).ok()?, middle(cells.iter().map(|(_, share)| *share))?))
@@ -145,7 +148,7 @@ mod tests {
     use crate::model::measurement::{Overlap, Status};
     use crate::model::one_gpu::Ending;
     use crate::model::pipeline::Pipeline;
-    use crate::model::placement::{Pair, Side};
+    use crate::model::placement::Side;
     use crate::model::testing::host_copy;
     use crate::model::units::{Bytes, MIB};
 

@@ -1,6 +1,7 @@
 //! More rows of the table of advice: links, settings, GPUs that are lost, and what several GPUs share.
 
-use super::advice_tests::{Row, Step, bare_h200, but, guest, named, near, sound};
+use super::advice_steps::Step;
+use super::advice_tests::{Row, bare_h200, but, guest, named, near, sound};
 use super::testing::prelude::*;
 use super::testing::with_host;
 use crate::model::measurement::{LinkUnderLoad, Measurements, Verified};
@@ -44,8 +45,8 @@ fn narrow(gpus: &[usize], to: u8) -> (Snapshot, Measurements) {
 
 fn link_rows() -> Vec<Row> {
     use Step::{
-        AskHost, Bifurcation, Extenders, FabricManager, LinkErrors, PassThrough, PowerCycle, ReloadDriver, Reseat,
-        Riser, Slot, Swap, SwitchTrays, Xid,
+        AskHost, Bifurcation, Extenders, FabricManager, PassThrough, PowerCycle, ReloadDriver, Reseat, Riser, Slot,
+        Swap, SwitchTrays, Xid,
     };
     let host_wrong = |translating| {
         let mut machine = bare_h200();
@@ -67,7 +68,7 @@ fn link_rows() -> Vec<Row> {
     let tray = |machine: &mut Snapshot| named(machine, "NVIDIA GB200", "Blackwell");
     let row = |facts, rule, machine, must, may| Row { facts, rule, machine, must, may };
     vec![
-        row("one of four", "pcie-narrow", narrow(&[2], 8), &[Reseat, Riser, Swap, Slot, Bifurcation], &[]),
+        row("one of four", "pcie-narrow", narrow(&[2], 8), &[Reseat, Riser, Swap, Slot, Bifurcation], &[Step::Replace]),
         row("three alike", "pcie-narrow", narrow(&[0, 1, 3], 8), &[Riser, Bifurcation], &[Slot]),
         row("all at one lane", "pcie-narrow", narrow(&[0, 1, 2, 3], 1), &[Extenders, Riser, Bifurcation], &[Slot]),
         row("the IOMMU is off", "host-data-wrong", host_wrong(false), &[Step::OutOfService, Xid, Swap], &[]),
@@ -81,7 +82,7 @@ fn link_rows() -> Vec<Row> {
             &[FabricManager, PowerCycle],
             &[],
         ),
-        row("on a tray", "fabric-not-ready", refused(tray), &[SwitchTrays], &[FabricManager, LinkErrors]),
+        row("on a tray", "fabric-not-ready", refused(tray), &[SwitchTrays], &[Step::ResetGpu]),
     ]
 }
 
@@ -118,7 +119,7 @@ fn setting_rows() -> Vec<Row> {
             "nvlink-inactive",
             links_down(|_| ()),
             &[ReloadDriver, AskHost],
-            &[FabricManager],
+            &[FabricManager, Step::Reboot],
         ),
     ]
 }
@@ -148,12 +149,17 @@ fn lost_rows() -> Vec<Row> {
     let modules = |machine: &mut Snapshot| named(machine, "NVIDIA H100 80GB HBM3", "Hopper");
     let row = |facts, machine, must, may| Row { facts, rule: "gpu-unreachable", machine, must, may };
     vec![
-        row("a card", lost(two_sockets(), &[2]), &[Xid, PowerCables, Reseat], &[]),
+        row("a card", lost(two_sockets(), &[2]), &[Xid, PowerCables, Reseat], &[Step::Cooling, Step::Replace]),
         row("a guest's", but(lost(two_sockets(), &[2]), guest), &[Xid, RestartGuest, AskHost], &[]),
-        row("a module", but(lost(two_sockets(), &[2]), modules), &[Xid, Bmc, Swap], &[]),
-        row("on Thunderbolt", but(lost(two_sockets(), &[2]), thunderbolt), &[Xid, Cable, Dock], &[]),
-        row("at a port of four lanes", but(lost(with_own_port(), &[0]), few), &[Xid, Cable, Dock, PowerCables], &[]),
-        row("all below a switch", lost(two_sockets(), &[2, 3]), &[WhatIsShared, Reseat], &[]),
+        row("a module", but(lost(two_sockets(), &[2]), modules), &[Xid, Bmc, Swap], &[Step::Replace]),
+        row("on Thunderbolt", but(lost(two_sockets(), &[2]), thunderbolt), &[Xid, Cable, Dock], &[Step::PowerSupply]),
+        row(
+            "at a port of four lanes",
+            but(lost(with_own_port(), &[0]), few),
+            &[Xid, Cable, Dock, PowerCables],
+            &[Step::PowerSupply, Step::Replace, Step::Cooling],
+        ),
+        row("all below a switch", lost(two_sockets(), &[2, 3]), &[WhatIsShared, Reseat], &[Step::Replace]),
     ]
 }
 
@@ -201,7 +207,7 @@ fn shared_rows() -> Vec<Row> {
             "unstable-measurement",
             stalls(two_sockets()),
             &[Retraining, CheckAgainIdle, LinkErrors, Swap],
-            &[Riser, Slot],
+            &[Riser, Slot, Step::OtherSlot],
         ),
         row(
             "copies stall over NVLink",

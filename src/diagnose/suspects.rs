@@ -3,12 +3,15 @@
 
 use std::collections::BTreeSet;
 
+use super::cluster::{Common, Group};
 use super::evidence::Evidence;
 use super::{links, words};
 use crate::model::finding::{Setting, Suspect};
+use crate::model::node::NodeId;
 use crate::model::placement::{Pair, Path};
 use crate::model::reading::{Reading, Unknown};
 use crate::model::snapshot::{Gpu, PciFunction, PciKind};
+use crate::model::topology::{Link, LinkKind};
 use crate::model::units::PciAddress;
 use crate::topology::pcie;
 
@@ -98,6 +101,54 @@ pub fn of_pcie_settings(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Suspect>
     suspects
 }
 
+/// Slot, riser and cable of one GPU, as a suspect.
+const OWN_WAY: &str = "slot, riser or cable";
+
+/// An uplink above slots, as a suspect where the routes show none.
+const HIDDEN_UPLINK: &str =
+    "an uplink above the slots that no file shows (the chipset's, or that of a board with several slots)";
+
+/// Whether these links that pairs share lie between processors.
+pub fn are_between_processors(evidence: &Evidence<'_>, links: &[(NodeId, NodeId)]) -> bool {
+    let is_interconnect = |(from, to): &(NodeId, NodeId)| {
+        let ends = |link: &&Link| [(link.upper, link.lower), (link.lower, link.upper)].contains(&(*from, *to));
+        evidence.topology.links.iter().find(ends).is_some_and(|link| link.kind == LinkKind::Interconnect)
+    };
+    links.iter().any(is_interconnect) && !links.iter().any(|link| is_of_a_gpu(evidence, link))
+}
+
+fn is_of_a_gpu(evidence: &Evidence<'_>, (from, to): &(NodeId, NodeId)) -> bool {
+    let is_gpu = |node: &NodeId| match node {
+        NodeId::Gpu(_) => true,
+        NodeId::Pci(address) => evidence.snapshot.gpus.iter().any(|gpu| gpu.pci.known() == Some(address)),
+        _ => false,
+    };
+    is_gpu(from) || is_gpu(to)
+}
+
+/// What could make the copies of this group slow. Where its pairs share links and pairs beside them are sound, no slot
+/// of a single GPU explains it, but those links do.
+pub fn of_slow_group(evidence: &Evidence<'_>, group: &Group) -> Vec<Suspect> {
+    let mut suspects = of_slow_copies(evidence, &group.pairs);
+    let Common::Links(links) = &group.common else { return suspects };
+    let pcie = group.pairs.iter().any(|pair| evidence.over_pcie(*pair));
+    if !pcie || links.iter().any(|link| is_of_a_gpu(evidence, link)) {
+        return suspects;
+    }
+    suspects.retain(|suspect| suspect.cause != OWN_WAY && suspect.cause != HIDDEN_UPLINK);
+    suspects.push(match are_between_processors(evidence, links) {
+        true => suspect(
+            "the links between the processors",
+            "compare their speed and power saving in BIOS with a machine of the same kind, and check again",
+        ),
+        false => suspect(
+            "the link that these pairs share: its cable, riser or switch board",
+            "look at its error counters (lspci -vvv) before and after a check of one pair that passes it (--gpus)",
+        ),
+    });
+    suspects
+}
+
 /// What could make the copies of these pairs slow.
 pub fn of_slow_copies(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Suspect> {
     let mut suspects = Vec::new();
@@ -122,12 +173,12 @@ pub fn of_slow_copies(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Suspect> {
     if pairs.iter().any(|pair| evidence.over_pcie(*pair)) {
         suspects.extend(of_pcie_settings(evidence, pairs));
         suspects.push(suspect(
-            "slot, riser or cable",
+            OWN_WAY,
             "swap the GPU with another: a fault that stays with the slot is the slot's or the riser's",
         ));
         if !evidence.virtual_machine() {
             suspects.push(suspect(
-                "an uplink above the slots that no file shows (the chipset's, or that of a board with several slots)",
+                HIDDEN_UPLINK,
                 "find in the board's manual what the slots share; move a GPU to a slot of the processor and check again",
             ));
         }

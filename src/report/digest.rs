@@ -9,7 +9,7 @@ use super::figures::{Spread, count};
 use super::partial;
 use crate::model::finding::{Finding, Severity};
 use crate::model::flow::Setup;
-use crate::model::measurement::{Measurements, PeerBandwidth, Status};
+use crate::model::measurement::{Latency, Measurements, PeerBandwidth, Status};
 use crate::model::placement::{Pair, Path};
 use crate::model::report::{Conclusion, Report};
 use crate::model::timeline::Timeline;
@@ -204,10 +204,8 @@ impl<'a> Digest<'a> {
         for cell in self.reference() {
             groups.entry((self.class(cell.pair), cell.setup.path)).or_default().0.push(cell);
         }
-        for cell in self.report.measurements.iter().flat_map(|measurements| &measurements.latency) {
-            if cell.cell().tested() {
-                groups.entry((self.class(cell.pair), cell.path)).or_default().1.extend(cell.latency_us);
-            }
+        for cell in self.report.measurements.iter().flat_map(sound_latencies) {
+            groups.entry((self.class(cell.pair), cell.path)).or_default().1.extend(cell.latency_us);
         }
         let figures = groups.into_iter().map(|((class, path), (cells, latencies))| ClassFigures {
             class,
@@ -256,6 +254,16 @@ pub(super) fn is_sound(cell: &PeerBandwidth) -> bool {
 pub(super) fn wrong_pairs(measurements: &Measurements, path: Path) -> HashSet<Pair> {
     let wrong = measurements.peer.iter().filter(|cell| cell.setup.path == path && cell.verified.is_wrong());
     wrong.map(|cell| cell.pair).collect()
+}
+
+/// The times of small copies that were measured, between pairs whose bytes arrive.
+pub(super) fn sound_latencies(measurements: &Measurements) -> impl Iterator<Item = &Latency> {
+    let [direct, staged] = [Path::Direct, Path::Staged].map(|path| wrong_pairs(measurements, path));
+    let arrives = move |cell: &&Latency| match cell.path {
+        Path::Direct => !direct.contains(&cell.pair),
+        Path::Staged => !staged.contains(&cell.pair),
+    };
+    measurements.latency.iter().filter(|cell| cell.cell().tested()).filter(arrives)
 }
 
 /// Figures over some pairs.

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::digest::{Caveat, ClassFigures, Digest, SEVERITIES, local_rates};
+use super::digest::{Caveat, ClassFigures, Digest, SEVERITIES, local_rates, sound_latencies};
 use super::format::{Format, Style};
 use super::gauges::{Labels, Metrics};
 use super::host::Ways;
@@ -292,8 +292,7 @@ fn every_pair(metrics: &mut Metrics, digest: &Digest<'_>) {
         report
             .measurements
             .iter()
-            .flat_map(|measurements| &measurements.latency)
-            .filter(|cell| cell.cell().tested())
+            .flat_map(sound_latencies)
             .filter_map(|cell| Some((labels(cell.pair, Some(&cell.path)), seconds(cell.latency_us?)))),
     );
     let local = report.measurements.iter().flat_map(|measurements| &measurements.local);

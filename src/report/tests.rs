@@ -4,6 +4,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::{FORMATS, Style, for_path, named, render, sample};
 use crate::model::finding::{RuleId, Severity};
+use crate::model::measurement::{Status, Verified};
 use crate::model::report::Report;
 use crate::model::request::Silenced;
 
@@ -225,12 +226,12 @@ fn the_documents_list_every_format() {
 fn the_verdict_comes_first_and_the_worst_finding_next() {
     let page = text(&sample::pcie_box(), &STYLE);
     let at = |words: &str| page.find(words).unwrap_or_else(|| panic!("no '{words}' in {page}"));
-    // A line for each finding, then what to do about those that matter, then the figures.
+    // What to do first stands below the line of the worst finding, then a line for each other finding, then the figures.
     let order = [
         "FAULTY: 4 errors, 1 warning;",
         "\nERROR ",
-        "\nwarning ",
         "\n         do ",
+        "\nwarning ",
         "\nMachine\n",
         "\nBetween GPUs\n",
         "Achieved",
@@ -338,4 +339,43 @@ fn verbose_shows_every_matrix() {
         assert_eq!(page.matches(title).count(), 1, "{title}: {page}");
     }
     assert_eq!(page.matches("\nOverlap with a kernel").count(), 16);
+}
+
+/// What a copy takes, and what runs beside it, says nothing where its bytes did not arrive: whatever was measured of
+/// such pairs, every page for people and every gauge is the same.
+#[test]
+fn latency_and_overlap_of_bytes_that_did_not_arrive_are_on_no_page() {
+    let pages = |verified: Verified, latency: f64, overlap: f64| -> Vec<(String, String)> {
+        let mut report = sample::healthy(2);
+        let measurements = report.measurements.as_mut().unwrap();
+        for cell in &mut measurements.peer {
+            cell.verified = verified;
+            if verified.is_wrong() {
+                (cell.status, cell.achieved_gbps, cell.percent) = (Status::Failed, None, None);
+            }
+        }
+        measurements.latency.iter_mut().for_each(|cell| cell.latency_us = Some(latency));
+        measurements.overlap.iter_mut().for_each(|cell| cell.overlap_percent = Some(overlap));
+        // Whoever reads those two has verified beside each figure.
+        let names = FORMATS.iter().map(|format| format.name).filter(|name| !["json", "flat"].contains(name));
+        let shown = names.flat_map(|name| {
+            [false, true].map(|verbose| {
+                let page = render(&report, named(name).unwrap(), &Style { verbose, ..STYLE });
+                // The page has the report inside, packed.
+                let lines = page.lines().filter(|line| !line.contains("application/gzip"));
+                (format!("{name}, verbose {verbose}"), lines.collect::<Vec<_>>().join("\n"))
+            })
+        });
+        shown.collect()
+    };
+    for verified in [Verified::Corrupt, Verified::Dropped] {
+        for ((name, one), (_, other)) in pages(verified, 2.5, 99.0).into_iter().zip(pages(verified, 777.7, 13.0)) {
+            assert!(one == other, "{name} shows latency or overlap of bytes that are {verified:?}");
+        }
+    }
+    let differ = pages(Verified::Ok, 2.5, 99.0).into_iter().zip(pages(Verified::Ok, 777.7, 13.0));
+    let differ: Vec<_> = differ.filter(|((_, one), (_, other))| one != other).map(|((name, _), _)| name).collect();
+    for format in ["text", "html", "prometheus"] {
+        assert!(differ.iter().any(|name| name.starts_with(format)), "{format} shows none at all: {differ:?}");
+    }
 }

@@ -131,3 +131,37 @@ fn at_a_terminal_the_verdict_is_the_last_line() {
     assert_eq!(verdicts.len(), 2, "{lines:#?}");
     assert_eq!(verdicts[1], lines.len() - 1, "{lines:#?}");
 }
+
+/// Ten faulty machines of different kinds: part, place and first step are known within ten lines of 80 columns.
+#[test]
+fn part_place_and_first_step_of_ten_faulty_machines_are_known_in_ten_lines() {
+    let mut complaints = Vec::new();
+    for (case, part, place, step) in [
+        ("x16-trained-x4", "GPU 7", "slot 8", "eseat GPU 7"),
+        ("corrupt-into-one-gpu", "GPU 4", "slot 5", "NCCL_P2P_DISABLE=1"),
+        ("hangs-between-two", "GPU 2 and GPU 3", "slot 3", "NCCL_P2P_DISABLE=1"),
+        ("lost-below-a-port-with-errors", "GPU 2", "slot 3", "Xid"),
+        ("mesh-with-a-dead-link", "NVLink 2 of GPU 1", "slot 2", "Xid 74"),
+        ("bridge-half-seated", "bridge between GPU 0", "slot 1", "eseat"),
+        ("fabric-never-started", "All 8 GPUs", "NVSwitch", "systemctl status nvidia-fabricmanager"),
+        ("acs-corrupts", "Peer access", "0000:02:00.0", "NCCL_P2P_DISABLE=1"),
+        ("slow-socket-crossing", "Copies over", "NUMA node 0", "BIOS"),
+        ("remapping-failed", "GPU 6", "slot 7", "eplace"),
+    ] {
+        let machine = format!("{}/tests/cases/{case}.toml", env!("CARGO_MANIFEST_DIR"));
+        let args = ["check", "--machine", &machine, "--no-journal", "--deadline", "2"];
+        let page = finish(peerscope(&args).env("COLUMNS", "80")).stdout;
+        let known = |words: &str| {
+            let top =
+                |lines: usize| page.lines().take(lines).flat_map(str::split_whitespace).collect::<Vec<_>>().join(" ");
+            (1..=page.lines().count()).find(|lines| top(*lines).contains(words))
+        };
+        for words in [part, place, step] {
+            let at = known(words);
+            if at.is_none_or(|line| line > 10) {
+                complaints.push(format!("{case}: {words:?} in line {at:?}\n{page}"));
+            }
+        }
+    }
+    assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+}

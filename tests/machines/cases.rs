@@ -10,6 +10,7 @@ use libtest_mimic::Trial;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::advice_steps::{Step, steps_in};
 use crate::common::{Ran, finish, list, peerscope, say, text_of};
 use crate::{pages, trial};
 
@@ -63,6 +64,52 @@ fn labels() -> Vec<Case> {
 pub fn healthy() -> Vec<String> {
     let healthy = |case: &Case| case.must.is_empty() && case.may.is_empty() && case.exit == 0 && case.visible.is_none();
     labels().into_iter().filter(healthy).map(|case| case.name).collect()
+}
+
+/// The steps that the advice of a rule must and may have on a case.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Advice {
+    case: String,
+    rule: String,
+    must: Vec<Step>,
+    #[serde(default)]
+    may: Vec<Step>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AllAdvice {
+    row: Vec<Advice>,
+}
+
+fn advice() -> Vec<Advice> {
+    let text = include_str!("advice.toml");
+    toml::from_str::<AllAdvice>(text).unwrap().row
+}
+
+/// A line for each finding whose steps are not those of its facts.
+fn advised(case: &Case, findings: &[Value]) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for row in advice().into_iter().filter(|row| row.case == case.name) {
+        let own: Vec<_> = findings.iter().filter(|finding| finding["code"] == *row.rule).collect();
+        if own.is_empty() {
+            complaints.push(format!("advice of {}: not found", row.rule));
+        }
+        for finding in own {
+            let suspects = list(&finding["suspects"]).iter().flat_map(|suspect| [&suspect["cause"], &suspect["test"]]);
+            let parts: Vec<_> = std::iter::once(&finding["next_step"]).chain(suspects).collect();
+            let text = parts.iter().filter_map(|part| part.as_str()).collect::<Vec<_>>().join(" | ");
+            let steps = steps_in(&text);
+            let missing: Vec<_> = row.must.iter().filter(|step| !steps.contains(step)).collect();
+            let wrong: Vec<_> =
+                steps.iter().filter(|step| !row.must.contains(step) && !row.may.contains(step)).collect();
+            if !missing.is_empty() || !wrong.is_empty() {
+                complaints.push(format!("advice of {}: lacks {missing:?}, must not have {wrong:?}: {text}", row.rule));
+            }
+        }
+    }
+    complaints
 }
 
 fn check(case: &Case, into: &Path) -> Ran {
@@ -174,6 +221,7 @@ fn judge(case: &Case, ran: &Ran) -> Vec<String> {
     }
     complaints.extend(wordings(case, list(&report["findings"])));
     complaints.extend(severities(case, list(&report["findings"])));
+    complaints.extend(advised(case, list(&report["findings"])));
     for must in left {
         count(must.split('@').next().unwrap(), |score| score.missing += 1);
         complaints.push(format!("wanted {must}, not found"));
@@ -264,6 +312,9 @@ fn labels_and_files() {
         .map(|file| file.file_stem().unwrap().to_str().unwrap().to_owned())
         .collect();
     assert_eq!(named, files);
+    for row in advice() {
+        assert!(named.contains(&row.case), "advice of {}, which is no case", row.case);
+    }
     assert!(labels.len() >= 30);
     assert!(labels.iter().filter(|case| case.must.is_empty()).count() >= 10);
     for case in &labels {

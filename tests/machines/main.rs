@@ -10,6 +10,8 @@
 #[allow(dead_code, reason = "the other test crate's helpers")]
 mod common;
 
+#[path = "../../src/diagnose/advice_steps.rs"]
+mod advice_steps;
 mod builtin;
 mod cases;
 mod contract;

@@ -56,7 +56,8 @@ fn finding(link: &Connection, adapters: &BTreeSet<&str>) -> Option<Finding> {
     let (severity, next_step) = if link.fewer_lanes() {
         (
             RULE.severity,
-            "Reseat the adapter and its riser or cable, and look whether BIOS splits its slot (bifurcation)",
+            "Reseat the adapter and its riser or cable, and look whether BIOS splits its slot (bifurcation); if \
+             it stays, swap it with another adapter to see whether it moves",
         )
     } else {
         let again = "Read it again while the adapter is busy (lspci -vvv, LnkSta); if it stays, check the BIOS setting for \

@@ -15,7 +15,8 @@
 //!
 //! # What to do
 //!
-//! `nvidia-smi -i GPU -c DEFAULT`, unless a scheduler set the mode on purpose.
+//! `nvidia-smi -i GPU -c DEFAULT`, unless a scheduler set the mode on purpose, or an MPS daemon is to share
+//! the GPUs: it wants this mode.
 //!
 //! # Sources
 //!
@@ -44,13 +45,20 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     };
     let prohibited = in_mode(&[ComputeMode::Prohibited]);
     let exclusive = in_mode(&[ComputeMode::ExclusiveProcess, ComputeMode::ExclusiveThread]);
+    let by_mps = evidence.snapshot.host.mps_daemon.get() == Some(true);
     let of = |gpus: &[u32], severity, what: &str| {
         let list = words::option(gpus);
         let mut found = RULE
             .finding(
                 Subject::of_gpus(gpus),
                 format!("{} {what}", words::gpus(gpus)),
-                format!("Unless a scheduler set it on purpose: nvidia-smi -i {list} -c DEFAULT"),
+                match by_mps && severity == Severity::Info {
+                    true => format!(
+                        "Nothing to do while the MPS daemon of this machine is to share the GPUs: it wants this mode. Without \
+                         it: echo quit | nvidia-cuda-mps-control, then nvidia-smi -i {list} -c DEFAULT"
+                    ),
+                    false => format!("Unless a scheduler set it on purpose: nvidia-smi -i {list} -c DEFAULT"),
+                },
             )
             .gpus(gpus);
         found.severity = severity;

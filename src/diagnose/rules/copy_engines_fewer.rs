@@ -65,7 +65,8 @@ fn finding(evidence: &Evidence<'_>, (reported, observed): (u32, u32), cells: &[&
         words::count(reported as usize, "copy engine"),
     );
     let next_step = "Look for CUDA_LAUNCH_BLOCKING and CUDA_DEVICE_MAX_CONNECTIONS in the environment, for an attached \
-        profiler, and for a vGPU or MIG instance; compare the GPU with its siblings; then check again";
+        profiler, and for a vGPU or MIG instance; then check again. If it stays, swap the GPU with \
+        another to see whether it moves";
     RULE.finding(Subject::of_gpus(&gpus), message, next_step)
         .fact("reported", reported as usize)
         .fact("observed", observed as usize)

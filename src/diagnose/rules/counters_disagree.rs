@@ -71,7 +71,8 @@ fn finding(
         ),
         _ => (
             "less than was copied, and PCIe did not carry the rest",
-            "Update the driver and check again; until then which way the bytes went is not proven",
+            "Update the driver and check again; if it stays, report it with the JSON report. Until then which way the bytes went is \
+             not proven",
         ),
     };
     let message = format!(

@@ -104,6 +104,7 @@ fn finding(evidence: &Evidence<'_>, severity: Severity, what: &str, gpus: &[u32]
         .fact("cuda", cuda);
     found.severity = severity;
     found.suspects = match runs_here {
+        _ if of_a_tray(evidence.snapshot) => of_tray(),
         Some(false) => of_host(),
         _ if gpus.len() == switched => of_all(),
         _ => of_some(gpus),
@@ -269,6 +270,17 @@ fn of_all() -> Vec<Suspect> {
         suspect(
             "an NVSwitch is missing",
             "dmesg | grep -iE 'nvswitch|sxid'; lspci | grep -i nvidia lists the switches",
+        ),
+    ]
+}
+
+/// On a tray neither fabric manager nor NVSwitches are here.
+fn of_tray() -> Vec<Suspect> {
+    vec![
+        suspect("the fabric manager on the switch trays", "look at its log there; its version must fit the driver's"),
+        suspect(
+            "a cable or connector between this tray and the switch trays",
+            "compare with the other trays of the rack: their GPUs are registered",
         ),
     ]
 }

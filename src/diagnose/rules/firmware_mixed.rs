@@ -34,10 +34,10 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             models.entry(name).or_default().push(gpu);
         }
     }
-    models.iter().filter_map(|(model, gpus)| finding(model, gpus)).collect()
+    models.iter().filter_map(|(model, gpus)| finding(evidence, model, gpus)).collect()
 }
 
-fn finding(model: &str, gpus: &[&Gpu]) -> Option<Finding> {
+fn finding(evidence: &Evidence<'_>, model: &str, gpus: &[&Gpu]) -> Option<Finding> {
     let mut versions: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
     for gpu in gpus {
         versions.entry(gpu.vbios.known()?.trim()).or_default().push(gpu.index);
@@ -46,12 +46,16 @@ fn finding(model: &str, gpus: &[&Gpu]) -> Option<Finding> {
         return None;
     }
     let text: Vec<_> = versions.iter().map(|(version, gpus)| format!("{version} ({})", words::gpus(gpus))).collect();
+    let next_step = if evidence.virtual_machine() {
+        "Ask whoever runs the host of this virtual machine to bring all GPUs of the model to one version: a guest cannot"
+    } else {
+        "Ask the manufacturer of the machine for the firmware bundle, and bring all GPUs of the model to one version"
+    };
     let mut found = RULE
         .finding(
             Subject::Machine,
             format!("GPUs of one model ({model}) have different video BIOS versions: {}", text.join("; ")),
-            "Ask the manufacturer of the machine for the firmware bundle, and bring all GPUs of the model to one \
-             version",
+            next_step,
         )
         .fact("gpus_by_version", words::table(&versions));
     let in_fabric = |gpu: &&Gpu| gpu.fabric.known().is_some_and(|fabric| fabric.state != FabricState::NotSupported);

@@ -58,6 +58,12 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     pids.dedup();
     let slow: Vec<_> = gpus.iter().flat_map(|gpu| links::slow_with(evidence, *gpu)).collect();
     let effect = if slow.is_empty() { "" } else { ", and copies with them were slower than expected" };
+    let next_step = if slow.is_empty() {
+        "Nothing to do where the figures are as they should be. For figures to judge the machine by, end the processes \
+         (nvidia-smi lists them) and check again"
+    } else {
+        "End the processes (nvidia-smi lists them) and check again: until then the figures say nothing of the machine"
+    };
     let mut found = RULE
         .finding(
             Subject::of_gpus(&gpus),
@@ -66,7 +72,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
                 if pids.len() == 1 { "Another process".to_owned() } else { format!("{} other processes", pids.len()) },
                 words::gpus(&gpus)
             ),
-            "For figures to judge the machine by, end the processes (nvidia-smi lists them) and check again",
+            next_step,
         )
         .fact("processes", words::processes(evidence.snapshot, &gpus))
         .fact("pids", Fact::Numbers(pids.iter().map(|pid| u64::from(*pid)).collect()))

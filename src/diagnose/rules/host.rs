@@ -140,6 +140,12 @@ pub fn suspects(evidence: &Evidence<'_>, gpus: &[u32]) -> Vec<Suspect> {
             "boot once with iommu=pt on the kernel's command line (or the IOMMU off in BIOS) and check again",
         ));
     }
+    // Memory of a node that serves another GPU at full rate has channels enough.
+    let others: BTreeSet<u32> = evidence.host().iter().map(|copy| copy.gpu).filter(|gpu| !gpus.contains(gpu)).collect();
+    let serves_others = |gpu: &u32| others.iter().any(|other| own_node(evidence, *other) == own_node(evidence, *gpu));
+    if gpus.iter().all(serves_others) {
+        return found;
+    }
     found.push(suspect(
         "too few memory channels of the host, or other work that takes its bandwidth",
         "see that every channel is fitted (dmidecode -t memory), and check again with the host idle",

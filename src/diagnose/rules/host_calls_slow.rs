@@ -59,8 +59,14 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
          or stands between it and the driver, and says nothing of the paths between the GPUs",
         short(middle)
     );
-    let next_step = "Check again without a debugger, a profiler or compute-sanitizer, and with the processors idle; in a \
-        virtual machine, ask whoever runs the host whether its processors are overcommitted";
+    let host = match evidence.snapshot.host.virtual_machine.get() {
+        Some(false) => "",
+        _ => "; in a virtual machine, ask whoever runs the host whether its processors are overcommitted",
+    };
+    let next_step = format!(
+        "Check again without a debugger, a profiler or compute-sanitizer, and with the processors idle and their power \
+         saving off{host}"
+    );
     vec![
         RULE.finding(Subject::Machine, message, next_step)
             .fact("median_us", Fact::figure(middle))

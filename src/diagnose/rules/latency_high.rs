@@ -140,13 +140,20 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow]) -> Op
         short(worst.limit_us),
     );
     let next_step = if worst.path == Path::Staged {
-        "Look at the processors: their load, power saving, and the NUMA node that the check ran on; in a virtual \
-         machine, ask whoever runs the host whether its processors are pinned. Then check again"
+        "Look at the processors: their load, power saving, and the NUMA node that the check ran on; then check \
+         again"
     } else {
         "Stop other work on these GPUs and check again. If it stays: look for Xid messages in dmesg, for clocks that \
-         are held back (nvidia-smi -q -d PERFORMANCE) and for link errors (nvidia-smi nvlink -e), and in a virtual \
-         machine ask whoever runs the host whether its GPUs or processors are shared"
+         are held back (nvidia-smi -q -d PERFORMANCE) and for link errors (nvidia-smi nvlink -e)"
     };
+    let host = match (evidence.snapshot.host.virtual_machine.get(), worst.path) {
+        (Some(false), _) => "",
+        (_, Path::Staged) => "; in a virtual machine, ask whoever runs the host whether its processors are pinned",
+        (_, Path::Direct) => {
+            "; in a virtual machine, ask whoever runs the host whether its GPUs or processors are shared"
+        }
+    };
+    let next_step = format!("{next_step}{host}");
     let us = |slow: Option<Slow>| slow.map(|slow| Fact::figure(slow.us));
     let found = RULE
         .finding(group.subject(), message, next_step)

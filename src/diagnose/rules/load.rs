@@ -293,7 +293,7 @@ pub fn findings(
     rule: &Rule,
     lows: &[Low<'_>],
     message: impl Fn(&str, &Low<'_>) -> String,
-    next_step: &str,
+    next_step: impl Fn(&Low<'_>) -> String,
 ) -> Vec<Finding> {
     let is_port = |low: &&Low<'_>| matches!(low.links.as_slice(), [link] if link.kind == LinkKind::NvLink);
     let ports = lows.iter().filter(is_port).count();
@@ -309,11 +309,11 @@ pub fn findings(
             [link] => subject(evidence, link),
             _ => Subject::Machine,
         };
-        finding(evidence, rule, (about, &place), low, &message, next_step)
+        finding(evidence, rule, (about, &place), low, &message, &next_step)
     });
     let joint = of_ports.map(|low| {
         let place = format!("the NVLinks of one GPU, of {ports} alike");
-        finding(evidence, rule, (Subject::Machine, &place), low, &message, next_step)
+        finding(evidence, rule, (Subject::Machine, &place), low, &message, &next_step)
     });
     joint.into_iter().chain(single).collect()
 }
@@ -324,7 +324,7 @@ fn finding(
     (about, place): (Subject, &str),
     low: &Low<'_>,
     message: impl Fn(&str, &Low<'_>) -> String,
-    next_step: &str,
+    next_step: impl Fn(&Low<'_>) -> String,
 ) -> Finding {
     let mut suspects: Vec<Suspect> = Vec::new();
     if low.links.len() > 1 {
@@ -337,7 +337,7 @@ fn finding(
             })
             .collect();
     }
-    rule.finding(about, message(place, low), next_step)
+    rule.finding(about, message(place, low), next_step(low))
         .pairs(&low.judged.pairs())
         .about_gpus(&low.judged.gpus())
         .fact("pattern", low.judged.pattern.name())

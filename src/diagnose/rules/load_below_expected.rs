@@ -61,12 +61,26 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         more => format!("; so are {}", words::count(more - 1, "other pattern")),
     };
     let (severity, why, next_step) = if load::is_all_known(worst) {
-        let next_step = "Stop other work and check again with --profile full, which copies in more patterns. Behind \
-            NVSwitches, see their logs (dmesg, the fabric manager's log): they are what all flows share";
+        let own = match worst.pairs().iter().any(|pair| evidence.over_nvlink(*pair)) {
+            false => "look at the error counters of the links (lspci -vvv)",
+            true if evidence.virtual_machine() => {
+                "look at the error counters of the NVLinks (nvidia-smi nvlink -e), and ask whoever runs the host about the \
+                 NVSwitches that all flows share"
+            }
+            true => {
+                "look at the error counters of the NVLinks (nvidia-smi nvlink -e), and behind NVSwitches at their logs \
+                 (dmesg, the fabric manager's log): they are what all flows share"
+            }
+        };
+        let next_step = format!(
+            "Stop other work and check again with --profile full, which copies in more patterns. If it stays, {own}"
+        );
         (RULE.severity, "no link that they share shows why", next_step)
     } else {
-        let next_step = "Nothing to repair where other machines of this kind reach as much: compare with one. It is the \
-            rate to plan with for collective operations";
+        let next_step =
+            "Nothing to repair where other machines of this kind reach as much: compare with one. It is the \
+            rate to plan with for collective operations"
+                .to_owned();
         (Severity::Info, "what joins the processors, whose rate no interface reports, may be why", next_step)
     };
     let message = format!(

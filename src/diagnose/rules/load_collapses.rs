@@ -17,7 +17,7 @@
 //! # What to do
 //!
 //! Stop other work and check again. If it stays: look at the error counters of the link (lspci -vvv, AER; nvidia-smi
-//! nvlink -e), update the firmware of switch and board, reseat what is below the link, and swap it with another.
+//! nvlink -e), update the firmware of what it runs through, reseat what is below the link, and swap it with another.
 //!
 //! # Sources
 //!
@@ -25,6 +25,7 @@
 //! each pair was fine and two at once were not.
 
 use super::load::{self, COLLAPSE, Low};
+use super::load_steps;
 use super::prelude::*;
 
 /// The rule.
@@ -43,9 +44,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             low.judged.pattern.name(),
         )
     };
-    let next_step = "Stop other work and check again. If it stays: look at the error counters of this link (lspci -vvv, \
-        nvidia-smi nvlink -e), update the firmware of switch and board, reseat what is below it, and swap it with \
-        another to see whether it moves";
+    let next_step = |low: &Low<'_>| load_steps::of_low(low, "update the firmware of what it runs through");
     load::findings(evidence, &RULE, &lows, message, next_step)
 }
 

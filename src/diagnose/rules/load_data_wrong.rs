@@ -21,7 +21,9 @@
 //! CUDA Programming Guide, 3.4.2.5 (IOMMU and peer access); public cases of corrupted peer copies (pytorch issue 84803).
 
 use super::load;
+use super::load_steps;
 use super::prelude::*;
+use super::remedy;
 use crate::model::flow::Endpoint;
 use crate::model::load::LoadPattern;
 
@@ -42,15 +44,19 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         first.name(),
         load::flows(&first.flows)
     );
-    let next_step = "Take the machine out of service: results computed on it may be wrong. Look for Xid messages (dmesg | \
-        grep -i xid) and for error counters of the links that these copies share, check again with iommu=pt and ACS off, \
-        and swap what they share";
+    let pairs = words::unique(first.flows.iter().filter_map(|flow| flow.flow().pair()).collect());
+    let settings: String = remedy::settings(evidence, &pairs).iter().map(|step| format!("; {step}")).collect();
+    let next_step = format!(
+        "Take the machine out of service: results computed on it may be wrong. Look for Xid messages (dmesg | grep -i xid) \
+         and for error counters of the links that these copies share ({}){settings}; then swap what they share",
+        load_steps::counters_of(evidence, first)
+    );
     let gpus = first.flows.iter().flat_map(|flow| flow.flow().ends()).filter_map(Endpoint::gpu);
     let gpus: Vec<u32> = gpus.collect::<BTreeSet<u32>>().into_iter().collect();
     vec![
         RULE.finding(Subject::Machine, message, next_step)
             .gpus(&gpus)
-            .pairs(&words::unique(first.flows.iter().filter_map(|flow| flow.flow().pair()).collect()))
+            .pairs(&pairs)
             .fact("pattern", first.name())
             .fact("patterns", wrong.len()),
     ]

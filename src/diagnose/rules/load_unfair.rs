@@ -25,7 +25,9 @@
 //! equal parts (measured).
 
 use super::load::{self, Judged};
+use super::load_steps;
 use super::prelude::*;
+use crate::model::topology::LinkKind;
 use crate::topology::shares::Passage;
 
 const LEAST: Parameter = Parameter {
@@ -65,8 +67,18 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         100.0 * worst.part,
         worst.judged.pattern.name(),
     );
-    let next_step = "Check again. A GPU that shares a port of a PCIe switch with others has less by design; where nothing \
-        of the kind explains it, look at the error counters of this GPU's links and at the switch's arbitration";
+    let next_step = match link.kind {
+        LinkKind::NvLink => format!(
+            "Check again. If it stays, look at the error counters of the NVLinks of both GPUs ({}), and swap the GPU with \
+             another to see whether it moves",
+            load_steps::counters(link)
+        ),
+        _ => format!(
+            "Check again. A GPU that shares a port of a PCIe switch with others has less by design; where nothing of the \
+             kind explains it, look at the error counters of this GPU's links ({}) and at the switch's arbitration",
+            load_steps::counters(link)
+        ),
+    };
     let fairness = worst.judged.pattern.fairness.map(Fact::figure);
     vec![
         RULE.finding(load::subject(evidence, link), message, next_step)

@@ -11,6 +11,7 @@ mod host;
 mod legs;
 mod load;
 mod load_reached;
+mod load_steps;
 mod lost;
 mod nvlink_ends;
 mod peer_access;
@@ -19,6 +20,7 @@ mod prelude;
 mod remedy;
 mod shared;
 mod unread_traffic;
+mod windows;
 mod wrong_bytes;
 
 /// Declares the file of each rule, and puts the rule into [`ALL`].

@@ -30,6 +30,7 @@ use super::prelude::*;
 use crate::diagnose::coverage::{self, Coverage, coverage};
 use crate::model::load::LoadPattern;
 use crate::model::measurement::Probe;
+use crate::model::snapshot::ComputeMode;
 
 /// Reasons that the message spells out; the evidence has them all.
 const SPELT_OUT: usize = 4;
@@ -52,20 +53,16 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         return Vec::new();
     }
     vec![
-        RULE.finding(
-            Subject::Machine,
-            parts.join(". "),
-            "Remove the reason and check again, or ask for less with --gpus, --only or --skip",
-        )
-        .fact("tested", coverage.tested)
-        .fact("untested", coverage.untested)
-        .fact("unverified", coverage.unverified)
-        // The message has them all where they are few.
-        .fact(
-            "reasons",
-            (coverage.reasons.len() > SPELT_OUT).then(|| coverage.reasons.clone().into_iter().collect::<Facts>()),
-        )
-        .about_pairs(untested_pairs(measurements)),
+        RULE.finding(Subject::Machine, parts.join(". "), next_step(evidence, measurements))
+            .fact("tested", coverage.tested)
+            .fact("untested", coverage.untested)
+            .fact("unverified", coverage.unverified)
+            // The message has them all where they are few.
+            .fact(
+                "reasons",
+                (coverage.reasons.len() > SPELT_OUT).then(|| coverage.reasons.clone().into_iter().collect::<Facts>()),
+            )
+            .about_pairs(untested_pairs(measurements)),
     ]
 }
 
@@ -82,6 +79,35 @@ pub fn untested_pairs(measurements: &Measurements) -> Vec<Pair> {
     let all = single.chain(load.flat_map(LoadPattern::cells));
     let untested = all.filter(|cell| !cell.tested() && !cell.disturbed && !whole);
     words::unique(untested.filter_map(|cell| cell.flow.pair()).collect())
+}
+
+fn next_step(evidence: &Evidence<'_>, measurements: &Measurements) -> String {
+    let in_mode = |modes: &[ComputeMode]| -> Vec<u32> {
+        let gpus = coverage::unusable(measurements).filter_map(|(index, _)| evidence.snapshot.gpu(index));
+        let gpus = gpus.filter(|gpu| gpu.compute_mode.get().is_some_and(|mode| modes.contains(&mode)));
+        gpus.map(|gpu| gpu.index).collect()
+    };
+    let taken = in_mode(&[ComputeMode::ExclusiveProcess, ComputeMode::ExclusiveThread]);
+    let prohibited = in_mode(&[ComputeMode::Prohibited]);
+    let mut steps = Vec::new();
+    if !taken.is_empty() {
+        let (gpus, list) = (words::gpus(&taken), words::option(&taken));
+        let daemon = match evidence.snapshot.host.mps_daemon.get() {
+            Some(true) => "; the MPS daemon of this machine may be it: echo quit | nvidia-cuda-mps-control",
+            _ => "",
+        };
+        steps.push(format!(
+            "End the program that has {gpus} (nvidia-smi lists it{daemon}), or let several in (nvidia-smi -i {list} -c DEFAULT)"
+        ));
+    }
+    if !prohibited.is_empty() {
+        let (gpus, list) = (words::gpus(&prohibited), words::option(&prohibited));
+        steps.push(format!("Let programs use {gpus} (nvidia-smi -i {list} -c DEFAULT)"));
+    }
+    if steps.is_empty() {
+        return "Remove the reason and check again, or ask for less with --gpus, --only or --skip".to_owned();
+    }
+    format!("{}; then check again, or ask for less with --gpus, --only or --skip", steps.join(". "))
 }
 
 fn cut_off(measurements: &Measurements) -> Option<String> {

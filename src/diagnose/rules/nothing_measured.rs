@@ -91,10 +91,18 @@ fn next_step(evidence: &Evidence<'_>) -> &'static str {
         None => {}
     }
     if codes.flatten().any(|code| code == CUDA_SYSTEM_NOT_READY) {
+        if evidence.virtual_machine() && evidence.snapshot.nvswitches.is_empty() {
+            return "Ask whoever runs the host of this virtual machine whether the fabric manager runs there and the \
+                    partition with these GPUs is active; then check again";
+        }
         "On a machine with NVSwitch, start the fabric manager (systemctl status nvidia-fabricmanager; its version must \
          be the driver's), then check again"
     } else if gpus == 1 {
-        "Check without --only and --skip, or with --only host: copies between GPUs need a machine with two or more"
+        "Nothing to repair: copies between GPUs need a machine with two or more. To measure copies with the host, check \
+         without --only and --skip, or with --only host"
+    } else if gpus == 0 && evidence.snapshot.host.kernel_module_version.known().is_none() {
+        "Load the driver where it is installed (modprobe nvidia) and see what it says (dmesg | grep -i nvrm); in a \
+         container see whether it has access to the GPUs; then check again"
     } else {
         "See whether nvidia-smi and a CUDA program work at all, and in a container whether it has access to the \
          GPUs; then check again"

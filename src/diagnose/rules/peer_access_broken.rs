@@ -49,7 +49,18 @@ fn finding(evidence: &Evidence<'_>, broken: &Broken) -> Finding {
     let iommu = suspects::iommu_translates(evidence, &gpus);
     let ports = suspects::redirecting_ports(evidence, &gpus);
     let group = Group { common: Common::Everything, pairs: broken.pairs.clone() };
-    let suspects = wrong_bytes::suspects(evidence, &group);
+    let mut suspects = wrong_bytes::suspects(evidence, &group);
+    // One GPU does not explain pairs that have none in common.
+    if !gpus.iter().any(|gpu| broken.pairs.iter().all(|pair| pair.touches(*gpu))) {
+        let of_gpus = wrong_bytes::of_gpus(evidence, &group);
+        suspects.retain(|suspect| *suspect != of_gpus);
+        if suspects.is_empty() {
+            suspects.push(suspect(
+                "what all of these pairs have in common: chipset, BIOS or driver",
+                "update BIOS and driver, and check again",
+            ));
+        }
+    }
     let settings = suspects.iter().filter(|suspect| suspect.setting.is_some());
     let settings: Vec<_> = settings.map(|suspect| suspect.cause.clone()).collect();
     let because = match (settings.is_empty(), evidence.virtual_machine()) {

@@ -43,6 +43,7 @@
 
 use super::peer_access;
 use super::prelude::*;
+use super::windows;
 use crate::diagnose::cluster::{self, Common};
 use crate::model::restore::CUDA_TOO_MANY_PEERS;
 use crate::model::snapshot::{NvLink, NvLinkRemote};
@@ -98,7 +99,14 @@ fn fault(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
     };
     let any: Vec<Pair> = evidence.topology.pairs.iter().map(|route| route.pair).collect();
     let patched = peer_access::patched(evidence, &any) && !connected;
+    let small = windows::small(evidence, &group.pairs).filter(|_| patched);
+    let window = small.as_ref().map(windows::Small::says).unwrap_or_default();
     let (because, next_step) = match (patched, evidence.virtual_machine()) {
+        (true, _) if small.is_some() => (
+            "; the driver is patched (NVIDIA's own refuses peer access over PCIe on these boards), and reaches a GPU through \
+             its BAR1 window",
+            small.map(|small| format!("{}; then check again. {next_step}", small.step())).unwrap_or_default(),
+        ),
         (true, _) => (
             "; the driver is patched (NVIDIA's own refuses peer access over PCIe on these boards)",
             format!(
@@ -115,17 +123,32 @@ fn fault(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
         ),
         (false, false) => ("", next_step),
     };
-    peer_access::found(&RULE, evidence, group.subject(), format!("No peer access {place}{because}"), &routes, next_step)
+    peer_access::found(
+        &RULE,
+        evidence,
+        group.subject(),
+        format!("No peer access {place}{because}{window}"),
+        &routes,
+        next_step,
+    )
 }
 
 /// CUDA gave an error, which is neither a yes nor a no.
 fn driver_trouble(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
     let routes: Vec<_> = group.pairs.iter().filter_map(|pair| evidence.topology.route(*pair)).collect();
-    let message = format!("Peer access {} is not available because of a driver error", group.place(evidence.snapshot));
+    let over_pcie = group.pairs.iter().all(|pair| evidence.over_pcie(*pair));
+    let small = windows::small(evidence, &group.pairs).filter(|_| over_pcie);
+    let message = format!(
+        "Peer access {} is not available because of a driver error{}",
+        group.place(evidence.snapshot),
+        small.as_ref().map(windows::Small::says).unwrap_or_default()
+    );
     let next_step = "Look for the driver's messages (dmesg | grep -iE 'nvrm|xid'); reload the driver or reboot, and \
          check again. If it stays, compare with the same driver version on another machine, and with patches to \
          the driver that force peer access";
-    peer_access::found(&RULE, evidence, group.subject(), message, &routes, next_step.into())
+    let first = small.map(|small| format!("{}; then check again. If that does not help: ", small.step()));
+    let next_step = first.unwrap_or_default() + next_step;
+    peer_access::found(&RULE, evidence, group.subject(), message, &routes, next_step)
 }
 
 /// Pairs up to which they are listed, rather than the islands between which they lie: chosen.

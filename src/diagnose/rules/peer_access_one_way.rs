@@ -44,25 +44,33 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
         (cluster::Common::OnePair, [pair]) => format!("from GPU {} to GPU {}", pair.source, pair.destination),
         _ => group.place(evidence.snapshot),
     };
+    let over_pcie = group.pairs.iter().any(|pair| evidence.over_pcie(*pair));
+    let look = match over_pcie {
+        true => "Compare the BAR1 windows, MIG and compute mode of both GPUs (nvidia-smi -q)",
+        false => {
+            "Look for Xid messages (dmesg | grep -i xid) and at the NVLinks of both GPUs (nvidia-smi nvlink -s and -e), and \
+             compare their MIG and compute modes (nvidia-smi -q)"
+        }
+    };
     let mut found = peer_access::found(
         &RULE,
         evidence,
         group.subject(),
         format!("No peer access {place}, while the other direction has it"),
         &routes,
-        "Compare the BAR1 windows, MIG and compute mode of both GPUs (nvidia-smi -q); reboot and check again; if it \
-         stays, swap the GPU that cannot be reached with another"
-            .into(),
+        format!("{look}; reboot and check again; if it stays, swap the GPU that cannot be reached with another"),
     );
-    found.suspects = vec![
+    // Over NVLink no window of the PCI bus is passed.
+    let window = over_pcie.then(|| {
         suspect(
             "a BAR1 window that is too small on the GPU that is to be reached",
             "compare BAR1 Memory Usage of both in nvidia-smi -q; look for Above 4G Decoding in BIOS",
-        ),
-        suspect(
-            "a patched driver, or options that differ between the GPUs",
-            "compare with the stock driver; look in /etc/modprobe.d",
-        ),
-    ];
+        )
+    });
+    let driver = suspect(
+        "a patched driver, or options that differ between the GPUs",
+        "compare with the stock driver; look in /etc/modprobe.d",
+    );
+    found.suspects = window.into_iter().chain([driver]).collect();
     found
 }

@@ -55,6 +55,10 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slower: &[Compared])
         (cluster::Common::OnePair, [pair]) => pair.to_string(),
         _ => group.place(evidence.snapshot),
     };
+    let counters = match group.pairs.iter().any(|pair| evidence.over_pcie(*pair)) {
+        true => "replays and AER counters: nvidia-smi -q, lspci -vvv",
+        false => "nvidia-smi nvlink -e",
+    };
     let mut found = RULE
         .finding(
             group.subject(),
@@ -64,9 +68,10 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slower: &[Compared])
                 worst.normal,
                 worst.below_percent(),
             ),
-            "Stop other work on both GPUs and check again. If the same direction stays slow: look for errors of the \
-         links on the way (nvidia-smi nvlink -e, nvidia-smi -q for PCIe), then swap the two GPUs to see whether the \
-             slow direction moves with them",
+            format!(
+                "Stop other work on both GPUs and check again. If the same direction stays slow: look for errors of the \
+                 links on the way ({counters}), then swap the two GPUs to see whether the slow direction moves with them"
+            ),
         )
         .fact("lowest_achieved", worst.achieved)
         .fact("other_direction", worst.normal)

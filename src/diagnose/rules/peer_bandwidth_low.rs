@@ -99,6 +99,11 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow<'_>]) -
              again, then check its links (nvidia-smi nvlink -e) and clocks (nvidia-smi -q -d PERFORMANCE), and \
              reseat it or swap it with another GPU to see whether the fault moves with it"
         ),
+        Common::Links(links) if suspects::are_between_processors(evidence, links) => {
+            "Look in BIOS at speed and power saving of the links between the processors, and whether other traffic \
+             crosses them; measure again with the machine idle"
+                .into()
+        }
         Common::Links(_) => "Check the cable, riser or switch board that these pairs share, and whether other \
              traffic uses it; measure again with the machine idle"
             .into(),
@@ -134,7 +139,7 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow<'_>]) -
         .fact("spread", worst.cell.spread_percent.map(Fact::percent))
         .pairs(&group.pairs);
     found = unread_traffic::with_reason(found, evidence, &group.pairs);
-    found.suspects = suspects::of_slow_copies(evidence, &group.pairs);
+    found.suspects = suspects::of_slow_group(evidence, group);
     if !busy.is_empty() {
         found.message.push_str(&format!("; other processes hold memory on {}", words::gpus(&busy)));
         found = found.fact("gpus_with_other_processes", Fact::Gpus(busy));

@@ -101,7 +101,7 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, outliers: &[(Compare
         .fact("alike_count", *alike)
         .pairs(&group.pairs);
     found = unread_traffic::with_reason(found, evidence, &group.pairs);
-    found.suspects = suspects::of_slow_copies(evidence, &group.pairs);
+    found.suspects = suspects::of_slow_group(evidence, group);
     Some(found)
 }
 

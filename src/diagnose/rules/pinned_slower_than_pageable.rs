@@ -61,8 +61,14 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         pinned.rate,
         pageable.rate,
     );
-    let next_step = "Check with --profile full, which measures every NUMA node; set iommu=pt on the kernel's command \
-        line where an IOMMU translates; in a virtual machine, ask for huge pages behind its memory";
+    let guest = evidence.virtual_machine();
+    let own = match suspects::iommu_translates(evidence, &gpus.iter().copied().collect()) {
+        _ if guest => "; ask whoever runs the host for huge pages behind the memory of this virtual machine",
+        Some(true) => "; boot with iommu=pt on the kernel's command line, for the IOMMU translates",
+        Some(false) => "",
+        None => "; set iommu=pt on the kernel's command line where an IOMMU translates",
+    };
+    let next_step = format!("Check with --profile full, which measures every NUMA node{own}");
     let found = RULE
         .finding(Subject::of_gpus(&gpus), message, next_step)
         .gpus(&gpus)

@@ -26,6 +26,7 @@
 //! (measured).
 
 use super::load::{self, COLLAPSE, Low};
+use super::load_steps;
 use super::prelude::*;
 
 /// The rule.
@@ -44,8 +45,6 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             low.judged.pattern.name(),
         )
     };
-    let next_step = "Stop other work and check again. If it stays: look at the error counters of this link (lspci -vvv, \
-        nvidia-smi nvlink -e), compare with a machine of the same kind, reseat what is below it, and swap it with \
-        another to see whether it moves";
+    let next_step = |low: &Low<'_>| load_steps::of_low(low, "compare with a machine of the same kind");
     load::findings(evidence, &RULE, &lows, message, next_step)
 }

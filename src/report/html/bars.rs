@@ -3,14 +3,14 @@
 
 use maud::{Markup, html};
 
-use super::super::digest::{Digest, Figures, is_sound};
+use super::super::digest::{Digest, Figures, is_sound, wrong_pairs};
 use super::super::figures::Spread;
 use super::super::host::Ways;
 use super::super::streams;
 use super::load;
 use crate::model::flow::Setup;
 use crate::model::measurement::Measurements;
-use crate::model::placement::{Placement, Side};
+use crate::model::placement::{Path, Placement, Side};
 use crate::model::rounding::{percent, range, rate, short};
 
 /// Captions of columns; on a narrow screen they stand before each figure instead.
@@ -37,7 +37,8 @@ pub(super) fn bar(share: f64, expected: Option<[f64; 2]>, low: bool) -> Markup {
 
 /// Rate and overlap of the eight placements, medians over all pairs.
 fn placements(measurements: &Measurements) -> Markup {
-    if measurements.overlap.is_empty() {
+    let wrong = wrong_pairs(measurements, Path::Direct);
+    if measurements.overlap.iter().all(|cell| wrong.contains(&cell.pair)) {
         return html! {};
     }
     let whole =
@@ -80,7 +81,9 @@ fn rates(measurements: &Measurements, placement: Placement) -> Figures {
 }
 
 fn overlap(measurements: &Measurements, placement: Placement, side: Side) -> Option<Spread> {
+    let wrong = wrong_pairs(measurements, Path::Direct);
     let of = measurements.overlap.iter().filter(|cell| cell.placement == placement && cell.compute_on == side);
+    let of = of.filter(|cell| !wrong.contains(&cell.pair));
     Spread::of(of.filter(|cell| cell.cell().tested()).filter_map(|cell| cell.overlap_percent))
 }
 

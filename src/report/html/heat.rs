@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use maud::{Markup, html};
 
-use super::super::digest::Digest;
+use super::super::digest::{Digest, wrong_pairs};
 use super::super::figures::Spread;
 use super::super::marks::{Figure, meaning};
 use super::super::paint::Paint;
@@ -227,7 +227,9 @@ fn plain(cell: &PeerBandwidth) -> Heat {
 
 /// Latencies, each beside the median of all: less is better.
 fn latency(measurements: &Measurements) -> Map {
-    let direct = || measurements.latency.iter().filter(|cell| cell.path == Path::Direct);
+    // What a copy takes whose bytes do not arrive says nothing.
+    let wrong = wrong_pairs(measurements, Path::Direct);
+    let direct = || measurements.latency.iter().filter(|cell| cell.path == Path::Direct && !wrong.contains(&cell.pair));
     let median = Spread::of(direct().filter_map(|cell| cell.latency_us)).map(|spread| spread.median);
     let cells = direct().map(|cell| {
         let text = cell.latency_us.map_or_else(|| super::super::marks::word(cell.status).to_owned(), short);

@@ -5,7 +5,8 @@ use unicode_width::UnicodeWidthStr;
 use super::super::digest::Digest;
 use super::super::escape::clean;
 use super::super::findings::{Alike, by_rule, label, sentence};
-use super::super::page::Page;
+use super::super::page::{Page, Paint};
+use crate::model::finding::{Finding, Severity};
 
 /// Column at which the text starts.
 const TEXT: usize = 9;
@@ -15,6 +16,12 @@ const LEAST: usize = 30;
 
 /// Findings of one rule that have a line each on a page that goes on to tell of them.
 const LINES_PER_RULE: usize = 4;
+
+/// Findings whose place and first step stand below their line, the worst: the rest is told below; chosen.
+const TOLD: usize = 2;
+
+/// Column at which place and first step start.
+const HANG: usize = TEXT + 9;
 
 /// What a line is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +38,7 @@ pub(super) fn write(page: &mut Page, digest: &Digest<'_>, width: usize, of: Of) 
         return;
     }
     page.blank();
+    let mut told = 0;
     for Alike { severity, code, findings } in by_rule(digest.report) {
         let (word, paint) = label(severity);
         let shown = match of {
@@ -44,8 +52,32 @@ pub(super) fn write(page: &mut Page, digest: &Digest<'_>, width: usize, of: Of) 
             let sentence = clean(&sentence(finding, &digest.report.snapshot)).into_owned();
             let text = fitted(&sentence, &end, width.saturating_sub(TEXT));
             page.item(0, TEXT, word, paint, &text);
+            if of == Of::EachRule && severity > Severity::Info && told < TOLD {
+                told += 1;
+                first_step(page, finding, &text, width.saturating_sub(HANG));
+            }
         }
     }
+}
+
+/// Where it is and what to do first, below the line of a finding: whoever stands at the machine needs no more to begin.
+fn first_step(page: &mut Page, finding: &Finding, line: &str, room: usize) {
+    let place = finding.location.split(", below ").next().unwrap_or_default();
+    let suspect = finding.suspects.first().map(|suspect| suspect.cause.as_str());
+    // The line has the place already where it had room for it.
+    let is_said = |place: &str| place.split(", ").skip(1).any(|part| line.contains(part));
+    match (clean(place), suspect) {
+        (place, _) if place.contains(", ") && !is_said(&place) => {
+            page.item(TEXT, HANG, "where", Paint::Faint, &clause(&place, room));
+        }
+        (place, Some(suspect)) if place.is_empty() => {
+            page.item(TEXT, HANG, "suspect", Paint::Faint, &clause(&clean(suspect), room));
+        }
+        _ => {}
+    }
+    let step = clean(&finding.next_step);
+    let first = step.split_inclusive(". ").next().unwrap_or_default().trim_end_matches(['.', ' ']);
+    page.item(TEXT, HANG, "do", Paint::Strong, &clause(first, room * 2 - room / 8));
 }
 
 /// A sentence and its end in a line; without the end where that leaves the sentence no room.

@@ -1,0 +1,46 @@
+//! What to do about a link that several flows share, by the kind of link: NVLinks have no slot, and what joins two
+//! processors neither.
+
+use super::load::Low;
+use super::prelude::*;
+use crate::model::load::LoadPattern;
+use crate::model::topology::{Link, LinkKind};
+
+/// Where the error counters of such a link are read.
+pub fn counters(link: &Link) -> &'static str {
+    match link.kind {
+        LinkKind::NvLink => "nvidia-smi nvlink -e",
+        _ => "lspci -vvv",
+    }
+}
+
+/// The same for all links that these flows pass.
+pub fn counters_of(evidence: &Evidence<'_>, pattern: &LoadPattern) -> &'static str {
+    let pairs: Vec<Pair> = pattern.flows.iter().filter_map(|flow| flow.flow().pair()).collect();
+    match pairs.iter().all(|pair| evidence.over_nvlink(*pair)) {
+        true if !pairs.is_empty() => "nvidia-smi nvlink -e",
+        _ => "lspci -vvv",
+    }
+}
+
+/// What to do about flows that reach too little through what they share; `before_parts` is done before a part is moved.
+pub fn of_low(low: &Low<'_>, before_parts: &str) -> String {
+    let is = |kind| low.links.iter().any(|link| link.kind == kind);
+    let own = if is(LinkKind::Interconnect) || is(LinkKind::RootComplex) && !is(LinkKind::Pcie) {
+        format!(
+            "look in BIOS at speed and power saving of the links between the processors, and at what else crosses them; \
+             {before_parts}"
+        )
+    } else if low.links.iter().all(|link| link.kind == LinkKind::NvLink) && !low.links.is_empty() {
+        format!(
+            "look at the error counters of these NVLinks (nvidia-smi nvlink -e) and for Xid messages (dmesg | grep -i xid), \
+             {before_parts}, and swap the GPU with another to see whether it moves"
+        )
+    } else {
+        format!(
+            "look at the error counters of this link (lspci -vvv), {before_parts}, reseat the riser, cable or switch board \
+             that it runs over, and swap it with another to see whether it moves"
+        )
+    };
+    format!("Stop other work and check again. If it stays: {own}")
+}

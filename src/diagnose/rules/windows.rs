@@ -1,0 +1,60 @@
+//! Windows into the memory of GPUs (BAR1) that do not hold all of it. NVIDIA's own driver needs no such window between
+//! boards that it allows peer access; patched drivers reach the peer through it.
+
+use super::prelude::*;
+use crate::diagnose::suspects::gpus_of;
+use crate::model::units::Bytes;
+
+/// GPUs whose window is smaller than their memory.
+pub struct Small {
+    gpus: Vec<u32>,
+    window: Bytes,
+    memory: Bytes,
+    /// The size that all of them offer, where it would be enough.
+    possible: Option<Bytes>,
+}
+
+/// Of the GPUs of these pairs, those whose window is known to be too small.
+pub fn small(evidence: &Evidence<'_>, pairs: &[Pair]) -> Option<Small> {
+    let too_small = |gpu: &Gpu| {
+        let (window, memory) = (gpu.bar1_total_bytes.get()?, gpu.memory_total_bytes.get()?);
+        (window < memory).then_some((gpu.index, window, memory, largest(evidence, gpu).filter(|most| *most >= memory)))
+    };
+    let gpus = gpus_of(pairs);
+    let found: Vec<_> = gpus.iter().filter_map(|gpu| too_small(evidence.snapshot.gpu(*gpu)?)).collect();
+    let (_, window, memory, possible) = *found.first()?;
+    let all = found.iter().all(|(.., possible)| possible.is_some());
+    Some(Small {
+        gpus: found.iter().map(|(gpu, ..)| *gpu).collect(),
+        window,
+        memory,
+        possible: possible.filter(|_| all),
+    })
+}
+
+fn largest(evidence: &Evidence<'_>, gpu: &Gpu) -> Option<Bytes> {
+    let function = evidence.snapshot.function(evidence.snapshot.address_of(gpu.index)?)?;
+    function.bars.known()?.iter().filter_map(|bar| bar.largest_bytes).max()
+}
+
+impl Small {
+    /// What it is, for a message.
+    pub fn says(&self) -> String {
+        format!("; the BAR1 window of {} is {}, for {} of memory", words::gpus(&self.gpus), self.window, self.memory)
+    }
+
+    /// What to do about it.
+    pub fn step(&self) -> String {
+        match self.possible {
+            Some(most) => format!(
+                "Switch Resizable BAR on in BIOS, with Above 4G Decoding: the BAR1 window of {} could be {most}, and is {}",
+                words::gpus(&self.gpus),
+                self.window
+            ),
+            None => format!(
+                "See whether Resizable BAR in BIOS, or a newer video BIOS, enlarges the BAR1 window of {}",
+                words::gpus(&self.gpus)
+            ),
+        }
+    }
+}
