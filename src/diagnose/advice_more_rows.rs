@@ -365,6 +365,8 @@ pub(super) fn of_reports() -> Vec<Judged> {
                 measurements.peer = vec![cell(pair, Path::Direct, 396.0)];
                 measurements.peer[0].setup = measurements.peer[0].setup.with_bytes(Bytes(3 * MIB));
                 (measurements.host, measurements.load) = (Vec::new(), Vec::new());
+                (measurements.pipeline, measurements.calls) = (Vec::new(), Vec::new());
+                measurements.launch_loop = Vec::new();
                 measurements.peer[0].setup.issuer = Side::Destination;
                 measurements.peer[0].setup.placement.host = HostMode::Blocking;
             },

@@ -48,12 +48,6 @@ pub struct Peers {
     /// Copies in each of them.
     #[serde(default = "two")]
     pub placement_copies: u32,
-    /// Copies in each row of a figure by kernel in the reference placement; as many as by copy engine where not said.
-    #[serde(default)]
-    pub kernel_copies: Option<u32>,
-    /// The same of staged copies, whose rate scatters from row to row rather than from copy to copy.
-    #[serde(default)]
-    pub staged_copies: Option<u32>,
     /// How much of it also issued by the destination.
     #[serde(default)]
     pub issued_by_destination: Extent,
@@ -105,10 +99,8 @@ const fn two() -> u32 {
 impl Peers {
     /// The rows of copies of this setup.
     fn timed(&self, setup: Setup) -> Action {
-        let (rows, copies) = match (setup.placement, setup.path, setup.engine) {
-            (Placement::REFERENCE, Path::Staged, _) => (self.rows, self.staged_copies.unwrap_or(self.copies)),
-            (Placement::REFERENCE, _, Engine::Kernel) => (self.rows, self.kernel_copies.unwrap_or(self.copies)),
-            (Placement::REFERENCE, ..) => (self.rows, self.copies),
+        let (rows, copies) = match setup.placement {
+            Placement::REFERENCE => (self.rows, self.copies),
             _ => (self.placement_rows, self.placement_copies),
         };
         Action::Bandwidth { rows, copies }

@@ -47,7 +47,7 @@ impl Small {
     pub fn step(&self) -> String {
         match self.possible {
             Some(most) => format!(
-                "Switch Resizable BAR on in BIOS, with Above 4G Decoding: the BAR1 window of {} could be {most}, and is {}",
+                "Switch on Resizable BAR in BIOS, with Above 4G Decoding: the BAR1 window of {} could be {most}, and is {}",
                 words::gpus(&self.gpus),
                 self.window
             ),
