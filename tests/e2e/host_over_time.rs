@@ -138,7 +138,7 @@ fn what_depends_on_the_host_fell_as_a_warning_in_words_of_its_own() {
                     }
                 });
             },
-            "The host takes up to 187 us for calls for GPU 1",
+            "The host takes up to 178 us for calls for GPU 1",
             "kernel launch",
         ),
     ];
