@@ -14,8 +14,8 @@ use crate::model::measurement::{DriverFacts, Measurements, Overlap, Status, Veri
 use crate::model::placement::{HostMode, Pair, Path, Placement, Side, StreamKind};
 use crate::model::report::Report;
 use crate::model::snapshot::{ComputeMode, GpuProcess, Snapshot};
-use crate::model::testing::host_copy;
-use crate::model::units::{Bytes, GIB, GbPerSecond, MIB};
+use crate::model::testing::{host_copy, overlap as overlap_of};
+use crate::model::units::{Bytes, GbPerSecond, MIB};
 
 /// All whose facts are those of a machine.
 pub(super) fn all() -> Vec<Row> {
@@ -212,20 +212,8 @@ fn figure_rows() -> Vec<Row> {
 }
 
 fn overlap(share: f64) -> Overlap {
-    Overlap {
-        pair: Pair { source: 0, destination: 1 },
-        placement: Placement { source: StreamKind::Side, destination: StreamKind::Side, host: HostMode::NonBlocking },
-        compute_on: Side::Source,
-        bytes: Bytes(GIB),
-        overlap_percent: Some(share),
-        host_blocked_us: None,
-        copy_us: None,
-        kernel_us: None,
-        samples: 3,
-        status: Status::Measured,
-        reason: None,
-        disturbed: false,
-    }
+    let side = Placement { source: StreamKind::Side, destination: StreamKind::Side, host: HostMode::NonBlocking };
+    overlap_of(side, share)
 }
 
 /// A pattern whose flows have this rate each.

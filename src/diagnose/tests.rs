@@ -3,13 +3,13 @@ use super::verdict::exit_code;
 use super::{RULES, explain, verdict};
 use crate::model::finding::{Severity, Subject};
 use crate::model::measurement::{
-    CudaDevice, DriverFacts, LinkUnderLoad, Measurements, Overlap, PeerBandwidth, Status, Verified,
+    CudaDevice, DriverFacts, LinkUnderLoad, Measurements, PeerBandwidth, Status, Verified,
 };
-use crate::model::placement::{HostMode, Pair, Path, Placement, Side, StreamKind};
+use crate::model::placement::{HostMode, Pair, Path, Placement, StreamKind};
 use crate::model::reading::Reading;
 use crate::model::snapshot::{FabricState, P2pStatus, Snapshot};
-use crate::model::testing::{all_pairs, empty, function_mut, h200_vm, two_sockets};
-use crate::model::units::{Bytes, GIB, GbPerSecond};
+use crate::model::testing::{all_pairs, empty, function_mut, h200_vm, overlap, two_sockets};
+use crate::model::units::GbPerSecond;
 
 #[test]
 fn codes_are_unique_kebab_case_and_append_only() {
@@ -263,20 +263,6 @@ fn nothing_measured_is_never_healthy() {
 fn a_placement_that_should_overlap_and_does_not_is_a_warning() {
     let machine = h200_vm(2);
     let mut measurements = measured(&machine, 0.88);
-    let overlap = |placement, share| Overlap {
-        pair: Pair { source: 0, destination: 1 },
-        placement,
-        compute_on: Side::Source,
-        bytes: Bytes(GIB),
-        overlap_percent: Some(share),
-        host_blocked_us: None,
-        copy_us: None,
-        kernel_us: None,
-        samples: 3,
-        status: Status::Measured,
-        reason: None,
-        disturbed: false,
-    };
     let serial = Placement { source: StreamKind::Default, destination: StreamKind::Side, host: HostMode::NonBlocking };
     measurements.overlap = vec![overlap(serial, 0.0), overlap(Placement::REFERENCE, 99.0)];
     assert_eq!(findings(&machine, Some(&measurements)), []);

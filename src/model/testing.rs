@@ -2,10 +2,10 @@
 
 use super::flow::HostMemory;
 use super::host::{Allocation, HostCopy, HostDirection, Pinning};
-use super::measurement::{Status, Verified};
+use super::measurement::{Overlap, Status, Verified};
 use super::one_gpu::Ending;
 use super::pipeline::Engines;
-use super::placement::Engine;
+use super::placement::{Engine, Pair, Placement, Side};
 use super::reading::{Reading, Unknown};
 use super::snapshot::{
     CommonAncestor, Fabric, FabricState, Gpu, GpuPair, Host, NumaNode, NvLink, NvLinkRemote, P2pStatus, PciFunction,
@@ -253,5 +253,23 @@ pub fn pinning() -> Pinning {
         samples: 3,
         status: Status::Measured,
         reason: None,
+    }
+}
+
+/// What of a copy from GPU 0 to GPU 1 in this placement ran beside a kernel, in per cent.
+pub fn overlap(placement: Placement, share: f64) -> Overlap {
+    Overlap {
+        pair: Pair { source: 0, destination: 1 },
+        placement,
+        compute_on: Side::Source,
+        bytes: Bytes(GIB),
+        overlap_percent: Some(share),
+        host_blocked_us: None,
+        copy_us: None,
+        kernel_us: None,
+        samples: 3,
+        status: Status::Measured,
+        reason: None,
+        disturbed: false,
     }
 }
