@@ -8,6 +8,7 @@ use crate::discover::{self, Late};
 use crate::hardware::{HardwareError, Machine, Telemetry};
 use crate::measure::Selection;
 use crate::model::measurement::CudaDevice;
+use crate::model::order::Order;
 use crate::model::snapshot::{Gpu, SlowFact, Snapshot};
 use crate::worker::environment;
 
@@ -80,7 +81,7 @@ pub fn with_unidentified(mut devices: Vec<CudaDevice>, snapshot: &Snapshot) -> V
             devices.push(CudaDevice { index: gpu.index, failure, ..CudaDevice::default() });
         }
     }
-    devices.sort_by_key(|device| device.index);
+    devices.order_by_key(|device| device.index);
     devices
 }
 

@@ -4,6 +4,7 @@ use super::output;
 use crate::cli::MachinesArgs;
 use crate::hardware::sim::Simulated;
 use crate::hardware::sim::builtin::{self, Kind};
+use crate::model::to_toml::to_toml;
 
 /// Runs it.
 ///
@@ -24,7 +25,7 @@ fn description(name: &str) -> Result<String, String> {
         return Ok(text.to_owned());
     }
     let machine = Simulated::find(name)?;
-    toml::to_string(&machine.spec).map_err(|error| format!("cannot write '{name}' as TOML: {error}"))
+    to_toml(&machine.spec).map_err(|error| format!("cannot write '{name}' as TOML: {error}"))
 }
 
 /// One line for each machine, those without a fault first.

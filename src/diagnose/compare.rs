@@ -13,6 +13,7 @@ use super::settings::Settings;
 use super::verdict::{Terms, verdict};
 use crate::model::finding::Finding;
 use crate::model::flow::Setup;
+use crate::model::order::Order;
 use crate::model::placement::{Pair, Path};
 use crate::model::report::{Report, Verdict};
 
@@ -132,7 +133,7 @@ pub fn compare(old: &Report, new: &Report, settings: &Settings, terms: Terms) ->
         of.filter_map(|figures| Change::of(figures, &refused))
     };
     let mut pairs: Vec<Change> = on(Path::Direct).chain(on(Path::Staged)).collect();
-    pairs.sort_by_key(|change| change.pair);
+    pairs.order_by_key(|change| change.pair);
     pairs.dedup_by_key(|change| change.pair);
 
     let (findings, now): (Vec<_>, Vec<_>) =

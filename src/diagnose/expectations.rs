@@ -6,9 +6,11 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::expectations_host::{Bound, CallLimit, HostFloor, OfHost, PipelineFloor, TurnLimit};
+use crate::model::from_toml::from_toml;
 use crate::model::placement::{Pair, Path};
 use crate::model::report::Report;
 use crate::model::snapshot::Gpu;
+use crate::model::to_toml::to_toml;
 use crate::model::topology::LinkClass;
 
 /// What a machine must have. What is not given is not looked at.
@@ -131,7 +133,7 @@ impl Expectations {
     ///
     /// What is wrong, with the line or the key.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let read: Self = toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
+        let read: Self = from_toml(text).map_err(|error| error.to_string().trim_end().to_owned())?;
         if (Self { profile: None, ..read.clone() }) == Self::default() {
             let keys = "gpus, pcie, nvlink, peer, floor, host, pipeline, calls and launch_loop";
             return Err(format!("it expects nothing: give at least one of {keys}"));
@@ -205,7 +207,7 @@ impl Expectations {
     ///
     /// It cannot be written as TOML.
     pub fn to_toml(&self) -> Result<String, String> {
-        toml::to_string(self).map_err(|error| format!("cannot write the expectations: {error}"))
+        to_toml(self).map_err(|error| format!("cannot write the expectations: {error}"))
     }
 }
 
@@ -265,7 +267,7 @@ mod tests {
             ("[gpus]\ncount = -8\n", "count"),
             ("[[floor]]\nclass = \"NVX\"\ngbps = 3\n", "NVX"),
             ("[[floor]]\nclass = \"NV18\"\ngbps = 0\n", "NV18"),
-            ("[[floor]]\nclass = \"NV18\"\ngbps = nan\n", "NV18"),
+            ("[[floor]]\nclass = \"NV18\"\ngbps = nan\n", "nan is no finite number"),
             ("[[floor]]\nclass = \"NV18\"\n", "gbps"),
         ] {
             let error = Expectations::parse(text).unwrap_err();

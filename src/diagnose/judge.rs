@@ -7,6 +7,7 @@ use super::settings::{Level, Settings};
 use super::{causes, rules, words};
 use crate::model::finding::{Finding, Severity};
 use crate::model::measurement::{Measurements, Status};
+use crate::model::order::Order;
 use crate::model::request::Silenced;
 
 /// The measurements with no figure where another program disturbed it; none where it disturbed nothing.
@@ -66,7 +67,7 @@ pub fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     for finding in &mut findings {
         finding.location = words::location(evidence.snapshot, &finding.subject);
     }
-    findings.sort_by(|one, other| {
+    findings.order_by(|one, other| {
         let key = |finding: &Finding| (Reverse(finding.severity), finding.subject.clone(), finding.code.clone());
         key(one).cmp(&key(other))
     });

@@ -18,7 +18,7 @@ pub struct Rule {
     /// Whether its findings say that something was not tested. That has an exit code of its own and is
     /// no fault of the machine, whatever severity it is shown with.
     pub gap: bool,
-    /// Its own file, through `include_str!`: the manual page is kept nowhere else.
+    /// The `//!` lines of its own file, through [`page!`]: the manual page is kept nowhere else.
     pub page: &'static str,
     /// What it finds.
     pub judge: Judge,
@@ -77,5 +77,46 @@ impl Rule {
         let doc = self.page.lines().map_while(|line| line.strip_prefix("//!"));
         let lines: Vec<_> = doc.map(|line| line.strip_prefix(' ').unwrap_or(line)).collect();
         lines.join("\n")
+    }
+}
+
+/// The `//!` lines at the top of a rule's file. The rest of it is cut off when the program is built: the sources of all
+/// rules were half a megabyte of it.
+macro_rules! page {
+    ($file:literal) => {{
+        const FILE: &str = include_str!($file);
+        const TOP: [u8; $crate::diagnose::rule::length_of_top(FILE)] = $crate::diagnose::rule::top(FILE);
+        const { $crate::diagnose::rule::text(&TOP) }
+    }};
+}
+pub(super) use page;
+
+/// Bytes of the lines at the top of a source that begin with `//!`.
+pub(super) const fn length_of_top(source: &str) -> usize {
+    let (mut rest, mut length) = (source.as_bytes(), 0);
+    while let [b'/', b'/', b'!', ..] = rest {
+        let mut in_line = true;
+        while in_line && let [byte, after @ ..] = rest {
+            in_line = *byte != b'\n';
+            rest = after;
+            length += 1;
+        }
+    }
+    length
+}
+
+/// The first bytes of a source.
+pub(super) const fn top<const LENGTH: usize>(source: &str) -> [u8; LENGTH] {
+    match source.as_bytes().first_chunk() {
+        Some(top) => *top,
+        None => [b'\n'; LENGTH],
+    }
+}
+
+/// Whole lines of a source, which are text as the source is.
+pub(super) const fn text(lines: &[u8]) -> &str {
+    match std::str::from_utf8(lines) {
+        Ok(text) => text,
+        Err(_) => "",
     }
 }

@@ -15,6 +15,7 @@ use super::sources::Gathered;
 use super::{inventory, names, outliers, patterns};
 use crate::diagnose::{Ending, Terms, is_gap};
 use crate::model::finding::Severity;
+use crate::model::order::Order;
 use crate::model::report::{Conclusion, Tool};
 
 /// What is asked of a fleet, beside its reports.
@@ -38,7 +39,7 @@ pub const GAPS: [&str; 3] = ["fleet-node-missing", "fleet-file-broken", "fleet-n
 /// The newest report of every node, in the order of their names, and the older ones.
 pub fn newest(digests: &[Digest]) -> (Vec<&Digest>, Vec<&Digest>) {
     let mut all: Vec<&Digest> = digests.iter().collect();
-    all.sort_by(|one, other| {
+    all.order_by(|one, other| {
         let key = |digest: &&Digest| (sortable(&digest.node), digest.node.clone());
         key(one).cmp(&key(other)).then_with(|| (&other.started_at, &other.file).cmp(&(&one.started_at, &one.file)))
     });

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::digest::Digest;
 use super::inventory;
+use crate::model::order::Order;
 
 /// Nodes that can be compared.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,7 +34,7 @@ pub fn cohorts(nodes: &[&Digest], facts: &[BTreeMap<&'static str, String>]) -> V
             nodes,
         })
         .collect();
-    cohorts.sort_by(|one, other| {
+    cohorts.order_by(|one, other| {
         other.nodes.len().cmp(&one.nodes.len()).then_with(|| one.signature.cmp(&other.signature))
     });
     cohorts

@@ -8,6 +8,7 @@ use super::digest::Digest;
 use super::model::{Attribute, Finding, Share};
 use super::names;
 use crate::model::finding::Severity;
+use crate::model::order::Order;
 
 /// Fewest nodes of one model in which one can be odd. Chosen.
 const FEWEST: usize = 5;
@@ -115,7 +116,7 @@ fn counted(values: impl Iterator<Item = String>) -> Vec<(String, usize)> {
         *counts.entry(value).or_default() += 1;
     }
     let mut counts: Vec<_> = counts.into_iter().collect();
-    counts.sort_by(|(a, one), (b, other)| other.cmp(one).then_with(|| a.cmp(b)));
+    counts.order_by(|(a, one), (b, other)| other.cmp(one).then_with(|| a.cmp(b)));
     counts
 }
 
@@ -135,7 +136,7 @@ pub fn spread(nodes: &[Facts<'_>]) -> Vec<Attribute> {
     for (model, facts) in models {
         for (attribute, values) in facts {
             let mut values: Vec<Share> = values.into_iter().map(|(value, nodes)| share(value, nodes)).collect();
-            values.sort_by(|one, other| other.count.cmp(&one.count).then_with(|| one.value.cmp(&other.value)));
+            values.order_by(|one, other| other.count.cmp(&one.count).then_with(|| one.value.cmp(&other.value)));
             attributes.push(Attribute { model: model.to_owned(), attribute, values });
         }
     }

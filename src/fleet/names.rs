@@ -1,5 +1,6 @@
 //! Lists of nodes as Slurm writes them: `node[001-003,7],gpu1`.
 
+use crate::model::order::Order;
 use std::collections::BTreeSet;
 
 /// Most names that a list may have: a list is typed by hand or written by Slurm, and no cluster is larger. Chosen.
@@ -109,7 +110,7 @@ pub fn fold<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
             (cut, number)
         })
         .collect();
-    cuts.sort_by(|(one, a), (other, b)| {
+    cuts.order_by(|(one, a), (other, b)| {
         (one.head, one.tail, a, one.digits).cmp(&(other.head, other.tail, b, other.digits))
     });
     let same = |one: &(Cut<'_>, _), other: &(Cut<'_>, _)| one.0.head == other.0.head && one.0.tail == other.0.tail;

@@ -14,6 +14,7 @@ use super::model::{Figures, Finding};
 use super::names;
 use super::robust::{Robust, median};
 use crate::model::finding::Severity;
+use crate::model::order::Order;
 
 /// Fewest nodes that a figure is compared with, itself among them: of fewer, nobody knows which is the odd one.
 /// Chosen.
@@ -202,7 +203,7 @@ pub fn findings(nodes: &[&Digest], compared: &Compared) -> Vec<Finding> {
         let (Some(worst), Some(digest)) = (worst(low), nodes.get(*place)) else { continue };
         found.push((worst.z.abs(), finding(digest, low, worst, &compared.kinds[worst.kind])));
     }
-    found.sort_by(|(one, _), (other, _)| other.total_cmp(one));
+    found.order_by(|(one, _), (other, _)| other.total_cmp(one));
     found.into_iter().map(|(_, finding)| finding).collect()
 }
 

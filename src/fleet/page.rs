@@ -7,6 +7,7 @@ use super::digest::word;
 use super::model::{Cohort, Finding, Fleet, Node};
 use super::names;
 use crate::model::finding::Severity;
+use crate::model::order::Order;
 use crate::model::report::{Conclusion, MOST_GPUS};
 use crate::model::rounding::{percent, short};
 use crate::report::figures::count;
@@ -173,7 +174,7 @@ fn nodes(page: &mut Page, fleet: &Fleet) {
             alike.entry(what_is_wrong(node)).or_default().push(&node.node);
         }
         let mut alike: Vec<_> = alike.into_iter().map(|(wrong, nodes)| (verdict, wrong, nodes)).collect();
-        alike.sort_by_key(|(.., nodes)| Reverse(nodes.len()));
+        alike.order_by_key(|(.., nodes)| Reverse(nodes.len()));
         rows.append(&mut alike);
     }
     if rows.is_empty() {
@@ -224,7 +225,7 @@ fn heat(page: &mut Page, fleet: &Fleet) {
     // A number that no machine has must not make a table of as many columns.
     let gpus: Vec<u32> = if (last as usize) < MOST_GPUS { (0..=last).collect() } else { named.into_iter().collect() };
     let lowest = |node: &Node| node.percent_of_cohort.values().copied().fold(f64::INFINITY, f64::min);
-    low.sort_by(|one, other| lowest(one).total_cmp(&lowest(other)));
+    low.order_by(|one, other| lowest(one).total_cmp(&lowest(other)));
     page.heading("Figures that are low, per cent of the cohort's median, by GPU");
     let shown = if page.verbose() || low.len() <= ROWS + 1 { low.len() } else { ROWS };
     let mut table = Table::of_figures(gpus.len() + 1);

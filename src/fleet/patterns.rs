@@ -9,6 +9,7 @@ use super::model::{Code, Finding};
 use super::names;
 use super::robust::chance;
 use crate::model::finding::Severity;
+use crate::model::order::Order;
 
 /// Something that stands out on a node, by the code of its rule or of the fleet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,7 +63,7 @@ pub fn codes(incidents: &[Incident<'_>], nodes: &[&str]) -> Vec<Code> {
             }
         })
         .collect();
-    codes.sort_by(|one, other| {
+    codes.order_by(|one, other| {
         let key = |code: &Code| (code.severity, code.count);
         key(other).cmp(&key(one)).then_with(|| one.code.cmp(&other.code))
     });

@@ -9,6 +9,7 @@ use flate2::read::MultiGzDecoder;
 use rayon::iter::{IntoParallelIterator, IntoParallelRefIterator, ParallelIterator};
 
 use super::digest::{Digest, NoReport, read};
+use crate::model::order::Order;
 use crate::recording;
 
 /// Ends of the names of files that are looked at within folders and archives.
@@ -65,7 +66,7 @@ pub fn gather(paths: &[PathBuf]) -> Gathered {
             Err((file, NoReport::Broken(why))) => gathered.broken.push(Broken { file, why }),
         }
     }
-    gathered.broken.sort_by(|one, other| one.file.cmp(&other.file));
+    gathered.broken.order_by(|one, other| one.file.cmp(&other.file));
     gathered
 }
 
@@ -90,7 +91,7 @@ fn list(path: &Path, depth: usize, files: &mut Vec<PathBuf>, broken: &mut Vec<Br
 
 /// The same of what is in a folder, in the order of names.
 fn within(mut entries: Vec<DirEntry>, depth: usize, files: &mut Vec<PathBuf>, broken: &mut Vec<Broken>) {
-    entries.sort_by_key(DirEntry::file_name);
+    entries.order_by_key(DirEntry::file_name);
     for entry in entries {
         let Ok(kind) = entry.file_type() else { continue };
         let path = entry.path();

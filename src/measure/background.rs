@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::hardware::{Moved, Telemetry, limits};
 use crate::model::background::{Background, LeftAlone, Moment};
+use crate::model::order::Order;
 use crate::model::units::GbPerSecond;
 
 /// Time between the first two looks. The counter of PCIe bytes wraps every 67 ms at 64 GB/s.
@@ -75,7 +76,7 @@ impl Quiet {
                 seen.push(Background::unread(gpu, self.moment, Some(why)));
             }
         }
-        seen.sort_by_key(|background| background.gpu);
+        seen.order_by_key(|background| background.gpu);
         seen
     }
 }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::model::order::Order;
 use crate::model::units::GbPerSecond;
 
 /// Copies take turns where no two of them end closer together than this share of the mean distance.
@@ -63,7 +64,7 @@ impl Runner {
     fn of(ran: &[Ran], flows: Vec<usize>) -> Self {
         let ends = flows.iter().flat_map(|&flow| ran[flow].ends.iter().map(move |end| (*end, ran[flow].bytes)));
         let mut ends: Vec<(f64, u64)> = ends.collect();
-        ends.sort_by(|one, other| one.0.total_cmp(&other.0));
+        ends.order_by(|one, other| one.0.total_cmp(&other.0));
         Self { flows, ends }
     }
 

@@ -7,6 +7,7 @@ use super::{Request, budget, host, is_direct};
 use crate::model::flow::{Endpoint, Flow, HostMemory};
 use crate::model::load::Pattern;
 use crate::model::node::NodeId;
+use crate::model::order::Order;
 use crate::model::placement::Pair;
 use crate::model::topology::{Hop, Link, LinkClass, LinkKind, NodeKind};
 
@@ -147,7 +148,7 @@ impl Found<'_> {
             let nodes = self.request.topology.gpu_path(gpu);
             nodes.split_last().map_or(Vec::new(), |(_, above)| above.to_vec())
         };
-        gpus.sort_by_key(|&gpu| (host::node_of(self.request, gpu), way(gpu), gpu));
+        gpus.order_by_key(|&gpu| (host::node_of(self.request, gpu), way(gpu), gpu));
         gpus
     }
 

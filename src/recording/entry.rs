@@ -5,10 +5,10 @@ use serde::{Deserialize, Serialize};
 use crate::discover::LinksOfGpu;
 use crate::hardware::LinkSample;
 use crate::measure::Outcome;
-use crate::measure::watch::Counted;
+use crate::measure::watch::{Counted, LoadCounted, NvLinksCounted};
 use crate::model::background::Background;
 use crate::model::load;
-use crate::model::measurement::DriverFacts;
+use crate::model::measurement::{AerAdded, DriverFacts};
 use crate::model::report::Tool;
 use crate::model::request::Request;
 use crate::model::snapshot::{GpuPair, Snapshot};
@@ -39,6 +39,7 @@ pub struct Header {
 
 /// Something that a run found: every other line of its journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Line")]
 pub struct Entry {
     /// When, seconds since the run began.
     pub at: f64,
@@ -48,7 +49,7 @@ pub struct Entry {
 }
 
 /// What a run can find.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "entry")]
 #[allow(clippy::large_enum_variant, reason = "there is one at a time")]
 pub enum Event {
@@ -143,4 +144,104 @@ pub enum Event {
         #[serde(flatten)]
         counted: Counted,
     },
+}
+
+/// What kind of line it is.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Kind {
+    Facts,
+    Asked,
+    Late,
+    Driver,
+    Background,
+    Plan,
+    Watching,
+    Link,
+    Timeline,
+    Outcome,
+    Problem,
+    Limited,
+    Traffic,
+    Measured,
+    Counted,
+}
+
+/// A line as it is read: whatever a kind of line has. Serde would first read a line into memory to find its kind, and
+/// make everything that can be in one a second time for that: a twentieth of the program.
+#[derive(Deserialize)]
+struct Line {
+    at: f64,
+    entry: Kind,
+    snapshot: Option<Snapshot>,
+    request: Option<Request>,
+    pairs: Option<Vec<GpuPair>>,
+    links: Option<Vec<LinksOfGpu>>,
+    problems: Option<Vec<String>>,
+    floor_seconds: Option<f64>,
+    facts: Option<DriverFacts>,
+    seen: Option<Vec<Background>>,
+    rounds: Option<Vec<Round>>,
+    left_out: Option<Vec<String>>,
+    thinned_out: Option<Vec<String>>,
+    gpus: Option<Vec<u32>>,
+    gpu: Option<u32>,
+    sample: Option<LinkSample>,
+    timeline: Option<Timeline>,
+    id: Option<u32>,
+    outcome: Option<Outcome>,
+    problem: Option<String>,
+    why: Option<String>,
+    counted: Option<Vec<load::Counted>>,
+    interrupted: Option<bool>,
+    late: Option<Vec<u32>>,
+    nvlinks: Option<Vec<NvLinksCounted>>,
+    aer: Option<Vec<AerAdded>>,
+    load: Option<LoadCounted>,
+}
+
+impl TryFrom<Line> for Entry {
+    type Error = String;
+
+    fn try_from(line: Line) -> Result<Self, String> {
+        fn there<T>(value: Option<T>, key: &str) -> Result<T, String> {
+            value.ok_or_else(|| format!("missing field `{key}`"))
+        }
+        let event = match line.entry {
+            Kind::Facts => Event::Facts { snapshot: there(line.snapshot, "snapshot")? },
+            Kind::Asked => Event::Asked { request: there(line.request, "request")? },
+            Kind::Late => Event::Late {
+                pairs: there(line.pairs, "pairs")?,
+                links: line.links.unwrap_or_default(),
+                problems: there(line.problems, "problems")?,
+            },
+            Kind::Driver => Event::Driver {
+                floor_seconds: there(line.floor_seconds, "floor_seconds")?,
+                facts: there(line.facts, "facts")?,
+            },
+            Kind::Background => Event::Background { seen: there(line.seen, "seen")? },
+            Kind::Plan => Event::Plan {
+                rounds: there(line.rounds, "rounds")?,
+                left_out: there(line.left_out, "left_out")?,
+                thinned_out: there(line.thinned_out, "thinned_out")?,
+            },
+            Kind::Watching => Event::Watching { gpus: there(line.gpus, "gpus")? },
+            Kind::Link => Event::Link { gpu: there(line.gpu, "gpu")?, sample: there(line.sample, "sample")? },
+            Kind::Timeline => Event::Timeline { timeline: there(line.timeline, "timeline")? },
+            Kind::Outcome => Event::Outcome { id: there(line.id, "id")?, outcome: there(line.outcome, "outcome")? },
+            Kind::Problem => Event::Problem { problem: there(line.problem, "problem")? },
+            Kind::Limited => Event::Limited { why: there(line.why, "why")? },
+            Kind::Traffic => Event::Traffic { counted: there(line.counted, "counted")? },
+            Kind::Measured => Event::Measured { interrupted: there(line.interrupted, "interrupted")? },
+            Kind::Counted => Event::Counted {
+                counted: Counted {
+                    late: there(line.late, "late")?,
+                    nvlinks: there(line.nvlinks, "nvlinks")?,
+                    aer: there(line.aer, "aer")?,
+                    load: line.load,
+                },
+            },
+        };
+        Ok(Self { at: line.at, event })
+    }
 }

@@ -83,7 +83,8 @@ impl Journal {
         let Some(file) = &mut self.file else { return };
         self.line.clear();
         let mut line = Line { file, text: &mut self.line };
-        let written = serde_json::to_writer(&mut line, value).map_err(std::io::Error::from);
+        let to: &mut dyn Write = &mut line;
+        let written = serde_json::to_writer(to, value).map_err(std::io::Error::from);
         if let Err(why) = written.and_then(|()| line.end()) {
             let name = self.path.as_deref().map(|path| format!("{}: ", path.display())).unwrap_or_default();
             let limit = limits::of_error(&why).map(|limit| format!(": {limit}")).unwrap_or_default();

@@ -6,6 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use super::entry::{Header, SCHEMA};
+use crate::model::order::Order;
 
 /// How many journals of runs that were cut off are kept. A health check that is killed every few
 /// minutes must not fill the disk; chosen.
@@ -89,7 +90,7 @@ pub fn left_over(folders: &[PathBuf]) -> Vec<LeftOver> {
         .filter_map(|path| header(&path).map(|header| LeftOver { path, header }))
         .filter(|left| is_going_on(&left.path).is_ok_and(|going_on| !going_on))
         .collect();
-    found.sort_by(|one, other| {
+    found.order_by(|one, other| {
         let key = |left: &LeftOver| (left.header.started_at.clone(), left.path.clone());
         key(other).cmp(&key(one))
     });

@@ -9,6 +9,7 @@ use super::page::{Block, Page, Paint};
 use super::text::lay_out;
 use super::{findings, html, markdown, partial};
 use crate::diagnose::compare::Comparison;
+use crate::model::order::Order;
 use crate::model::report::{Conclusion, Report};
 use crate::model::rounding::rate;
 
@@ -64,7 +65,8 @@ fn write_markdown(out: &mut String, comparison: &Comparison, page: &Page) -> std
         }
     }
     let mut changes: Vec<_> = comparison.pairs.iter().collect();
-    changes.sort_by(|one, other| other.percent().abs().total_cmp(&one.percent().abs()).then(one.pair.cmp(&other.pair)));
+    changes
+        .order_by(|one, other| other.percent().abs().total_cmp(&one.percent().abs()).then(one.pair.cmp(&other.pair)));
     if !changes.is_empty() {
         writeln!(out, "\n## Pairs that changed most\n\n| pair | then, GB/s | now, GB/s | change |\n|---|---|---|---|")?;
     }

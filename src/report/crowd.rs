@@ -11,6 +11,7 @@ use super::page::{Page, Paint};
 use super::paths;
 use crate::model::flow::Setup;
 use crate::model::measurement::PeerBandwidth;
+use crate::model::order::Order;
 use crate::model::placement::{Pair, Path};
 use crate::model::report::Report;
 use crate::model::rounding::{percent, range, rate};
@@ -232,7 +233,7 @@ pub(super) fn rates(page: &mut Page, digest: &Digest<'_>, gpus: &[u32]) {
     }
     page.table(table);
     page.note(Paint::Faint, &Setup::REFERENCE.to_string());
-    behind.sort_by(|one, other| one.0.total_cmp(&other.0));
+    behind.order_by(|one, other| one.0.total_cmp(&other.0));
     for (_, cell) in behind.iter().take(SHOWN) {
         let share = cell.percent.map_or(String::new(), |share| format!(", {}% of theoretical", percent(share)));
         let achieved = cell.achieved_gbps.map_or(String::new(), |achieved| format!("{} GB/s", rate(achieved.0)));

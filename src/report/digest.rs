@@ -10,6 +10,7 @@ use super::partial;
 use crate::model::finding::{Finding, Severity};
 use crate::model::flow::Setup;
 use crate::model::measurement::{Latency, Measurements, PeerBandwidth, Status};
+use crate::model::order::Order;
 use crate::model::placement::{Pair, Path};
 use crate::model::report::{Conclusion, Report};
 use crate::model::timeline::Timeline;
@@ -91,7 +92,7 @@ impl<'a> Digest<'a> {
     pub(super) fn of(report: &'a Report) -> Self {
         let caveats = Caveat::ALL.into_iter().filter_map(|caveat| Some((caveat, caveat.sentence(report)?)));
         let mut findings: Vec<_> = report.findings.iter().collect();
-        findings.sort_by_key(|finding| Reverse(finding.severity));
+        findings.order_by_key(|finding| Reverse(finding.severity));
         let pairs = report.measurements.as_ref().map(pairs).unwrap_or_default();
         Self { report, caveats: caveats.collect(), findings, pairs, timelines: &[] }
     }

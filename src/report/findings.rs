@@ -7,6 +7,7 @@ use super::highlight::paint;
 use super::page::{Page, Paint};
 use crate::model::fact::Fact;
 use crate::model::finding::{Finding, RuleId, Severity, Subject};
+use crate::model::order::Order;
 use crate::model::placement::Pair;
 use crate::model::report::Report;
 use crate::model::snapshot::{Gpu, Snapshot};
@@ -31,7 +32,7 @@ pub(super) struct Alike<'a> {
 /// All findings, the worst first, those that are alike together.
 pub(super) fn by_rule(report: &Report) -> Vec<Alike<'_>> {
     let mut findings: Vec<_> = report.findings.iter().collect();
-    findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    findings.order_by_key(|finding| std::cmp::Reverse(finding.severity));
     let mut places: BTreeMap<(Severity, &RuleId), usize> = BTreeMap::new();
     let mut all: Vec<Alike<'_>> = Vec::new();
     for finding in findings {

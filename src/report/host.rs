@@ -8,6 +8,7 @@ use super::page::{Page, Paint};
 use super::tables::{done_cell, median, or_dash, spread_cells};
 use crate::model::host::{HostCopy, HostDirection, HostWay, Pinning};
 use crate::model::measurement::Measurements;
+use crate::model::order::Order;
 use crate::model::rounding::{percent, range, rate, short};
 
 /// Nodes whose rates differ by less are alike, per cent: repeats spread by as much (cuda-samples issue 449).
@@ -168,7 +169,7 @@ fn limits(measurements: &Measurements) -> String {
             None => rates.push((theory.0, BTreeSet::from([copy.gpu]), hop)),
         }
     }
-    rates.sort_by(|(one, ..), (other, ..)| one.total_cmp(other));
+    rates.order_by(|(one, ..), (other, ..)| one.total_cmp(other));
     let text = |(theory, gpus, hop): &(f64, BTreeSet<u32>, &str)| match gpus.len() {
         1 => format!("{} GB/s, {hop}", rate(*theory)),
         many => format!("{} GB/s for {}, such as {hop}", rate(*theory), count(many, "GPU")),

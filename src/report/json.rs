@@ -3,7 +3,7 @@
 use std::io::{self, BufWriter, Write};
 
 use serde::Serialize;
-use serde_json::ser::{CharEscape, CompactFormatter, Formatter, PrettyFormatter, Serializer};
+use serde_json::ser::{CompactFormatter, Formatter, PrettyFormatter, Serializer};
 
 use super::digest::Digest;
 use super::escape::json_fragment;
@@ -28,7 +28,7 @@ pub(super) fn write(report: &Report, to: &mut dyn Write) -> io::Result<()> {
         return lean(report, to);
     }
     let mut to = BufWriter::new(to);
-    report.serialize(&mut Serializer::with_formatter(&mut to, Tidy(PrettyFormatter::new())))?;
+    put(report, &mut to, Form::Tidy(PrettyFormatter::new()))?;
     to.write_all(b"\n")?;
     to.flush()
 }
@@ -36,17 +36,21 @@ pub(super) fn write(report: &Report, to: &mut dyn Write) -> io::Result<()> {
 /// Writes a report of very many GPUs.
 pub(super) fn lean(report: &Report, to: &mut dyn Write) -> io::Result<()> {
     let collected = Collected::new(to);
-    report.serialize(&mut Serializer::with_formatter(Collecting(&collected), Lean::new(&collected)))?;
+    put(report, &mut Collecting(&collected), Form::Lean(Lean::new(&collected)))?;
     Collecting(&collected).write_all(b"\n")?;
     collected.into_inner().finish()
+}
+
+fn put(value: &impl Serialize, to: &mut dyn Write, form: Form<'_, '_>) -> io::Result<()> {
+    Ok(value.serialize(&mut Serializer::with_formatter(to, form))?)
 }
 
 /// Anything as JSON in the same form.
 pub(crate) fn tidy(value: &impl Serialize) -> String {
     let mut bytes = Vec::new();
-    let written = value.serialize(&mut Serializer::with_formatter(&mut bytes, Tidy(PrettyFormatter::new())));
+    let written = put(value, &mut bytes, Form::Tidy(PrettyFormatter::new()));
     bytes.push(b'\n');
-    as_text(written.map_err(io::Error::from), bytes)
+    as_text(written, bytes)
 }
 
 /// Anything as JSON on one line.
@@ -57,7 +61,7 @@ pub(super) fn one_line(value: &impl Serialize) -> String {
     as_text(written.map_err(io::Error::from), bytes)
 }
 
-/// Like [`Tidy`], without line ends and blanks.
+/// Like [`Form::Tidy`], without line ends and blanks.
 struct OneLine;
 
 impl Formatter for OneLine {
@@ -80,57 +84,47 @@ fn as_text(written: io::Result<()>, bytes: Vec<u8>) -> String {
     }
 }
 
-/// Indents like [`PrettyFormatter`], keeps the noise out of floating-point numbers, and writes
-/// characters that a terminal obeys as escapes, also those that JSON would leave as they are.
-struct Tidy<'a>(PrettyFormatter<'a>);
+/// How a report is written. One type for both forms, and one for all that they are written to: serde makes code of its own
+/// for each.
+enum Form<'a, 'w> {
+    /// Indents.
+    Tidy(PrettyFormatter<'static>),
+    /// For reports of very many GPUs.
+    Lean(Lean<'a, &'w mut dyn Write>),
+}
 
-impl Formatter for Tidy<'_> {
-    fn write_f64<W: ?Sized + Write>(&mut self, to: &mut W, value: f64) -> io::Result<()> {
-        self.0.write_f64(to, four_places(value))
+macro_rules! by_form {
+    ($($method:ident($($argument:ident: $type:ty)?);)*) => {$(
+        fn $method<W: ?Sized + Write>(&mut self, to: &mut W $(, $argument: $type)?) -> io::Result<()> {
+            match self {
+                Self::Tidy(form) => form.$method(to $(, $argument)?),
+                Self::Lean(form) => form.$method(to $(, $argument)?),
+            }
+        }
+    )*};
+}
+
+impl Formatter for Form<'_, '_> {
+    by_form! {
+        begin_array();
+        end_array();
+        begin_array_value(first: bool);
+        end_array_value();
+        begin_object();
+        end_object();
+        begin_object_key(first: bool);
+        begin_object_value();
+        end_object_value();
     }
 
+    /// Keeps the noise out of floating-point numbers.
+    fn write_f64<W: ?Sized + Write>(&mut self, to: &mut W, value: f64) -> io::Result<()> {
+        CompactFormatter.write_f64(to, four_places(value))
+    }
+
+    /// Writes characters that a terminal obeys as escapes, also those that JSON would leave as they are.
     fn write_string_fragment<W: ?Sized + Write>(&mut self, to: &mut W, text: &str) -> io::Result<()> {
         json_fragment(to, text)
-    }
-
-    fn write_char_escape<W: ?Sized + Write>(&mut self, to: &mut W, escape: CharEscape) -> io::Result<()> {
-        self.0.write_char_escape(to, escape)
-    }
-
-    fn begin_array<W: ?Sized + Write>(&mut self, to: &mut W) -> io::Result<()> {
-        self.0.begin_array(to)
-    }
-
-    fn end_array<W: ?Sized + Write>(&mut self, to: &mut W) -> io::Result<()> {
-        self.0.end_array(to)
-    }
-
-    fn begin_array_value<W: ?Sized + Write>(&mut self, to: &mut W, first: bool) -> io::Result<()> {
-        self.0.begin_array_value(to, first)
-    }
-
-    fn end_array_value<W: ?Sized + Write>(&mut self, to: &mut W) -> io::Result<()> {
-        self.0.end_array_value(to)
-    }
-
-    fn begin_object<W: ?Sized + Write>(&mut self, to: &mut W) -> io::Result<()> {
-        self.0.begin_object(to)
-    }
-
-    fn end_object<W: ?Sized + Write>(&mut self, to: &mut W) -> io::Result<()> {
-        self.0.end_object(to)
-    }
-
-    fn begin_object_key<W: ?Sized + Write>(&mut self, to: &mut W, first: bool) -> io::Result<()> {
-        self.0.begin_object_key(to, first)
-    }
-
-    fn begin_object_value<W: ?Sized + Write>(&mut self, to: &mut W) -> io::Result<()> {
-        self.0.begin_object_value(to)
-    }
-
-    fn end_object_value<W: ?Sized + Write>(&mut self, to: &mut W) -> io::Result<()> {
-        self.0.end_object_value(to)
     }
 }
 

@@ -5,10 +5,7 @@
 use std::cell::RefCell;
 use std::io::{self, Write};
 
-use serde_json::ser::{CharEscape, CompactFormatter, Formatter};
-
-use super::escape::json_fragment;
-use crate::model::rounding::four_places;
+use serde_json::ser::Formatter;
 
 /// Keys of routes that follow from the facts, and of figures that follow from routes and rules.
 const FOLLOWS: [&[u8]; 10] = [
@@ -162,18 +159,6 @@ fn without_destination(row: &[u8]) -> Vec<u8> {
 }
 
 impl<W: Write> Formatter for Lean<'_, W> {
-    fn write_f64<T: ?Sized + Write>(&mut self, to: &mut T, value: f64) -> io::Result<()> {
-        CompactFormatter.write_f64(to, four_places(value))
-    }
-
-    fn write_string_fragment<T: ?Sized + Write>(&mut self, to: &mut T, text: &str) -> io::Result<()> {
-        json_fragment(to, text)
-    }
-
-    fn write_char_escape<T: ?Sized + Write>(&mut self, to: &mut T, escape: CharEscape) -> io::Result<()> {
-        CompactFormatter.write_char_escape(to, escape)
-    }
-
     fn begin_array_value<T: ?Sized + Write>(&mut self, to: &mut T, first: bool) -> io::Result<()> {
         self.values.push(self.length());
         if first {

@@ -15,6 +15,7 @@ use super::page::GLUE;
 use super::{evidence, gaps, machine, partial, rows};
 use crate::model::finding::{Finding, Severity, Subject};
 use crate::model::measurement::PeerBandwidth;
+use crate::model::order::Order;
 use crate::model::report::Report;
 use crate::model::rounding::{percent, range, rate};
 
@@ -181,7 +182,7 @@ fn facts(page: &mut String, report: &Report) -> std::fmt::Result {
 fn worst_pairs(page: &mut String, digest: &Digest<'_>) -> std::fmt::Result {
     let cells = digest.figures().filter_map(|cell| Some((cell, cell.percent?, cell.achieved_gbps?.0)));
     let mut cells: Vec<_> = cells.collect();
-    cells.sort_by(|(_, one, _), (_, other, _)| one.total_cmp(other));
+    cells.order_by(|(_, one, _), (_, other, _)| one.total_cmp(other));
     if cells.is_empty() {
         return Ok(());
     }

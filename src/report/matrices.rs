@@ -11,6 +11,7 @@ use super::matrix::{Cell, pair_matrix};
 use super::page::{Page, Paint};
 use crate::model::flow::Setup;
 use crate::model::measurement::{Measurements, PeerBandwidth, Status};
+use crate::model::order::Order;
 use crate::model::placement::{Pair, Path, Placement, Side};
 use crate::model::rounding::{percent, range, rate, short};
 
@@ -62,7 +63,7 @@ impl<'a> Matrices<'a> {
         // Of a route with a degraded link, what is expected is that of a sound one.
         let mut routes: Vec<(f64, [f64; 2])> =
             arrived.filter_map(of).filter(|(theory, [low, _])| low <= theory).collect();
-        routes.sort_by(|one, other| other.0.total_cmp(&one.0).then(other.1[1].total_cmp(&one.1[1])));
+        routes.order_by(|one, other| other.0.total_cmp(&one.0).then(other.1[1].total_cmp(&one.1[1])));
         let text = |(theory, [low, high]): &(f64, [f64; 2])| {
             format!("{} of {}", range(*low, *high, rate, " to "), rate(*theory))
         };

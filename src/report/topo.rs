@@ -6,6 +6,7 @@ use super::matrix::{Align, Cell, Table, pair_matrix};
 use super::page::{Page, Paint};
 use super::{crowd, paths};
 use crate::model::node::NodeId;
+use crate::model::order::Order;
 use crate::model::placement::Pair;
 use crate::model::reading::{Reading, Unknown};
 use crate::model::report::Report;
@@ -126,7 +127,7 @@ fn adapters(snapshot: &Snapshot) -> Vec<(PciAddress, Vec<&str>)> {
             None => adapters.push((adapter.pci, vec![&adapter.name])),
         }
     }
-    adapters.sort_by_key(|(pci, _)| *pci);
+    adapters.order_by_key(|(pci, _)| *pci);
     adapters
 }
 

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::clock::micros;
 use super::placed::{Placed, PlacedPart, PlacedWork, place, stream_names};
+use crate::model::order::Order;
 use crate::model::report::Tool;
 use crate::model::timeline::Timeline;
 
@@ -144,7 +145,7 @@ impl Drawing {
     fn events(&self, placed: &Placed<'_>, about: &About<'_>) -> Vec<Event> {
         let zero = self.slices.iter().map(|slice| slice.start_ns).reduce(f64::min).unwrap_or(0.0);
         let mut order: Vec<&Slice> = self.slices.iter().collect();
-        order.sort_by(|one, other| one.track.cmp(&other.track).then(one.start_ns.total_cmp(&other.start_ns)));
+        order.order_by(|one, other| one.track.cmp(&other.track).then(one.start_ns.total_cmp(&other.start_ns)));
         let mut events = self.names(placed, about);
         let (mut last, mut left) = (((0, 0), 0.0_f64), BTreeMap::new());
         for slice in order {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
-use super::protocol::{Reply, Request};
+use super::protocol::{self, Reply, Request};
 use crate::hardware::{Driver, ErrorKind, HardwareError, Machine, limits};
 use crate::measure::{Bench, Outcome, Told};
 
@@ -103,7 +103,7 @@ pub fn described_machine() -> Result<Machine, String> {
 }
 
 fn say(to_parent: &mut impl Write, reply: &Reply) -> Result<(), String> {
-    let mut line = serde_json::to_vec(reply).map_err(|error| error.to_string())?;
+    let mut line = protocol::text(reply)?;
     line.push(b'\n');
     to_parent.write_all(&line).and_then(|()| to_parent.flush()).map_err(|error| format!("the parent is gone: {error}"))
 }
@@ -115,7 +115,7 @@ fn read_requests() -> Result<mpsc::Receiver<Result<Request, String>>, HardwareEr
     let thread = std::thread::Builder::new().spawn(move || {
         for line in std::io::stdin().lock().lines() {
             let request = line.map_err(|error| error.to_string()).and_then(|line| {
-                serde_json::from_str(&line).map_err(|error| format!("a request is not readable: {error}"))
+                serde_json::from_slice(line.as_bytes()).map_err(|error| format!("a request is not readable: {error}"))
             });
             if sender.send(request).is_err() {
                 return;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::environment;
 use super::process::{End, Mortal};
-use super::protocol::{Reply, Request, SUBCOMMAND};
+use super::protocol::{self, Reply, Request, SUBCOMMAND};
 use crate::hardware::limits::{self, Scarce};
 use crate::hardware::{ErrorKind, HardwareError, Kills, Machine};
 
@@ -111,7 +111,7 @@ impl Worker {
         if let Some(stdout) = stdout {
             listen(move || {
                 for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                    let Ok(reply) = serde_json::from_str(&line) else { return };
+                    let Ok(reply) = serde_json::from_slice(line.as_bytes()) else { return };
                     if sender.send(reply).is_err() {
                         return;
                     }
@@ -151,7 +151,7 @@ impl Worker {
         if let Request::Open { selections, .. } = request {
             self.gpus = u32::try_from(selections.len()).unwrap_or(u32::MAX);
         }
-        self.line(serde_json::to_vec(request).map_err(|error| error.to_string())?)
+        self.line(protocol::text(request)?)
     }
 
     fn line(&mut self, mut line: Vec<u8>) -> Result<(), String> {

@@ -1,5 +1,6 @@
 //! The protocol between parent and worker: one JSON object per line.
 
+use std::io::Write;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -14,9 +15,22 @@ use crate::plan::Round;
 /// Name of the hidden subcommand that makes a process a worker.
 pub const SUBCOMMAND: &str = "worker";
 
+/// A message as it is sent, without the end of its line.
+///
+/// # Errors
+///
+/// It cannot be said in JSON.
+pub(super) fn text(message: &impl Serialize) -> Result<Vec<u8>, String> {
+    let mut text = Vec::new();
+    // As journals are written: serde makes code of its own for whatever it writes to.
+    let to: &mut dyn Write = &mut text;
+    serde_json::to_writer(to, message).map_err(|error| error.to_string())?;
+    Ok(text)
+}
+
 /// From the parent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", tag = "request")]
+#[serde(rename_all = "kebab-case")]
 pub enum Request {
     /// Open these GPUs. The driver itself starts before, as soon as the worker does.
     Open {
@@ -37,7 +51,7 @@ pub enum Request {
 
 /// From the worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", tag = "reply")]
+#[serde(rename_all = "kebab-case")]
 pub enum Reply {
     /// The driver could not be started; the worker ends.
     NoDriver {

@@ -13,6 +13,7 @@ use candidates::candidates;
 use choose::{Two, all_affected, most_affected};
 pub use group::{Common, Group};
 
+use crate::model::order::Order;
 use crate::model::placement::Pair;
 use crate::model::topology::Topology;
 
@@ -49,7 +50,7 @@ pub fn groups(bad: &[Pair], seen: &[Pair], topology: &Topology) -> Vec<Group> {
     let places: HashMap<Pair, usize> = bad.iter().copied().zip(0..).collect();
     let in_order = |covered: BTreeSet<Pair>| {
         let mut pairs: Vec<Pair> = covered.into_iter().filter(|pair| places.contains_key(pair)).collect();
-        pairs.sort_by_key(|pair| places.get(pair));
+        pairs.order_by_key(|pair| places.get(pair));
         pairs
     };
     groups.into_iter().map(|(common, covered)| Group { common, pairs: in_order(covered) }).collect()

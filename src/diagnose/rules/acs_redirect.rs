@@ -30,7 +30,7 @@
 use super::prelude::*;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("acs-redirect", Severity::Warning, include_str!("acs_redirect.rs"), judge);
+pub const RULE: Rule = Rule::new("acs-redirect", Severity::Warning, page!("acs_redirect.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     if evidence.snapshot.host.virtual_machine.get() != Some(false) {

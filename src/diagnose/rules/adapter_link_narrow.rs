@@ -31,8 +31,7 @@ use crate::model::topology::Link;
 use crate::topology::pcie::Connection;
 
 /// The rule.
-pub const RULE: Rule =
-    Rule::new("adapter-link-narrow", Severity::Warning, include_str!("adapter_link_narrow.rs"), judge);
+pub const RULE: Rule = Rule::new("adapter-link-narrow", Severity::Warning, page!("adapter_link_narrow.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     if evidence.virtual_machine() {

@@ -43,10 +43,9 @@ const ABOVE: Parameter = Parameter {
 };
 
 /// The rule.
-pub const RULE: Rule =
-    Rule::new("bandwidth-impossible", Severity::Warning, include_str!("bandwidth_impossible.rs"), judge)
-        .with(&[ABOVE])
-        .for_gaps();
+pub const RULE: Rule = Rule::new("bandwidth-impossible", Severity::Warning, page!("bandwidth_impossible.rs"), judge)
+    .with(&[ABOVE])
+    .for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let measured = evidence.peer().iter().filter(|cell| cell.status == Status::Measured);

@@ -27,7 +27,7 @@ use crate::diagnose::host_figures;
 
 /// The rule.
 pub const RULE: Rule =
-    Rule::new("baseline-not-compared", Severity::Warning, include_str!("baseline_not_compared.rs"), judge).for_gaps();
+    Rule::new("baseline-not-compared", Severity::Warning, page!("baseline_not_compared.rs"), judge).for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(beside) = Beside::of(evidence) else { return Vec::new() };

@@ -46,7 +46,7 @@ use crate::diagnose::expected;
 use crate::model::placement::Placement;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("both-ways-low", Severity::Error, include_str!("both_ways_low.rs"), judge);
+pub const RULE: Rule = Rule::new("both-ways-low", Severity::Error, page!("both_ways_low.rs"), judge);
 
 /// What is compared apart.
 const PATHS: [Path; 2] = [Path::Direct, Path::Staged];

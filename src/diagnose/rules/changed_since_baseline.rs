@@ -34,8 +34,7 @@ const LEAST_RISE: Parameter = Parameter {
 };
 /// The rule.
 pub const RULE: Rule =
-    Rule::new("changed-since-baseline", Severity::Info, include_str!("changed_since_baseline.rs"), judge)
-        .with(&[LEAST_RISE]);
+    Rule::new("changed-since-baseline", Severity::Info, page!("changed_since_baseline.rs"), judge).with(&[LEAST_RISE]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(beside) = Beside::of(evidence) else { return Vec::new() };

@@ -26,8 +26,7 @@ use super::prelude::*;
 use crate::model::snapshot::ComputeMode;
 
 /// The rule.
-pub const RULE: Rule =
-    Rule::new("compute-mode-restricted", Severity::Info, include_str!("compute_mode_restricted.rs"), judge);
+pub const RULE: Rule = Rule::new("compute-mode-restricted", Severity::Info, page!("compute_mode_restricted.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let untested = |index: u32| {

@@ -35,7 +35,7 @@ use crate::model::pipeline::Engines;
 const SHOWN: u32 = 2;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("copy-engines-fewer", Severity::Warning, include_str!("copy_engines_fewer.rs"), judge);
+pub const RULE: Rule = Rule::new("copy-engines-fewer", Severity::Warning, page!("copy_engines_fewer.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let cells = evidence.measurements.into_iter().flat_map(|measurements| &measurements.engines);

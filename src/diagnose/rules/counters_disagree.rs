@@ -36,7 +36,7 @@ const BELOW: Parameter = Parameter {
 
 /// The rule.
 pub const RULE: Rule =
-    Rule::new("counters-disagree", Severity::Warning, include_str!("counters_disagree.rs"), judge).with(&[BELOW]);
+    Rule::new("counters-disagree", Severity::Warning, page!("counters_disagree.rs"), judge).with(&[BELOW]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let most = RULE.parameter(evidence, &BELOW);

@@ -29,7 +29,7 @@ use crate::diagnose::coverage::{coverage, hidden};
 use crate::model::measurement::Hidden;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("devices-hidden", Severity::Info, include_str!("devices_hidden.rs"), judge).for_gaps();
+pub const RULE: Rule = Rule::new("devices-hidden", Severity::Info, page!("devices_hidden.rs"), judge).for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(measurements) = evidence.measurements else { return Vec::new() };

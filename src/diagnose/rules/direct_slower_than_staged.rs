@@ -41,7 +41,7 @@ const BELOW: Parameter = Parameter {
 
 /// The rule.
 pub const RULE: Rule =
-    Rule::new("direct-slower-than-staged", Severity::Warning, include_str!("direct_slower_than_staged.rs"), judge)
+    Rule::new("direct-slower-than-staged", Severity::Warning, page!("direct_slower_than_staged.rs"), judge)
         .with(&[BELOW]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {

@@ -28,7 +28,7 @@ use super::prelude::*;
 use crate::model::restore::NVML_VERSION_MISMATCH;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("driver-mismatch", Severity::Warning, include_str!("driver_mismatch.rs"), judge);
+pub const RULE: Rule = Rule::new("driver-mismatch", Severity::Warning, page!("driver_mismatch.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let host = &evidence.snapshot.host;

@@ -30,8 +30,7 @@
 use super::prelude::*;
 
 /// The rule.
-pub const RULE: Rule =
-    Rule::new("environment-distorting", Severity::Info, include_str!("environment_distorting.rs"), judge);
+pub const RULE: Rule = Rule::new("environment-distorting", Severity::Info, page!("environment_distorting.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(measurements) = evidence.measurements else { return Vec::new() };

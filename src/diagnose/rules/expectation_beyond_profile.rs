@@ -33,7 +33,7 @@ use crate::model::flow::Setup;
 
 /// The rule.
 pub const RULE: Rule =
-    Rule::new("expectation-beyond-profile", Severity::Info, include_str!("expectation_beyond_profile.rs"), judge);
+    Rule::new("expectation-beyond-profile", Severity::Info, page!("expectation_beyond_profile.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(expected) = evidence.expectations else { return Vec::new() };

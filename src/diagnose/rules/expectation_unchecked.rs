@@ -30,7 +30,7 @@ use crate::diagnose::host_figures;
 
 /// The rule.
 pub const RULE: Rule =
-    Rule::new("expectation-unchecked", Severity::Warning, include_str!("expectation_unchecked.rs"), judge).for_gaps();
+    Rule::new("expectation-unchecked", Severity::Warning, page!("expectation_unchecked.rs"), judge).for_gaps();
 
 /// What is expected of host and GPUs and has no figure. A file that `expect` wrote asks for what this run planned.
 fn of_host(evidence: &Evidence<'_>, expected: &Expectations) -> Vec<String> {

@@ -30,7 +30,7 @@ use crate::diagnose::expectations::Expectations;
 use crate::diagnose::host_figures::{self, Group, Kind, Short, What};
 
 /// The rule.
-pub const RULE: Rule = Rule::new("expectation-unmet", Severity::Error, include_str!("expectation_unmet.rs"), judge);
+pub const RULE: Rule = Rule::new("expectation-unmet", Severity::Error, page!("expectation_unmet.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(expected) = evidence.expectations else { return Vec::new() };

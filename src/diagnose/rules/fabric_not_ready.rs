@@ -39,7 +39,7 @@ use crate::model::restore::CUDA_SYSTEM_NOT_READY;
 use crate::model::snapshot::{Fabric, NvLink, NvLinkRemote};
 
 /// The rule.
-pub const RULE: Rule = Rule::new("fabric-not-ready", Severity::Error, include_str!("fabric_not_ready.rs"), judge);
+pub const RULE: Rule = Rule::new("fabric-not-ready", Severity::Error, page!("fabric_not_ready.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let not_ready = cuda_is_not_ready(evidence);

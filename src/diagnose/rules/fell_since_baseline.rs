@@ -71,7 +71,7 @@ const CALLS: Parameter = Parameter {
     about: "how much longer a call must take: four times as long; chosen above the 3.3 between two healthy machines of H200",
 };
 /// The rule.
-pub const RULE: Rule = Rule::new("fell-since-baseline", Severity::Error, include_str!("fell_since_baseline.rs"), judge)
+pub const RULE: Rule = Rule::new("fell-since-baseline", Severity::Error, page!("fell_since_baseline.rs"), judge)
     .with(&[LEAST_FALL, LINK, MEMORY, PROCESSOR, CALLS]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {

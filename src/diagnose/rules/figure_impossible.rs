@@ -33,9 +33,8 @@ const LEAST: Parameter = Parameter {
 };
 
 /// The rule.
-pub const RULE: Rule = Rule::new("figure-impossible", Severity::Warning, include_str!("figure_impossible.rs"), judge)
-    .with(&[LEAST])
-    .for_gaps();
+pub const RULE: Rule =
+    Rule::new("figure-impossible", Severity::Warning, page!("figure_impossible.rs"), judge).with(&[LEAST]).for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(measurements) = evidence.measurements else { return Vec::new() };

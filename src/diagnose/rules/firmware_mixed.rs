@@ -25,7 +25,7 @@
 use super::prelude::*;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("firmware-mixed", Severity::Info, include_str!("firmware_mixed.rs"), judge);
+pub const RULE: Rule = Rule::new("firmware-mixed", Severity::Info, page!("firmware_mixed.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let mut models: BTreeMap<&str, Vec<&Gpu>> = BTreeMap::new();

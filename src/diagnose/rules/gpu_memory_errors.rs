@@ -26,7 +26,7 @@
 use super::prelude::*;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("gpu-memory-errors", Severity::Error, include_str!("gpu_memory_errors.rs"), judge);
+pub const RULE: Rule = Rule::new("gpu-memory-errors", Severity::Error, page!("gpu_memory_errors.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     evidence.snapshot.gpus.iter().filter_map(|gpu| finding(evidence, gpu)).collect()

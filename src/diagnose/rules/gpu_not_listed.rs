@@ -49,7 +49,7 @@ use crate::topology::pcie;
 const VGA: u32 = 0x0300;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("gpu-not-listed", Severity::Error, include_str!("gpu_not_listed.rs"), judge);
+pub const RULE: Rule = Rule::new("gpu-not-listed", Severity::Error, page!("gpu_not_listed.rs"), judge);
 
 /// Why NVML does not list a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

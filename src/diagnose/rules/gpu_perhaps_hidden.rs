@@ -34,7 +34,7 @@ use crate::model::snapshot::{DeviceFile, DisplayFunction};
 
 /// The rule.
 pub const RULE: Rule =
-    Rule::new("gpu-perhaps-hidden", Severity::Warning, include_str!("gpu_perhaps_hidden.rs"), judge).for_gaps();
+    Rule::new("gpu-perhaps-hidden", Severity::Warning, page!("gpu_perhaps_hidden.rs"), judge).for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let snapshot = evidence.snapshot;

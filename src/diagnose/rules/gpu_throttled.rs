@@ -48,7 +48,7 @@ const HOT: [(&str, &str); 2] = [("hw-thermal", "too hot (hardware)"), ("sw-therm
 const AT_REST: u8 = 8;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("gpu-throttled", Severity::Warning, include_str!("gpu_throttled.rs"), judge);
+pub const RULE: Rule = Rule::new("gpu-throttled", Severity::Warning, page!("gpu_throttled.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     evidence.snapshot.gpus.iter().filter_map(|gpu| finding(evidence, gpu)).collect()

@@ -33,7 +33,7 @@ use crate::model::reading::Unknown;
 use crate::topology::pcie;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("gpu-unreachable", Severity::Error, include_str!("gpu_unreachable.rs"), judge);
+pub const RULE: Rule = Rule::new("gpu-unreachable", Severity::Error, page!("gpu_unreachable.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let silent: Vec<(&Gpu, String)> =

@@ -47,13 +47,9 @@ const UNPLACED: Parameter = Parameter {
 };
 
 /// The rule.
-pub const RULE: Rule = Rule::new(
-    "host-bandwidth-below-siblings",
-    Severity::Warning,
-    include_str!("host_bandwidth_below_siblings.rs"),
-    judge,
-)
-.with(&[SIBLINGS, UNPLACED]);
+pub const RULE: Rule =
+    Rule::new("host-bandwidth-below-siblings", Severity::Warning, page!("host_bandwidth_below_siblings.rs"), judge)
+        .with(&[SIBLINGS, UNPLACED]);
 
 /// A figure below the middle of its siblings.
 struct Below<'a> {

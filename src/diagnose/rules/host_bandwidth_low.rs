@@ -35,7 +35,7 @@ use crate::diagnose::expected_host;
 use crate::model::host::{HostDirection, HostWay};
 
 /// The rule.
-pub const RULE: Rule = Rule::new("host-bandwidth-low", Severity::Warning, include_str!("host_bandwidth_low.rs"), judge);
+pub const RULE: Rule = Rule::new("host-bandwidth-low", Severity::Warning, page!("host_bandwidth_low.rs"), judge);
 
 /// A figure below its floor.
 pub struct Low<'a> {

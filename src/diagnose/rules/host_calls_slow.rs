@@ -39,7 +39,7 @@ const MOST: Parameter = Parameter {
 
 /// The rule.
 pub const RULE: Rule =
-    Rule::new("host-calls-slow", Severity::Warning, include_str!("host_calls_slow.rs"), judge).with(&[MOST]).for_gaps();
+    Rule::new("host-calls-slow", Severity::Warning, page!("host_calls_slow.rs"), judge).with(&[MOST]).for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let only_enqueued = |cell: &&PeerBandwidth| {

@@ -27,7 +27,7 @@ use crate::model::host::{HostCopy, Pinning};
 use crate::model::one_gpu::OneGpu;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("host-copy-failed", Severity::Error, include_str!("host_copy_failed.rs"), judge);
+pub const RULE: Rule = Rule::new("host-copy-failed", Severity::Error, page!("host_copy_failed.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     // `host-data-wrong` reports wrong bytes, whatever became of the timing.

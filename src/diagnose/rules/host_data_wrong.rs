@@ -26,7 +26,7 @@ use super::prelude::*;
 use crate::model::host::HostCopy;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("host-data-wrong", Severity::Error, include_str!("host_data_wrong.rs"), judge);
+pub const RULE: Rule = Rule::new("host-data-wrong", Severity::Error, page!("host_data_wrong.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let wrong: Vec<_> = evidence.host().iter().filter(|copy| copy.verified.is_wrong()).collect();

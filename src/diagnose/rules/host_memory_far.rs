@@ -41,7 +41,7 @@ const MOST: Parameter = Parameter {
 
 /// The rule.
 pub const RULE: Rule =
-    Rule::new("host-memory-far", Severity::Info, include_str!("host_memory_far.rs"), judge).with(&[BELOW, MOST]);
+    Rule::new("host-memory-far", Severity::Info, page!("host_memory_far.rs"), judge).with(&[BELOW, MOST]);
 
 /// A node that is slower than the GPU's own.
 struct Far<'a> {

@@ -42,7 +42,7 @@ const FULL_PERCENT: f64 = 73.0;
 
 /// The rule.
 pub const RULE: Rule =
-    Rule::new("host-memory-saturates", Severity::Info, include_str!("host_memory_saturates.rs"), judge).with(&[SHARE]);
+    Rule::new("host-memory-saturates", Severity::Info, page!("host_memory_saturates.rs"), judge).with(&[SHARE]);
 
 /// What GPUs reach at once and one at a time.
 struct Sum<'a> {

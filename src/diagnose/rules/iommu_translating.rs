@@ -32,7 +32,7 @@
 use super::prelude::*;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("iommu-translating", Severity::Warning, include_str!("iommu_translating.rs"), judge);
+pub const RULE: Rule = Rule::new("iommu-translating", Severity::Warning, page!("iommu_translating.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let bare_metal = evidence.snapshot.host.virtual_machine.get() == Some(false);

@@ -55,7 +55,7 @@ const FIXED: Parameter = Parameter {
 
 /// The rule.
 pub const RULE: Rule =
-    Rule::new("latency-high", Severity::Error, include_str!("latency_high.rs"), judge).with(&[DIRECT, STAGED, FIXED]);
+    Rule::new("latency-high", Severity::Error, page!("latency_high.rs"), judge).with(&[DIRECT, STAGED, FIXED]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(measurements) = evidence.measurements else { return Vec::new() };

@@ -5,6 +5,7 @@ use super::prelude::*;
 use crate::diagnose::expected_load::{self, Alone, Predicted};
 use crate::model::load::{LoadFlow, LoadPattern};
 use crate::model::node::NodeId;
+use crate::model::order::Order;
 use crate::model::topology::{Link, LinkKind};
 use crate::topology::load::{Step, Ways, is_inside_switch, passage};
 use crate::topology::shares::Passage;
@@ -207,7 +208,7 @@ fn cause<'a>(
     let common: Vec<Ends> = likeliest.iter().filter(common).copied().collect();
     let lows = shows.into_iter().filter_map(|(judged, mut suspected)| {
         let mut links: Vec<&'a Link> = common.iter().filter_map(|ends| suspected.get(ends)).map(|of| of.link).collect();
-        links.sort_by_key(|link| rank(link));
+        links.order_by_key(|link| rank(link));
         let Suspected { flows, collapse, .. } = suspected.remove(&first)?;
         Some(Low { links, judged, flows, collapse, patterns: patterns.clone() })
     });

@@ -33,8 +33,7 @@ use super::load::{self, Judged};
 use super::prelude::*;
 
 /// The rule.
-pub const RULE: Rule =
-    Rule::new("load-below-expected", Severity::Warning, include_str!("load_below_expected.rs"), judge);
+pub const RULE: Rule = Rule::new("load-below-expected", Severity::Warning, page!("load_below_expected.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let known = load::named(evidence);

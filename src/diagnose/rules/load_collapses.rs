@@ -30,7 +30,7 @@ use super::prelude::*;
 
 /// The rule.
 pub const RULE: Rule =
-    Rule::new("load-collapses", Severity::Error, include_str!("load_collapses.rs"), judge).with(&[COLLAPSE]);
+    Rule::new("load-collapses", Severity::Error, page!("load_collapses.rs"), judge).with(&[COLLAPSE]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let below = RULE.parameter(evidence, &COLLAPSE);

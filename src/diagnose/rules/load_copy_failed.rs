@@ -25,9 +25,10 @@ use super::load_data_wrong::fails_alone;
 use super::prelude::*;
 use crate::model::flow::Endpoint;
 use crate::model::load::LoadPattern;
+use crate::model::order::Order;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("load-copy-failed", Severity::Error, include_str!("load_copy_failed.rs"), judge);
+pub const RULE: Rule = Rule::new("load-copy-failed", Severity::Error, page!("load_copy_failed.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(measurements) = evidence.measurements else { return Vec::new() };
@@ -71,7 +72,7 @@ fn lost_pairs(measurements: &Measurements, bad: &[&LoadPattern]) -> Vec<Pair> {
 /// The patterns of each reason, the smallest first: it says most of where it is.
 fn by_reason<'a>(bad: &[&'a LoadPattern]) -> Vec<(&'a str, Vec<&'a LoadPattern>)> {
     let mut sorted = bad.to_vec();
-    sorted.sort_by_key(|pattern| pattern.flows.len());
+    sorted.order_by_key(|pattern| pattern.flows.len());
     let mut groups: Vec<(&str, Vec<&LoadPattern>)> = Vec::new();
     for pattern in sorted {
         let reason = pattern.reason.as_deref().unwrap_or("no reason given");

@@ -28,7 +28,7 @@ use crate::model::flow::Endpoint;
 use crate::model::load::LoadPattern;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("load-data-wrong", Severity::Error, include_str!("load_data_wrong.rs"), judge);
+pub const RULE: Rule = Rule::new("load-data-wrong", Severity::Error, page!("load_data_wrong.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(measurements) = evidence.measurements else { return Vec::new() };

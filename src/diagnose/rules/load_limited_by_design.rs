@@ -38,8 +38,7 @@ const SHARE: Parameter = Parameter {
 
 /// The rule.
 pub const RULE: Rule =
-    Rule::new("load-limited-by-design", Severity::Info, include_str!("load_limited_by_design.rs"), judge)
-        .with(&[SHARE]);
+    Rule::new("load-limited-by-design", Severity::Info, page!("load_limited_by_design.rs"), judge).with(&[SHARE]);
 
 /// Flows that share a link by design.
 struct Shared<'a> {

@@ -27,6 +27,7 @@
 use super::load::{self, Judged};
 use super::load_steps;
 use super::prelude::*;
+use crate::model::order::Order;
 use crate::model::topology::LinkKind;
 use crate::topology::shares::Passage;
 
@@ -38,8 +39,7 @@ const LEAST: Parameter = Parameter {
 };
 
 /// The rule.
-pub const RULE: Rule =
-    Rule::new("load-unfair", Severity::Warning, include_str!("load_unfair.rs"), judge).with(&[LEAST]);
+pub const RULE: Rule = Rule::new("load-unfair", Severity::Warning, page!("load_unfair.rs"), judge).with(&[LEAST]);
 
 /// A flow that has too little of a hop.
 struct Starved<'a> {
@@ -54,7 +54,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let known = load::named(evidence);
     let all = load::judged(evidence).into_iter().filter(|judged| !load::passes(judged, &known));
     let mut starved: Vec<Starved<'_>> = all.filter_map(|judged| starved(judged, least)).collect();
-    starved.sort_by(|one, other| one.part.total_cmp(&other.part));
+    starved.order_by(|one, other| one.part.total_cmp(&other.part));
     let Some(worst) = starved.first() else { return Vec::new() };
     let Some((_, link)) = worst.judged.predicted.load.step(worst.hop) else { return Vec::new() };
     let Some(flow) = worst.judged.pattern.flows.get(worst.flow) else { return Vec::new() };

@@ -46,8 +46,8 @@ const MODEL: Parameter = Parameter {
 };
 
 /// The rule.
-pub const RULE: Rule = Rule::new("local-memory-slow", Severity::Warning, include_str!("local_memory_slow.rs"), judge)
-    .with(&[SIBLINGS, MODEL]);
+pub const RULE: Rule =
+    Rule::new("local-memory-slow", Severity::Warning, page!("local_memory_slow.rs"), judge).with(&[SIBLINGS, MODEL]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let mut models: BTreeMap<&str, Vec<(&LocalCopy, GbPerSecond)>> = BTreeMap::new();

@@ -26,7 +26,7 @@
 use super::prelude::*;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("mig-enabled", Severity::Info, include_str!("mig_enabled.rs"), judge);
+pub const RULE: Rule = Rule::new("mig-enabled", Severity::Info, page!("mig_enabled.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let gpus = &evidence.snapshot.gpus;

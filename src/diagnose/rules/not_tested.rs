@@ -30,13 +30,14 @@ use super::prelude::*;
 use crate::diagnose::coverage::{self, Coverage, coverage};
 use crate::model::load::LoadPattern;
 use crate::model::measurement::Probe;
+use crate::model::order::Order;
 use crate::model::snapshot::ComputeMode;
 
 /// Reasons that the message spells out; the evidence has them all.
 const SPELT_OUT: usize = 4;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("not-tested", Severity::Warning, include_str!("not_tested.rs"), judge).for_gaps();
+pub const RULE: Rule = Rule::new("not-tested", Severity::Warning, page!("not_tested.rs"), judge).for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(measurements) = evidence.measurements else { return Vec::new() };
@@ -119,7 +120,7 @@ fn skipped(coverage: &Coverage) -> Option<String> {
         return None;
     }
     let mut reasons: Vec<_> = coverage.reasons.iter().collect();
-    reasons.sort_by(|one, other| other.1.cmp(one.1).then(one.0.cmp(other.0)));
+    reasons.order_by(|one, other| other.1.cmp(one.1).then(one.0.cmp(other.0)));
     let shown: Vec<_> = reasons.iter().take(SPELT_OUT).map(|(reason, count)| format!("{reason} ({count})")).collect();
     let skipped: u32 = coverage.reasons.values().sum();
     let more = match reasons.len().saturating_sub(SPELT_OUT) {

@@ -31,8 +31,7 @@ use crate::model::measurement::Hindrance;
 use crate::model::restore::CUDA_SYSTEM_NOT_READY;
 
 /// The rule.
-pub const RULE: Rule =
-    Rule::new("nothing-measured", Severity::Warning, include_str!("nothing_measured.rs"), judge).for_gaps();
+pub const RULE: Rule = Rule::new("nothing-measured", Severity::Warning, page!("nothing_measured.rs"), judge).for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let problems = || words::distinct(&evidence.snapshot.problems);

@@ -32,7 +32,7 @@ use super::{bandwidth, load_reached};
 use crate::model::measurement::NvLinkErrorsAdded;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("nvlink-errors-rose", Severity::Warning, include_str!("nvlink_errors_rose.rs"), judge);
+pub const RULE: Rule = Rule::new("nvlink-errors-rose", Severity::Warning, page!("nvlink_errors_rose.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let links = evidence.links();

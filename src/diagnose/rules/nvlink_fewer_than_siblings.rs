@@ -37,7 +37,7 @@ use crate::model::snapshot::{NvLink, NvLinkRemote};
 
 /// The rule.
 pub const RULE: Rule =
-    Rule::new("nvlink-fewer-than-siblings", Severity::Error, include_str!("nvlink_fewer_than_siblings.rs"), judge);
+    Rule::new("nvlink-fewer-than-siblings", Severity::Error, page!("nvlink_fewer_than_siblings.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let mut most: BTreeMap<&str, (usize, u32)> = BTreeMap::new();

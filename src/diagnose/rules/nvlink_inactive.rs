@@ -43,7 +43,7 @@ use super::prelude::*;
 use super::{bridges, fabric_not_ready, nvlink_missing};
 
 /// The rule.
-pub const RULE: Rule = Rule::new("nvlink-inactive", Severity::Error, include_str!("nvlink_inactive.rs"), judge);
+pub const RULE: Rule = Rule::new("nvlink-inactive", Severity::Error, page!("nvlink_inactive.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let mut models: BTreeMap<&str, Vec<Links<'_>>> = BTreeMap::new();

@@ -38,7 +38,7 @@ use super::prelude::*;
 const SXM_ONLY: [&str; 8] = ["H100 80GB HBM3", "H200", "H20", "H20-3e", "H800", "B100", "B200", "B300"];
 
 /// The rule.
-pub const RULE: Rule = Rule::new("nvlink-missing", Severity::Error, include_str!("nvlink_missing.rs"), judge);
+pub const RULE: Rule = Rule::new("nvlink-missing", Severity::Error, page!("nvlink_missing.rs"), judge);
 
 /// Whether a GPU of this name is one for an SXM socket.
 pub(super) fn is_sxm(name: &str) -> bool {

@@ -35,7 +35,7 @@ const LEAST: Parameter = Parameter {
 
 /// The rule.
 pub const RULE: Rule =
-    Rule::new("nvlink-share-uneven", Severity::Warning, include_str!("nvlink_share_uneven.rs"), judge).with(&[LEAST]);
+    Rule::new("nvlink-share-uneven", Severity::Warning, page!("nvlink_share_uneven.rs"), judge).with(&[LEAST]);
 
 /// The least that links to one place must have carried together to be judged. Chosen.
 const LEAST_BYTES: u64 = 64 << 20;

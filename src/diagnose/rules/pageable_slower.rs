@@ -37,8 +37,7 @@ const ABOVE: Parameter = Parameter {
 };
 
 /// The rule.
-pub const RULE: Rule =
-    Rule::new("pageable-slower", Severity::Info, include_str!("pageable_slower.rs"), judge).with(&[ABOVE]);
+pub const RULE: Rule = Rule::new("pageable-slower", Severity::Info, page!("pageable_slower.rs"), judge).with(&[ABOVE]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let least = 1.0 + RULE.parameter(evidence, &ABOVE) / 100.0;

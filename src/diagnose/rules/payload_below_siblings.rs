@@ -27,8 +27,7 @@ use crate::model::units::Bytes;
 use crate::topology::pcie;
 
 /// The rule.
-pub const RULE: Rule =
-    Rule::new("payload-below-siblings", Severity::Info, include_str!("payload_below_siblings.rs"), judge);
+pub const RULE: Rule = Rule::new("payload-below-siblings", Severity::Info, page!("payload_below_siblings.rs"), judge);
 
 /// Others of a model from which a usual figure is believed.
 const LEAST_OTHERS: usize = 2;

@@ -86,7 +86,7 @@ fn added(before: PcieErrors, after: PcieErrors) -> PcieErrors {
 
 /// The rule.
 pub const RULE: Rule =
-    Rule::new("pcie-errors-rose", Severity::Warning, include_str!("pcie_errors_rose.rs"), judge).with(&[HARMLESS]);
+    Rule::new("pcie-errors-rose", Severity::Warning, page!("pcie_errors_rose.rs"), judge).with(&[HARMLESS]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     if evidence.measurements.is_none() {

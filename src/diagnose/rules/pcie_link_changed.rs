@@ -34,7 +34,7 @@ use crate::model::measurement::LinkState;
 use crate::topology::pcie::{self, Connection, Shape};
 
 /// The rule.
-pub const RULE: Rule = Rule::new("pcie-link-changed", Severity::Error, include_str!("pcie_link_changed.rs"), judge);
+pub const RULE: Rule = Rule::new("pcie-link-changed", Severity::Error, page!("pcie_link_changed.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let all = evidence.links().iter().filter_map(|link| {

@@ -52,7 +52,7 @@ use crate::topology::refute::Fastest;
 const READINGS_TO_BELIEVE: u32 = 3;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("pcie-narrow", Severity::Error, include_str!("pcie_narrow.rs"), judge);
+pub const RULE: Rule = Rule::new("pcie-narrow", Severity::Error, page!("pcie_narrow.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let nothing = Measurements::default();

@@ -56,8 +56,7 @@ struct Ceiling {
 }
 
 /// The rule.
-pub const RULE: Rule =
-    Rule::new("pcie-narrow-by-design", Severity::Info, include_str!("pcie_narrow_by_design.rs"), judge);
+pub const RULE: Rule = Rule::new("pcie-narrow-by-design", Severity::Info, page!("pcie_narrow_by_design.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     if evidence.virtual_machine() {

@@ -50,7 +50,7 @@ struct Place<'a> {
 
 /// The rule.
 pub const RULE: Rule =
-    Rule::new("pcie-upstream-bottleneck", Severity::Info, include_str!("pcie_upstream_bottleneck.rs"), judge);
+    Rule::new("pcie-upstream-bottleneck", Severity::Info, page!("pcie_upstream_bottleneck.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     if evidence.virtual_machine() {

@@ -38,7 +38,7 @@ use crate::diagnose::cluster::{Common, Group};
 use crate::diagnose::suspects::{self, gpus_of};
 
 /// The rule.
-pub const RULE: Rule = Rule::new("peer-access-broken", Severity::Error, include_str!("peer_access_broken.rs"), judge);
+pub const RULE: Rule = Rule::new("peer-access-broken", Severity::Error, page!("peer_access_broken.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     wrong_bytes::broken(evidence).map(|broken| finding(evidence, &broken)).into_iter().collect()

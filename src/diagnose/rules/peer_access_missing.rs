@@ -49,7 +49,7 @@ use crate::model::restore::CUDA_TOO_MANY_PEERS;
 use crate::model::snapshot::{NvLink, NvLinkRemote};
 
 /// The rule.
-pub const RULE: Rule = Rule::new("peer-access-missing", Severity::Error, include_str!("peer_access_missing.rs"), judge);
+pub const RULE: Rule = Rule::new("peer-access-missing", Severity::Error, page!("peer_access_missing.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let missing = peer_access::missing(evidence);

@@ -29,7 +29,7 @@ use super::peer_access;
 use super::prelude::*;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("peer-access-one-way", Severity::Error, include_str!("peer_access_one_way.rs"), judge);
+pub const RULE: Rule = Rule::new("peer-access-one-way", Severity::Error, page!("peer_access_one_way.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let missing = peer_access::missing(evidence);

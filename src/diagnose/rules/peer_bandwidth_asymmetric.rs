@@ -39,7 +39,7 @@ const BELOW: Parameter = Parameter {
 
 /// The rule.
 pub const RULE: Rule =
-    Rule::new("peer-bandwidth-asymmetric", Severity::Warning, include_str!("peer_bandwidth_asymmetric.rs"), judge)
+    Rule::new("peer-bandwidth-asymmetric", Severity::Warning, page!("peer_bandwidth_asymmetric.rs"), judge)
         .with(&[BELOW]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {

@@ -43,7 +43,7 @@ use super::{remedy, unread_traffic};
 use crate::diagnose::cluster::{self, Common};
 
 /// The rule.
-pub const RULE: Rule = Rule::new("peer-bandwidth-low", Severity::Error, include_str!("peer_bandwidth_low.rs"), judge);
+pub const RULE: Rule = Rule::new("peer-bandwidth-low", Severity::Error, page!("peer_bandwidth_low.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let cells = bandwidth::sound(evidence, Path::Direct);

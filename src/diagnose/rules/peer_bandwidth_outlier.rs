@@ -61,7 +61,7 @@ const GPU: Parameter = Parameter {
 
 /// The rule.
 pub const RULE: Rule =
-    Rule::new("peer-bandwidth-outlier", Severity::Warning, include_str!("peer_bandwidth_outlier.rs"), judge)
+    Rule::new("peer-bandwidth-outlier", Severity::Warning, page!("peer_bandwidth_outlier.rs"), judge)
         .with(&[OUTLIER, GPU]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {

@@ -24,7 +24,7 @@ use super::peer_copy;
 use super::prelude::*;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("peer-copy-failed", Severity::Error, include_str!("peer_copy_failed.rs"), judge);
+pub const RULE: Rule = Rule::new("peer-copy-failed", Severity::Error, page!("peer_copy_failed.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let next_step = "Look for Xid messages (dmesg | grep -i xid) and check these GPUs alone (--gpus). If it repeats: \

@@ -28,7 +28,7 @@ use super::{peer_access, peer_copy, remedy};
 use crate::diagnose::cluster::Group;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("peer-copy-hung", Severity::Error, include_str!("peer_copy_hung.rs"), judge);
+pub const RULE: Rule = Rule::new("peer-copy-hung", Severity::Error, page!("peer_copy_hung.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let next_step = |group: &Group| {

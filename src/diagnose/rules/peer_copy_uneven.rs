@@ -48,7 +48,7 @@ struct Slow {
 }
 
 /// The rule.
-pub const RULE: Rule = Rule::new("peer-copy-uneven", Severity::Warning, include_str!("peer_copy_uneven.rs"), judge)
+pub const RULE: Rule = Rule::new("peer-copy-uneven", Severity::Warning, page!("peer_copy_uneven.rs"), judge)
     .with(&[FLOOR_COPY, FLOOR_KERNEL]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {

@@ -35,7 +35,7 @@ use super::prelude::*;
 use super::{remedy, wrong_bytes};
 
 /// The rule.
-pub const RULE: Rule = Rule::new("peer-data-wrong", Severity::Error, include_str!("peer_data_wrong.rs"), judge);
+pub const RULE: Rule = Rule::new("peer-data-wrong", Severity::Error, page!("peer_data_wrong.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(measurements) = evidence.measurements else { return Vec::new() };

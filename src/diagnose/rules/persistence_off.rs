@@ -35,7 +35,7 @@ const LONG_START: Parameter = Parameter {
 
 /// The rule.
 pub const RULE: Rule =
-    Rule::new("persistence-off", Severity::Info, include_str!("persistence_off.rs"), judge).with(&[LONG_START]);
+    Rule::new("persistence-off", Severity::Info, page!("persistence_off.rs"), judge).with(&[LONG_START]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let off = evidence.snapshot.gpus.iter().filter(|gpu| gpu.persistence.get() == Some(false));

@@ -36,7 +36,7 @@ const BELOW: Parameter = Parameter {
 
 /// The rule.
 pub const RULE: Rule =
-    Rule::new("pinned-slower-than-pageable", Severity::Warning, include_str!("pinned_slower_than_pageable.rs"), judge)
+    Rule::new("pinned-slower-than-pageable", Severity::Warning, page!("pinned_slower_than_pageable.rs"), judge)
         .with(&[BELOW]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {

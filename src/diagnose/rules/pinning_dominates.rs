@@ -38,7 +38,7 @@ const SHARE: Parameter = Parameter {
 
 /// The rule.
 pub const RULE: Rule =
-    Rule::new("pinning-dominates", Severity::Info, include_str!("pinning_dominates.rs"), judge).with(&[SHARE]);
+    Rule::new("pinning-dominates", Severity::Info, page!("pinning_dominates.rs"), judge).with(&[SHARE]);
 
 /// Copies of one GPU and direction with a buffer that is made anew, and with one that is not.
 struct Dominated<'a> {

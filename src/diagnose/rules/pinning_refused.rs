@@ -26,8 +26,7 @@
 use super::prelude::*;
 
 /// The rule.
-pub const RULE: Rule =
-    Rule::new("pinning-refused", Severity::Warning, include_str!("pinning_refused.rs"), judge).for_gaps();
+pub const RULE: Rule = Rule::new("pinning-refused", Severity::Warning, page!("pinning_refused.rs"), judge).for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(measurements) = evidence.measurements else { return Vec::new() };

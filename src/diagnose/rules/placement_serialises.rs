@@ -43,9 +43,8 @@ const LEAST_OVERLAP: Parameter = Parameter {
 };
 
 /// The rule.
-pub const RULE: Rule =
-    Rule::new("placement-serialises", Severity::Warning, include_str!("placement_serialises.rs"), judge)
-        .with(&[LEAST_OVERLAP]);
+pub const RULE: Rule = Rule::new("placement-serialises", Severity::Warning, page!("placement_serialises.rs"), judge)
+    .with(&[LEAST_OVERLAP]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(measurements) = evidence.measurements else { return Vec::new() };

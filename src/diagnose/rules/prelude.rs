@@ -3,7 +3,7 @@
 pub(super) use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) use crate::diagnose::evidence::Evidence;
-pub(super) use crate::diagnose::rule::{Parameter, Rule};
+pub(super) use crate::diagnose::rule::{Parameter, Rule, page};
 pub(super) use crate::diagnose::suspects::suspect;
 pub(super) use crate::diagnose::{cluster, links, suspects, words};
 pub(super) use crate::model::fact::{Fact, Facts};

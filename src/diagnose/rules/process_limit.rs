@@ -32,8 +32,7 @@ use super::prelude::*;
 use crate::model::reading::Unknown;
 
 /// The rule.
-pub const RULE: Rule =
-    Rule::new("process-limit", Severity::Warning, include_str!("process_limit.rs"), judge).for_gaps();
+pub const RULE: Rule = Rule::new("process-limit", Severity::Warning, page!("process_limit.rs"), judge).for_gaps();
 
 /// What to do about any limit.
 pub const NEXT_STEP: &str = "Raise that limit for this process (ulimit as root; LimitNOFILE, LimitNPROC, LimitAS or \

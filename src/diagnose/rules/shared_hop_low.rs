@@ -30,7 +30,7 @@ use super::load_steps;
 use super::prelude::*;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("shared-hop-low", Severity::Error, include_str!("shared_hop_low.rs"), judge);
+pub const RULE: Rule = Rule::new("shared-hop-low", Severity::Error, page!("shared_hop_low.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let below = super::load_collapses::RULE.parameter(evidence, &COLLAPSE);

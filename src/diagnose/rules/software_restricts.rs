@@ -27,7 +27,7 @@ use super::prelude::*;
 use crate::model::snapshot::{AdapterKind, ConfidentialComputing};
 
 /// The rule.
-pub const RULE: Rule = Rule::new("software-restricts", Severity::Info, include_str!("software_restricts.rs"), judge);
+pub const RULE: Rule = Rule::new("software-restricts", Severity::Info, page!("software_restricts.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let host = &evidence.snapshot.host;

@@ -53,8 +53,7 @@ const BELOW: Parameter = Parameter {
 };
 
 /// The rule.
-pub const RULE: Rule =
-    Rule::new("staged-slow", Severity::Warning, include_str!("staged_slow.rs"), judge).with(&[BELOW]);
+pub const RULE: Rule = Rule::new("staged-slow", Severity::Warning, page!("staged_slow.rs"), judge).with(&[BELOW]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let slow = bandwidth::below_floor(evidence, Path::Staged);

@@ -36,7 +36,7 @@ const LEAST: Parameter = Parameter {
 
 /// The rule.
 pub const RULE: Rule =
-    Rule::new("traffic-over-pcie", Severity::Error, include_str!("traffic_over_pcie.rs"), judge).with(&[LEAST]);
+    Rule::new("traffic-over-pcie", Severity::Error, page!("traffic_over_pcie.rs"), judge).with(&[LEAST]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let taken = taken(evidence);

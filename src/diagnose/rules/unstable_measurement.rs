@@ -76,14 +76,8 @@ const STALLS: Parameter = Parameter {
 const LEAST_FIGURES: usize = 2;
 
 /// The rule.
-pub const RULE: Rule =
-    Rule::new("unstable-measurement", Severity::Warning, include_str!("unstable_measurement.rs"), judge).with(&[
-        DIRECT,
-        STAGED,
-        HOST,
-        HOST_SHARED,
-        STALLS,
-    ]);
+pub const RULE: Rule = Rule::new("unstable-measurement", Severity::Warning, page!("unstable_measurement.rs"), judge)
+    .with(&[DIRECT, STAGED, HOST, HOST_SHARED, STALLS]);
 
 /// Samples with the host that scatter.
 #[derive(Clone, Copy)]

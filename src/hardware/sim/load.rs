@@ -10,6 +10,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::spec::{MachineSpec, Problem};
 use super::{Simulated, builtin};
+use crate::model::from_toml::{NotRead, from_toml};
 use crate::model::nearest::did_you_mean;
 
 /// The longest description that is read. The longest built-in one has some 100 kB.
@@ -62,7 +63,7 @@ fn read(path: &Path) -> Result<String, String> {
 ///
 /// Line and key, and what is wrong with it.
 pub fn parse(text: &str) -> Result<MachineSpec, LoadError> {
-    let mut spec: MachineSpec = toml::from_str(text).map_err(|error| misread(text, &error))?;
+    let mut spec: MachineSpec = from_toml(text).map_err(|error| misread(text, &error))?;
     spec.complete();
     spec.check().map_err(|Problem { key, message }| match line_of(text, &key) {
         Some(line) => LoadError(format!("line {line}, {key}: {message}")),
@@ -72,10 +73,10 @@ pub fn parse(text: &str) -> Result<MachineSpec, LoadError> {
 }
 
 /// What is no TOML, or does not have the keys and types that it should.
-fn misread(text: &str, error: &toml::de::Error) -> LoadError {
+fn misread(text: &str, error: &NotRead) -> LoadError {
     // TOML has keys where serde has fields.
-    let message = error.message().replace('\n', "; ").replace(" field `", " key `");
-    let Some(span) = error.span() else { return LoadError(message) };
+    let message = error.message.replace('\n', "; ").replace(" field `", " key `");
+    let Some(span) = error.span.clone() else { return LoadError(message) };
     let line = line_at(text, span.start);
     let mut best: Option<(usize, String)> = None;
     if let Ok(table) = DeTable::parse(text) {

@@ -10,6 +10,7 @@ use crate::hardware::{
     Counts, ErrorKind, GpuGroup, HardwareError, LinkSample, Moved, NvidiaFunctions, PciTree, Telemetry,
 };
 use crate::model::flow::Flow;
+use crate::model::order::Order;
 use crate::model::reading::{Reading, Unknown};
 use crate::model::snapshot::{
     Adapter, Fabric, FabricState, Gpu, GpuPair, Host, NumaNode, NvLink, NvLinkRemote, P2pStatus, PcieErrors,
@@ -224,8 +225,8 @@ impl Telemetry for SimTelemetry {
             problems: Vec::new(),
         };
         // As the kernel's own list is read.
-        tree.functions.sort_by_key(|function| function.address);
-        tree.adapters.sort_by_key(|adapter| adapter.pci);
+        tree.functions.order_by_key(|function| function.address);
+        tree.adapters.order_by_key(|adapter| adapter.pci);
         tree
     }
 

@@ -11,6 +11,7 @@ use super::blocks::{NEW_LINE, flow};
 use super::cards;
 use crate::diagnose::compare::{Change, Comparison};
 use crate::model::finding::Finding;
+use crate::model::order::Order;
 use crate::model::placement::Pair;
 use crate::model::report::Report;
 use crate::model::rounding::rate;
@@ -109,6 +110,6 @@ fn cell(change: Option<&Change>, small: bool) -> Markup {
 /// Findings as cards, the worst first.
 fn list(title: &str, findings: &[Finding], report: &Report) -> Markup {
     let mut all: Vec<&Finding> = findings.iter().collect();
-    all.sort_by_key(|finding| Reverse(finding.severity));
+    all.order_by_key(|finding| Reverse(finding.severity));
     cards::section(title, &all, &report.snapshot)
 }

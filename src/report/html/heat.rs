@@ -14,6 +14,7 @@ use super::host_map;
 use crate::model::flow::Setup;
 use crate::model::measurement::{Measurements, PeerBandwidth};
 use crate::model::node::NodeId;
+use crate::model::order::Order;
 use crate::model::placement::{Direction, Engine, Pair, Path, Side};
 use crate::model::report::Report;
 use crate::model::rounding::{percent, rate, short};
@@ -97,7 +98,7 @@ fn together(gpus: &mut [u32], groups: &BTreeMap<u32, Group>) {
         switches.entry(group).or_insert(gpu);
     }
     let place = |gpu: &u32| groups.get(gpu).map(|group| (sockets.get(&group.0).copied(), switches.get(group).copied()));
-    gpus.sort_by_key(|gpu| (place(gpu), *gpu));
+    gpus.order_by_key(|gpu| (place(gpu), *gpu));
 }
 
 /// How many columns each socket has, and what it is called.

@@ -8,6 +8,7 @@ use super::super::paint::Paint;
 use super::super::paths;
 use crate::model::finding::Subject;
 use crate::model::node::NodeId;
+use crate::model::order::Order;
 use crate::model::report::Report;
 use crate::model::rounding::rate;
 use crate::model::topology::{Link, LinkKind, Node, NodeKind};
@@ -113,7 +114,7 @@ pub(super) fn of(report: &Report) -> Vec<Part> {
     for node in roots.chain(&topology.nodes).filter(|node| node.kind != NodeKind::NvSwitchPlane) {
         parts.extend(growing.part(node.id, None, 0));
     }
-    parts.sort_by_key(|part| (part.kind.is_leaf(), part.gpus.is_empty()));
+    parts.order_by_key(|part| (part.kind.is_leaf(), part.gpus.is_empty()));
     // Of a GPU that does not answer, the tree may know nothing.
     let missing: Vec<u32> = report
         .snapshot
@@ -180,7 +181,7 @@ impl<'a> Growing<'a> {
         }
         let kind = Kind::of(node.kind);
         let mut below = self.children(id, kind, depth);
-        below.sort_by_key(|part| part.gpus.first().copied().unwrap_or(u32::MAX));
+        below.order_by_key(|part| part.gpus.first().copied().unwrap_or(u32::MAX));
         let mut gpus: Vec<u32> = below.iter().flat_map(|part| part.gpus.iter().copied()).collect();
         if let NodeId::Gpu(index) = id {
             gpus.push(index);

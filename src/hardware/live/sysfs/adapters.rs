@@ -6,6 +6,7 @@ use std::path::Path;
 
 use super::Sysfs;
 use super::read::{hex, names, number, odd, text};
+use crate::model::order::Order;
 use crate::model::reading::{Reading, Unknown};
 use crate::model::snapshot::{Adapter, AdapterKind, AdapterPort};
 use crate::model::units::PciAddress;
@@ -78,7 +79,7 @@ fn ports(dir: &Path, kind: AdapterKind) -> Vec<AdapterPort> {
             })
         })
         .collect();
-    ports.sort_by_key(|port| port.port);
+    ports.order_by_key(|port| port.port);
     ports
 }
 

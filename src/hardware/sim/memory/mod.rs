@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
 use crate::hardware::{Buffer, Device, PatternCheck};
+use crate::model::order::Order;
 
 use super::spec::CopyFault;
 pub use contents::Content;
@@ -251,7 +252,7 @@ impl Memory {
         let fits = |state: &&State| state.buffer.bytes >= bytes && state.buffer != destination;
         let mut devices: Vec<_> = self.buffers.values().map(|state| state.buffer.device).collect();
         devices.retain(|device| *device != source.device && !is_host(*device));
-        devices.sort_unstable_by_key(|device| (*device == destination.device, *device));
+        devices.order_by_key(|device| (*device == destination.device, *device));
         devices.dedup();
         let best = |device| of(device).nth(place).filter(fits).or_else(|| of(device).find(fits));
         devices.into_iter().find_map(best)

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{FunctionSpec, MachineSpec};
+use crate::model::order::Order;
 use crate::model::reading::{Reading, Unknown};
 use crate::model::snapshot::{BoundDriver, DeviceFile, DisplayFunction, NvSwitch, PciKind};
 
@@ -49,7 +50,7 @@ impl MachineSpec {
     /// The display functions of NVIDIA, by address. GPUs have their index for a minor number, others follow.
     pub fn displays(&self) -> Vec<DisplayFunction> {
         let mut functions: Vec<_> = self.pci.iter().filter(|function| function.is_display()).collect();
-        functions.sort_by_key(|function| function.address);
+        functions.order_by_key(|function| function.address);
         let mut next = self.gpus.len();
         let display = |function: &FunctionSpec| {
             let driver = self.driver_of(function);
@@ -86,7 +87,7 @@ impl MachineSpec {
                 driver: Reading::Known(self.driver_of(function)),
             })
             .collect();
-        switches.sort_by_key(|switch| switch.address);
+        switches.order_by_key(|switch| switch.address);
         switches
     }
 }
