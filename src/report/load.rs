@@ -1,5 +1,7 @@
 //! Several flows at once: what each pattern reached beside what it should, and what counters saw of it.
 
+use std::collections::BTreeSet;
+
 use super::figures::{Spread, count};
 use super::matrix::{Cell, Table};
 use super::page::{Page, Paint};
@@ -204,8 +206,8 @@ pub(super) fn summary(counted: &[Counted]) -> Vec<String> {
         [part(seen.nvlink_sent_bytes, seen.sent_bytes), received]
     });
     let gpus = |is_meant: fn(&Counted) -> bool| {
-        let mut gpus: Vec<u32> = sound().filter(|seen| is_meant(seen)).map(|seen| seen.gpu).collect();
-        gpus.dedup();
+        // One row for each GPU of each pattern.
+        let gpus: BTreeSet<u32> = sound().filter(|seen| is_meant(seen)).map(|seen| seen.gpu).collect();
         count(gpus.len(), "GPU")
     };
     let nvlink = Spread::of(parts.flatten()).map(|of| {
@@ -267,6 +269,8 @@ mod tests {
             assert!(text.contains(part), "{part}:\n{text}");
         }
         assert!(shown(&measurements, true).contains("GPU7, ring"));
+        let of_two_patterns = [measurements.counted.clone(), measurements.counted].concat();
+        assert!(summary(&of_two_patterns)[0].ends_with("(8 GPUs)"), "{:?}", summary(&of_two_patterns));
         assert_eq!(shown(&Measurements::default(), true), "");
     }
 }

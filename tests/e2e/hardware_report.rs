@@ -217,3 +217,27 @@ fn devices_that_were_masked_and_reordered_are_the_right_ones() {
         assert!((390.0..400.0).contains(&achieved(cell)), "{cell}");
     }
 }
+
+/// One H100 alone, a full check: host and GPU are judged by what its link carries, and nothing is missing without a peer.
+#[test]
+fn one_h100_is_healthy_by_its_host_copies() {
+    let alone = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/h100x1-full.json");
+    let ran = run(&["diagnose", alone]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let said = ran.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(said.contains("healthy: nothing is at fault") && said.contains("NVIDIA H100 80GB HBM3"), "{said}");
+    assert!(said.contains("Pinned copies reach 55.0 GB/s to device and 55.1 GB/s to host, 87%"), "{said}");
+    assert!(!said.contains("Between GPUs"), "{said}");
+    // A link of half the lanes is no longer what it should be.
+    let mut slow = read_json(alone);
+    for copy in slow["measurements"]["host"].as_array_mut().unwrap() {
+        if let Some(reached) = copy["achieved_gbps"].as_f64() {
+            copy["achieved_gbps"] = json!(reached / 2.0);
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("slow.json");
+    std::fs::write(&file, slow.to_string()).unwrap();
+    let ran = run(&["diagnose", file.to_str().unwrap(), "--format", "json"]);
+    assert!(codes(&ran.json()).contains(&"host-bandwidth-low"), "{ran:?}");
+}
