@@ -1,5 +1,7 @@
 //! What a run finds, in the order in which it finds it.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::discover::LinksOfGpu;
@@ -86,8 +88,9 @@ pub enum Event {
     },
     /// What is to be measured.
     Plan {
-        /// All of it, what cannot be run included.
-        rounds: Vec<Round>,
+        /// All of it, what cannot be run included. Shared with whoever runs them: 256 GPUs have 130 thousand.
+        #[serde(with = "shared")]
+        rounds: Arc<Vec<Round>>,
         /// What of the profile was left out on purpose, a sentence each.
         left_out: Vec<String>,
         /// What of it is measured on some pairs only, a sentence each.
@@ -143,4 +146,21 @@ pub enum Event {
         #[serde(flatten)]
         counted: Counted,
     },
+}
+
+/// Shared rounds are written like any others.
+mod shared {
+    use std::sync::Arc;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use crate::plan::Round;
+
+    pub fn serialize<S: Serializer>(rounds: &Arc<Vec<Round>>, to: S) -> Result<S::Ok, S::Error> {
+        rounds.as_ref().serialize(to)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<Vec<Round>>, D::Error> {
+        Vec::deserialize(from).map(Arc::new)
+    }
 }
