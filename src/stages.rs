@@ -1,13 +1,14 @@
 //! The stages one by one over a simulated machine, for `benches/`: nothing else uses this. The rooms stay closed.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::diagnose::{Evidence, Settings};
 use crate::discover;
 use crate::hardware::{HardwareError, Machine};
-use crate::measure::{Bench, Outcome, Selection, assemble};
+use crate::measure::{Bench, Outcomes, Selection, assemble};
 use crate::model::measurement::{DriverFacts, Measurements};
 use crate::model::report::{Report, SCHEMA, Timing, Tool, Verdict};
 use crate::model::request::Request;
@@ -25,8 +26,8 @@ const READING_LIMIT: Duration = Duration::from_secs(60);
 /// Everything that a check of a machine came to.
 pub struct Stages {
     driver: DriverFacts,
-    rounds: Vec<Round>,
-    outcomes: HashMap<u32, Outcome>,
+    rounds: Arc<Vec<Round>>,
+    outcomes: Outcomes,
     profile: Profile,
     report: Report,
 }
@@ -60,10 +61,10 @@ impl Stages {
         let facts = bench.facts().clone();
         let topology = topology::with_cuda(topology::build(&snapshot), &facts);
         let rounds = planned(&snapshot, &topology, &facts, &profile);
-        let outcomes: HashMap<u32, Outcome> = rounds.iter().map(|round| (round.id, bench.run_one(round))).collect();
+        let outcomes = rounds.iter().map(|round| (round.id, bench.run_one(round))).collect();
         let measurements = Measurements { driver: facts.clone(), ..assemble(&rounds, &outcomes, &topology) };
         let report = unjudged(machine, snapshot, topology, measurements);
-        Ok(Self { driver: facts, rounds, outcomes, profile, report })
+        Ok(Self { driver: facts, rounds: Arc::new(rounds), outcomes, profile, report })
     }
 
     /// The routes of all pairs; how many.
@@ -102,9 +103,10 @@ impl Stages {
         let mut recorder = Recorder::new(Journal::begin_at(path, &header(&self.report))?, "quick", Instant::now());
         recorder.take(Event::Facts { snapshot: self.report.snapshot.clone() });
         recorder.take(Event::Driver { floor_seconds: 0.0, facts: self.driver.clone() });
-        recorder.take(Event::Plan { rounds: self.rounds.clone(), left_out: Vec::new(), thinned_out: Vec::new() });
-        for (id, outcome) in &self.outcomes {
-            recorder.take(Event::Outcome { id: *id, outcome: outcome.clone() });
+        recorder.take(Event::Plan { rounds: Arc::clone(&self.rounds), left_out: Vec::new(), thinned_out: Vec::new() });
+        for id in self.rounds.iter().map(|round| round.id) {
+            let outcome = self.outcomes.get(id).cloned();
+            outcome.into_iter().for_each(|outcome| recorder.take(Event::Outcome { id, outcome }));
         }
         let (recorded, journal) = recorder.finish();
         journal.remove();

@@ -26,6 +26,11 @@ pub(super) struct Follower {
 impl Follower {
     pub fn take(&mut self, event: Event) {
         self.recorder.take(event);
+        self.tell_failure();
+    }
+
+    /// Says once why no journal is kept any more.
+    fn tell_failure(&mut self) {
         if let Some(why) = self.recorder.failure() {
             self.progress.aside(|| {
                 remark(&format!(
@@ -37,7 +42,10 @@ impl Follower {
     }
 
     pub fn take_readings(&mut self, readings: Vec<(u32, LinkSample)>) {
-        readings.into_iter().for_each(|(gpu, sample)| self.take(Event::Link { gpu, sample }));
+        if !readings.is_empty() {
+            self.recorder.take_readings(readings);
+            self.tell_failure();
+        }
     }
 }
 

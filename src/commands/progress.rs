@@ -18,6 +18,8 @@ const NO_ANSWER: Duration = Duration::from_secs(1);
 /// terminal.
 pub struct Progress {
     bar: ProgressBar,
+    /// Whether nothing is drawn.
+    hidden: bool,
     pace: Arc<Mutex<Pace>>,
 }
 
@@ -31,7 +33,7 @@ impl Progress {
         if !bar.is_hidden() && std::thread::Builder::new().spawn(|| ()).is_ok() {
             bar.enable_steady_tick(TICK);
         }
-        Self { bar, pace: Arc::default() }
+        Self { hidden: bar.is_hidden(), bar, pace: Arc::default() }
     }
 
     /// Begins to count this many rounds.
@@ -50,6 +52,9 @@ impl Progress {
 
     /// This round is running; `ended` rounds have ended.
     pub fn round(&self, round: &Round, ended: usize) {
+        if self.hidden {
+            return;
+        }
         lock(&self.pace).begins(ended, round.deadline, Instant::now());
         self.bar.set_position(ended as u64);
         self.bar.set_message(format!("{}: {}", round.way(), round.task));

@@ -32,7 +32,7 @@ fn counted(spec: MachineSpec, flows: Vec<Flow>) -> Vec<Counted> {
     let mut counters = Counters::new(&telemetry, &snapshot, std::slice::from_ref(&round));
     counters.begin(&round);
     assert_eq!(counters.end(6, &Outcome::Noted), [], "another round");
-    let counted = counters.end(7, &Outcome::Load { load });
+    let counted = counters.end(7, &Outcome::Load { load: Box::new(load) });
     assert_eq!(counters.end(7, &Outcome::Noted), [], "it was read once");
     counted
 }
@@ -115,7 +115,7 @@ fn foreign(spec: MachineSpec, patterns: &[u64], lost: bool) -> Vec<Background> {
     for (round, bytes) in rounds.iter().zip(patterns) {
         assert_eq!(counters.foreign(), [], "before the last has ended");
         let load = LoadTimes { samples: Vec::new(), checks: Vec::new(), copied: vec![*bytes; 2] };
-        counters.end(round.id, &Outcome::Load { load });
+        counters.end(round.id, &Outcome::Load { load: Box::new(load) });
         if lost {
             counters.lost();
         }

@@ -1,4 +1,4 @@
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use super::*;
 use crate::hardware::sim::spec::{CopyFault, HostFault, HostWay as Way, InitFault, MachineSpec};
@@ -36,7 +36,7 @@ fn measured(spec: MachineSpec, name: Name) -> Measurements {
         deadline: None,
         serial: false,
     });
-    let outcomes: HashMap<u32, Outcome> = rounds.iter().map(|round| (round.id, bench.run_one(round))).collect();
+    let outcomes = rounds.iter().map(|round| (round.id, bench.run_one(round))).collect();
     assemble(&rounds, &outcomes, &topology)
 }
 

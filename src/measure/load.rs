@@ -62,7 +62,7 @@ impl Bench<'_> {
     pub(super) fn load(&self, round: &Round, rows: u32, copies: u32) -> Result<Outcome, HardwareError> {
         let found = self.load_rows(round, rows, copies);
         let back = self.give_back();
-        found.and_then(|load| back.map(|()| Outcome::Load { load }))
+        found.and_then(|load| back.map(|()| Outcome::Load { load: Box::new(load) }))
     }
 
     fn load_rows(&self, round: &Round, rows: u32, copies: u32) -> Result<LoadTimes, HardwareError> {

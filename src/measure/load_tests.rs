@@ -1,4 +1,4 @@
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::*;
@@ -35,7 +35,7 @@ impl Machine {
         let round = Round { id: 0, slot: 0, flows: flows.to_vec(), task, deadline, timeline: false, name };
         let outcome = bench.run_one(&round);
         let took = driver.now().as_secs_f64();
-        let outcomes = HashMap::from([(0, outcome)]);
+        let outcomes = [(0, outcome)].into_iter().collect();
         let tables = assemble(&[round], &outcomes, &crate::model::topology::Topology::default());
         (tables.load[0].clone(), took)
     }

@@ -27,6 +27,7 @@ mod load;
 mod local;
 pub mod mark;
 mod one_gpu;
+mod outcomes;
 mod overlap;
 mod peer;
 mod pinning;
@@ -40,8 +41,6 @@ mod verify;
 pub mod watch;
 mod window;
 
-use std::collections::HashMap;
-
 use serde::{Deserialize, Serialize};
 
 pub use self::asynchrony::{HazardSample, LoopTimes};
@@ -49,6 +48,7 @@ pub use self::bench::Bench;
 pub use self::calls::CallTimes;
 pub use self::contents::Check;
 pub use self::engines::EnginesSample;
+pub use self::outcomes::Outcomes;
 pub use self::pinning::Pinned;
 pub use self::pipeline::PipelineTimes;
 pub use self::seats::Selection;
@@ -91,7 +91,7 @@ pub enum Outcome {
     /// Batches were copied in, worked on and copied out.
     Pipeline {
         /// What that took.
-        times: PipelineTimes,
+        times: Box<PipelineTimes>,
     },
     /// Copies and kernels of a GPU were let go two by two.
     Engines {
@@ -118,7 +118,7 @@ pub enum Outcome {
     /// Several flows were timed at once.
     Load {
         /// What they reached.
-        load: LoadTimes,
+        load: Box<LoadTimes>,
     },
     /// Page-locking was timed.
     Pinned {
@@ -334,12 +334,12 @@ pub enum Told<'r> {
 
 /// The tables of all rounds, with theory and verification beside each figure; a round without outcome was
 /// not reached.
-pub fn assemble(rounds: &[Round], outcomes: &HashMap<u32, Outcome>, topology: &Topology) -> Measurements {
+pub fn assemble(rounds: &[Round], outcomes: &Outcomes, topology: &Topology) -> Measurements {
     let mut tables = Measurements::default();
     let mut verified = Verifications::default();
     let not_reached = Outcome::Lost { status: Status::Skipped, reason: "not reached".into() };
     for round in rounds {
-        let (setup, outcome) = (round.task.setup, outcomes.get(&round.id).unwrap_or(&not_reached));
+        let (setup, outcome) = (round.task.setup, outcomes.get(round.id).unwrap_or(&not_reached));
         one_gpu::cells(&mut tables, round, outcome);
         tables.load.extend(load::pattern(round, outcome));
         match round.task.action {
@@ -370,6 +370,8 @@ pub fn assemble(rounds: &[Round], outcomes: &HashMap<u32, Outcome>, topology: &T
             }
         }
     }
+    // One for each pair, and kept to the end of the run.
+    tables.peer.shrink_to_fit();
     tables
 }
 

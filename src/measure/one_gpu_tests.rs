@@ -1,4 +1,3 @@
-use std::collections::HashMap;
 use std::time::Duration;
 
 use super::*;
@@ -35,7 +34,7 @@ fn measured(spec: MachineSpec, rounds: Vec<(Vec<Flow>, u64, Action)>) -> Measure
         Round { id, slot: id, flows, task, deadline: Duration::from_secs(5), timeline: false, name: String::new() }
     };
     let rounds: Vec<_> = (0..).zip(rounds).map(round).collect();
-    let outcomes: HashMap<u32, Outcome> = rounds.iter().map(|round| (round.id, bench.run_one(round))).collect();
+    let outcomes = rounds.iter().map(|round| (round.id, bench.run_one(round))).collect();
     assemble(&rounds, &outcomes, &Topology::default())
 }
 

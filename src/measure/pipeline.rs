@@ -112,7 +112,7 @@ impl Bench<'_> {
             times.several_streams_ns.push(run.whole_ns);
             times.enqueue_ns.push(run.enqueue_ns);
         }
-        Ok(Outcome::Pipeline { times })
+        Ok(Outcome::Pipeline { times: Box::new(times) })
     }
 
     /// Whether streams of this device can be held.

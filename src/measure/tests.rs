@@ -260,7 +260,7 @@ fn a_verification_that_crashed_is_a_failed_path() {
         (2, lost(Status::Failed, "ended by signal 9")),
         (3, lost(Status::Skipped, "not run")),
     ];
-    let tables = assemble(&rounds, &outcomes.into(), &Topology::default());
+    let tables = assemble(&rounds, &outcomes.into_iter().collect(), &Topology::default());
     let [push, pull] = tables.peer.as_slice() else { panic!("{tables:?}") };
     assert_eq!((push.status, push.reason.as_deref()), (Status::Skipped, Some("not run")));
     assert_eq!((pull.status, pull.reason.as_deref()), (Status::Failed, Some("ended by signal 9")));

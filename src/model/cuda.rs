@@ -48,10 +48,7 @@ impl DriverFacts {
 
     /// CUDA's word on peer access for this ordered pair.
     pub fn said_of(&self, pair: Pair) -> Option<&CudaPeerAccess> {
-        // They stand in order, but for files that somebody else has written.
-        let found = self.peer_access.binary_search_by_key(&pair, |said| said.pair).ok();
-        let found = found.and_then(|place| self.peer_access.get(place));
-        found.or_else(|| self.peer_access.iter().find(|said| said.pair == pair))
+        pair.find(&self.peer_access, |said| said.pair)
     }
 }
 

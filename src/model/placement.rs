@@ -197,6 +197,19 @@ impl Pair {
         Self { source: self.destination, destination: self.source }
     }
 
+    /// What a list has of this pair: most lists have all pairs of GPUs that are numbered from 0 on, row by row, or some in
+    /// that order. Files that somebody else has written may have any.
+    pub fn find<T>(self, list: &[T], pair: impl Fn(&T) -> Self) -> Option<&T> {
+        let others = list.len().isqrt();
+        let before = (self.source as usize).saturating_mul(others).saturating_add(self.destination as usize);
+        let usual = list.get(before.saturating_sub(usize::from(self.destination > self.source)));
+        let in_order = || list.binary_search_by_key(&self, &pair).ok().and_then(|place| list.get(place));
+        usual
+            .filter(|found| pair(found) == self)
+            .or_else(in_order)
+            .or_else(|| list.iter().find(|found| pair(found) == self))
+    }
+
     /// Every ordered pair of these GPUs, row by row.
     pub fn ordered(gpus: &[u32]) -> Vec<Self> {
         let mut pairs = Vec::new();
@@ -245,6 +258,22 @@ mod tests {
         for text in ["", "GPU 1", "1 → 2", "GPU 1 → GPU x"] {
             assert!(text.parse::<Pair>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_pair_is_found_wherever_it_stands() {
+        for gpus in [0..2_u32, 0..9, 0..16, 3..7] {
+            let all = Pair::ordered(&gpus.collect::<Vec<_>>());
+            let turned: Vec<Pair> = all.iter().rev().copied().collect();
+            let some: Vec<Pair> = all.iter().step_by(3).copied().collect();
+            for list in [all, turned, some] {
+                assert!(list.iter().all(|pair| pair.find(&list, |found| *found) == Some(pair)), "{list:?}");
+                for (source, destination) in [(1, 1), (0, 99), (u32::MAX, 0), (u32::MAX, u32::MAX)] {
+                    assert_eq!(Pair { source, destination }.find(&list, |found| *found), None);
+                }
+            }
+        }
+        assert_eq!(Pair { source: 0, destination: 1 }.find(&[], |found: &Pair| *found), None);
     }
 
     #[test]

@@ -53,10 +53,7 @@ pub struct GpuDistance {
 impl Topology {
     /// The route of this ordered pair.
     pub fn route(&self, pair: Pair) -> Option<&PairRoute> {
-        // They stand in order, but for files that somebody else has written.
-        let found = self.pairs.binary_search_by_key(&pair, |route| route.pair).ok();
-        let found = found.and_then(|place| self.pairs.get(place));
-        found.or_else(|| self.pairs.iter().find(|route| route.pair == pair))
+        pair.find(&self.pairs, |route| route.pair)
     }
 
     /// The node of this id.

@@ -13,7 +13,7 @@ pub(super) struct Slot {
 }
 
 pub(super) fn numbered(planned: Vec<Slot>, request: &Request<'_>) -> Vec<Round> {
-    let mut rounds = Vec::new();
+    let mut rounds = Vec::with_capacity(planned.iter().map(|slot| slot.of.len()).sum());
     for (slot, Slot { task, of }) in (0..).zip(planned) {
         let deadline = request.deadline.unwrap_or_else(|| deadline(&task, 1));
         let id = u32::try_from(rounds.len()).unwrap_or(u32::MAX);

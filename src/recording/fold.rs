@@ -1,6 +1,7 @@
 //! From the entries of a run to what it came to.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::disturbed;
 use super::entry::{Entry, Event};
@@ -9,7 +10,7 @@ use crate::discover::LateFacts;
 use crate::hardware::{ErrorKind, HardwareError, LinkSample};
 use crate::measure::around_load::{self, During};
 use crate::measure::watch::{Counted, summary};
-use crate::measure::{Outcome, assemble};
+use crate::measure::{Outcome, Outcomes, assemble};
 use crate::model::background::Background;
 use crate::model::impossible;
 use crate::model::load;
@@ -29,10 +30,10 @@ pub struct Recording {
     request: Request,
     snapshot: Option<Snapshot>,
     driver: Option<DriverFacts>,
-    rounds: Vec<Round>,
+    rounds: Arc<Vec<Round>>,
     left_out: Vec<String>,
     thinned_out: Vec<String>,
-    outcomes: HashMap<u32, Outcome>,
+    outcomes: Outcomes,
     timelines: Vec<Timeline>,
     problems: Vec<String>,
     background: Vec<Background>,
@@ -44,6 +45,8 @@ pub struct Recording {
     counted: Option<Counted>,
     /// Which of these readings were taken while load patterns ran, by GPU.
     loaded: BTreeMap<u32, During>,
+    /// Whether the last round that was placed among the readings was a load pattern; none once others were taken.
+    placed: Option<bool>,
     interrupted: bool,
     ended: bool,
     times: Times,
@@ -51,29 +54,31 @@ pub struct Recording {
 
 /// Readings of a link in their order. Most are like the one before, and a long run of many GPUs has a million.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Readings(Vec<(LinkSample, usize)>);
+pub(super) struct Readings {
+    /// Each with how often it came in a row.
+    runs: Vec<(LinkSample, usize)>,
+    /// All of them.
+    len: usize,
+}
 
 impl Readings {
     pub(super) fn push(&mut self, sample: LinkSample) {
-        match self.0.last_mut() {
+        self.len += 1;
+        match self.runs.last_mut() {
             Some((last, times)) if *last == sample => *times += 1,
-            _ => self.0.push((sample, 1)),
+            _ => self.runs.push((sample, 1)),
         }
     }
 
-    fn len(&self) -> usize {
-        self.0.iter().map(|(_, times)| times).sum()
-    }
-
     pub(super) fn all(&self) -> Vec<LinkSample> {
-        self.0.iter().flat_map(|(sample, times)| std::iter::repeat_n(sample.clone(), *times)).collect()
+        self.runs.iter().flat_map(|(sample, times)| std::iter::repeat_n(sample.clone(), *times)).collect()
     }
 }
 
 #[cfg(test)]
 impl Readings {
     pub(super) fn kept(&self) -> usize {
-        self.0.len()
+        self.runs.len()
     }
 }
 
@@ -134,11 +139,18 @@ impl Recording {
             Event::Background { seen } => self.background.extend(seen),
             Event::Traffic { counted } => self.traffic.extend(counted),
             Event::Plan { rounds, left_out, thinned_out } => {
+                self.outcomes.expect(rounds.len());
                 (self.rounds, self.left_out, self.thinned_out) = (rounds, left_out, thinned_out);
                 self.times.plan = at;
             }
-            Event::Watching { gpus } => self.links.extend(gpus.into_iter().map(|gpu| (gpu, Readings::default()))),
-            Event::Link { gpu, sample } => self.links.entry(gpu).or_default().push(sample),
+            Event::Watching { gpus } => {
+                self.placed = None;
+                self.links.extend(gpus.into_iter().map(|gpu| (gpu, Readings::default())));
+            }
+            Event::Link { gpu, sample } => {
+                self.placed = None;
+                self.links.entry(gpu).or_default().push(sample);
+            }
             Event::Timeline { timeline } => self.timelines.push(timeline),
             Event::Outcome { id, outcome } => {
                 self.place_readings(id, &outcome);
@@ -162,8 +174,12 @@ impl Recording {
         }
         let round = self.rounds.binary_search_by_key(&id, |round| round.id).ok().and_then(|at| self.rounds.get(at));
         let is_load = round.is_some_and(|round| matches!(round.task.action, Action::Load { .. }));
+        // Between two readings most rounds say nothing new, and hundreds of GPUs have a hundred thousand of them.
+        if self.placed.replace(is_load) == Some(is_load) {
+            return;
+        }
         for (gpu, samples) in &self.links {
-            self.loaded.entry(*gpu).or_default().ended(is_load, samples.len());
+            self.loaded.entry(*gpu).or_default().ended(is_load, samples.len);
         }
     }
 
@@ -185,7 +201,7 @@ impl Recording {
 
     /// The outcomes that were recorded.
     #[cfg(test)]
-    pub fn outcomes(&self) -> &HashMap<u32, Outcome> {
+    pub fn outcomes(&self) -> &Outcomes {
         &self.outcomes
     }
 
@@ -200,14 +216,17 @@ impl Recording {
         let snapshot = self.snapshot.unwrap_or_else(unread);
         let driver = self.driver.unwrap_or_else(|| DriverFacts { failure: cut_off.clone(), ..DriverFacts::default() });
         if cut_off.is_some() {
-            for round in &self.rounds {
-                self.outcomes.entry(round.id).or_insert_with(|| Outcome::Lost {
-                    status: Status::Skipped,
-                    reason: "the run was cut off before this measurement".into(),
-                });
+            for round in self.rounds.iter() {
+                if self.outcomes.get(round.id).is_none() {
+                    let reason = "the run was cut off before this measurement".into();
+                    self.outcomes.insert(round.id, Outcome::Lost { status: Status::Skipped, reason });
+                }
             }
         }
         let mut topology = topology::with_cuda(topology::build(&snapshot), &driver);
+        let figures = assemble(&self.rounds, &self.outcomes, &topology);
+        // Of very many GPUs they are 50 MB, and nothing asks for them any more.
+        (self.rounds, self.outcomes) = <_>::default();
         let counted = self.counted.as_ref();
         let links = self.links.iter().map(|(gpu, samples)| LinkUnderLoad {
             nvlink_errors: counted.and_then(|counted| counted.nvlink_of(*gpu)),
@@ -237,7 +256,7 @@ impl Recording {
             thinned_out: self.thinned_out,
             interrupted: self.interrupted,
             cut_off: cut_off.is_some(),
-            ..assemble(&self.rounds, &self.outcomes, &topology)
+            ..figures
         };
         topology::refute::readings(&snapshot, &mut topology, &mut measurements);
         topology::host::fill(&snapshot, &topology, &mut measurements.host);
@@ -268,7 +287,7 @@ impl Recording {
         };
         let cut_off = format!("the run was cut off before {before}");
         // Where it was is worth knowing: it may be what made somebody end it.
-        let at = self.rounds.iter().find(|round| !self.outcomes.contains_key(&round.id));
+        let at = self.rounds.iter().find(|round| self.outcomes.get(round.id).is_none());
         let at = at.map(|round| format!(", about {} of {}", round.task, round.way())).unwrap_or_default();
         self.problems.insert(0, format!("{cut_off}{at}; what follows is what its journal has"));
         cut_off

@@ -2,10 +2,12 @@ use std::os::unix::fs::PermissionsExt;
 
 use super::entry::{Entry, Event, Header, SCHEMA};
 use super::{Journal, is_going_on, place, read};
+use crate::hardware::LinkSample;
 use crate::measure::Outcome;
 use crate::measure::{Row, Span};
 use crate::model::placement::StreamKind;
 use crate::model::report::Tool;
+use crate::model::units::Lanes;
 use std::path::Path;
 
 fn header() -> Header {
@@ -47,9 +49,36 @@ fn what_is_written_is_read_back() {
     assert_eq!((left.len(), &left[0].path, &left[0].header), (1, &path, &header()));
 
     let (_, found) = read(&std::fs::read(&path).unwrap()).unwrap();
-    assert_eq!(found.outcomes()[&7], outcome);
+    assert_eq!(found.outcomes().get(7), Some(&outcome));
     let recorded = found.conclude();
     assert_eq!((recorded.measurements.problems.last().unwrap().as_str(), recorded.timing.total), ("one\ntwo", 1.5));
+}
+
+#[test]
+fn readings_that_come_together_are_written_as_each_would_be() {
+    let folder = tempfile::tempdir().unwrap();
+    let plain = LinkSample { width: Some(Lanes::X16), replays: Some(3), ..LinkSample::default() };
+    let slowed = LinkSample { throttle_reasons: vec!["HW \"slow\"\n".into()], ..plain.clone() };
+    let readings = [plain.clone(), plain.clone(), slowed.clone(), slowed, plain.clone(), LinkSample::default()];
+    let readings: Vec<_> = (7..).zip(readings).collect();
+    let written = |name: &str, write: &dyn Fn(&mut Journal)| {
+        let path = folder.path().join(name);
+        let mut journal = Journal::begin_at(&path, &header()).unwrap();
+        write(&mut journal);
+        assert_eq!(journal.failure(), None);
+        std::fs::read_to_string(&path).unwrap()
+    };
+    for at in [1.0 / 3.0, 0.0, 1e-7, 12.0] {
+        let together = written("together", &|journal| journal.write_readings(at, &readings));
+        let each = written("each", &|journal| {
+            for (gpu, sample) in readings.clone() {
+                journal.write(&Entry { at, event: Event::Link { gpu, sample } });
+            }
+        });
+        assert_eq!(together, each);
+        assert_eq!(together.lines().count(), 1 + readings.len());
+        ["together", "each"].iter().for_each(|name| std::fs::remove_file(folder.path().join(name)).unwrap());
+    }
 }
 
 #[test]

@@ -11,6 +11,8 @@ mod read;
 
 use std::time::Instant;
 
+use crate::hardware::LinkSample;
+
 pub use self::entry::{Entry, Event, Header, SCHEMA};
 pub use self::fold::{Recorded, Recording};
 pub use self::journal::Journal;
@@ -36,6 +38,15 @@ impl Recorder {
         let entry = Entry { at: self.began.elapsed().as_secs_f64(), event };
         self.journal.write(&entry);
         self.recording.take(entry);
+    }
+
+    /// Takes readings of links that came together.
+    pub fn take_readings(&mut self, readings: Vec<(u32, LinkSample)>) {
+        let at = self.began.elapsed().as_secs_f64();
+        self.journal.write_readings(at, &readings);
+        for (gpu, sample) in readings {
+            self.recording.take(Entry { at, event: Event::Link { gpu, sample } });
+        }
     }
 
     /// Why no journal is kept any more; said once.

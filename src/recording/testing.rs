@@ -51,7 +51,11 @@ pub static RUN: LazyLock<(Vec<u8>, Recorded)> = LazyLock::new(|| {
     let mut recorder = Recorder::new(Journal::begin_at(&path, &header).unwrap(), "quick", Instant::now());
     recorder.take(Event::Facts { snapshot: snapshot.clone() });
     recorder.take(Event::Driver { floor_seconds: 0.1, facts });
-    recorder.take(Event::Plan { rounds: rounds.clone(), left_out: vec!["nothing".into()], thinned_out: Vec::new() });
+    recorder.take(Event::Plan {
+        rounds: rounds.clone().into(),
+        left_out: vec!["nothing".into()],
+        thinned_out: Vec::new(),
+    });
     let watch = Watch::start(&telemetry, &[0, 1]);
     recorder.take(Event::Watching { gpus: vec![0, 1] });
     for round in rounds {

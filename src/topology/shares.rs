@@ -154,8 +154,7 @@ mod tests {
                 .collect();
             let borrowed: Vec<(&[usize], f64)> = flows.iter().map(|(way, cap)| (way.as_slice(), *cap)).collect();
             let found = shares(&capacities, &borrowed);
-            let asked: Vec<_> =
-                flows.iter().map(|(hops, cap)| sharing::Demand { hops: hops.clone(), cap: *cap }).collect();
+            let asked: Vec<_> = flows.iter().map(|(hops, cap)| sharing::Demand { hops, cap: *cap }).collect();
             let other = sharing::max_min(&capacities, &asked);
             for (at, (share, other)) in found.iter().zip(&other).enumerate() {
                 assert!((share.gbps - other).abs() < 1e-6, "round {round}, flow {at}: {} and {other}", share.gbps);

@@ -6,6 +6,7 @@ pub mod child;
 pub mod environment;
 mod handle;
 mod hangs;
+mod listener;
 mod process;
 pub mod protocol;
 pub mod start;

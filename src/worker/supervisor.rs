@@ -7,43 +7,23 @@ use std::time::{Duration, Instant};
 
 use super::handle::{Received, Worker};
 use super::hangs::Hangs;
+pub use super::listener::Listener;
 use super::protocol::{Reply, Request};
 use super::start::{Launch, LeftOut, StartError, start, stuck};
 use crate::hardware::{ErrorKind, HardwareError};
 use crate::measure::Outcome;
 use crate::model::flow::{Endpoint, Flow, Place};
 use crate::model::measurement::Status;
-use crate::model::timeline::Timeline;
 use crate::plan::Round;
 
-/// Rounds sent ahead, so that the worker never waits for the pipe.
+/// Rounds sent ahead, so that the worker never waits for the pipe; and at least those of the slot behind the running one,
+/// or it would wait after every slot until all of its outcomes are recorded. With 256 GPUs a slot has up to 256.
 const ROUNDS_AHEAD: usize = 8;
 /// After so many rounds whose workers were killed both times, no more are tried: chosen. Somebody, or the
 /// lack of memory, will kill the next one too.
 const MOST_KILLED: usize = 3;
 /// Pause before trying once more to start a worker.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
-
-/// Is notified of events as they happen.
-pub trait Listener {
-    /// A round is running; `ended` rounds have ended.
-    fn begins(&mut self, round: &Round, ended: usize);
-
-    /// A round whose counters are read is about to be sent; nothing else runs until it has an outcome.
-    fn counts(&mut self, _round: &Round) {}
-
-    /// A round has an outcome.
-    fn ends(&mut self, id: u32, outcome: &Outcome);
-
-    /// The driver's clock, which begins anew with every worker, shows this.
-    fn clock(&mut self, _now: Duration) {}
-
-    /// A round that is followed was seen; its outcome comes next.
-    fn seen(&mut self, _timeline: Timeline) {}
-
-    /// A problem that is not that of a single round.
-    fn problem(&mut self, problem: &str);
-}
 
 /// The result of the rounds.
 #[derive(Default)]
@@ -165,7 +145,7 @@ impl<'r> Session<'r, '_> {
         while let Some(&head) = self.waiting.front() {
             self.listener.begins(head, self.total - self.waiting.len() - self.put_off.len());
             let mut write_failed = false;
-            while sent < self.waiting.len().min(ROUNDS_AHEAD) && !write_failed {
+            while sent < self.waiting.len() && (sent < ROUNDS_AHEAD || self.is_one_slot(sent)) && !write_failed {
                 let counted = |place: usize| self.waiting.get(place).is_some_and(|round| round.is_counted());
                 // What else is copied meanwhile would be counted too.
                 if sent > 0 && (counted(0) || counted(sent)) {
@@ -178,7 +158,6 @@ impl<'r> Session<'r, '_> {
                 sent += rounds.len();
                 write_failed = worker.send(&Request::Run { rounds }).is_err();
             }
-            let with: Vec<&Round> = self.slot_at(0).collect();
             let received = worker.receive(Instant::now() + head.deadline, self.stop);
             let received = match received {
                 Received::Reply(Reply::Remark { problem }) => {
@@ -202,6 +181,7 @@ impl<'r> Session<'r, '_> {
                         && error.kind == ErrorKind::Sticky
                     {
                         worker.end();
+                        let with = self.at_once_with(head);
                         return match with.len() {
                             1 => Served::Lost(head, Status::Failed, error.message.clone()),
                             _ => Served::Apart(with, error.message.clone()),
@@ -221,6 +201,7 @@ impl<'r> Session<'r, '_> {
                     worker.end();
                     let (what, limit) = (head.task, head.deadline.as_secs_f64());
                     let reason = format!("{what} did not end within {limit:.1} s");
+                    let with = self.at_once_with(head);
                     return match with.len() {
                         1 => Served::Lost(head, Status::Hung, reason),
                         _ => Served::Apart(with, reason),
@@ -229,6 +210,7 @@ impl<'r> Session<'r, '_> {
                 Received::Gone => {
                     let (what, death) = (head.task, worker.death());
                     let reason = format!("the worker process ended during {what}: {}", death.how);
+                    let with = self.at_once_with(head);
                     if with.len() > 1 {
                         self.tried.extend(with.iter().map(|round| (round.id, death.from_outside)));
                         return Served::Apart(with, reason);
@@ -250,6 +232,20 @@ impl<'r> Session<'r, '_> {
             }
         }
         Served::All
+    }
+
+    /// Whether so many rounds are of one slot, and not run one by one.
+    fn is_one_slot(&self, sent: usize) -> bool {
+        let slot = |place: usize| self.waiting.get(place).map(|round| round.slot);
+        let last = sent.checked_sub(1).and_then(slot);
+        last == slot(0) && last.is_some_and(|slot| !self.apart.contains(&slot))
+    }
+
+    /// A round that waits no more, and those that were run at once with it.
+    fn at_once_with(&self, head: &'r Round) -> Vec<&'r Round> {
+        let is_apart = self.apart.contains(&head.slot);
+        let rest = self.waiting.iter().copied().take_while(|round| !is_apart && round.slot == head.slot);
+        std::iter::once(head).chain(rest).collect()
     }
 
     /// The waiting rounds from this place on that are run at once.

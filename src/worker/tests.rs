@@ -14,6 +14,7 @@ use crate::model::measurement::Status;
 use crate::model::placement::Pair;
 use crate::plan::{Action, Round, Task};
 
+mod ahead;
 mod counted;
 
 /// What came of a run.

@@ -206,13 +206,15 @@ impl Engine {
     fn advance(&mut self, time: f64) {
         self.pass(time);
         // What is left after rounding must not keep a flow alive: the clock could not pass it.
-        let (now, flows) = (self.now, std::mem::take(&mut self.active));
-        let (done, still): (Vec<_>, Vec<_>) =
-            flows.into_iter().partition(|flow| flow.left <= 1e-3 || now + flow.left / flow.rate <= now);
-        self.active = still;
+        let (now, mut done) = (self.now, Vec::new());
+        self.active.retain(|flow| {
+            let is_done = flow.left <= 1e-3 || now + flow.left / flow.rate <= now;
+            done.extend(is_done.then_some((flow.op, flow.met)));
+            !is_done
+        });
         let mut changed = !done.is_empty();
-        for flow in done {
-            self.end(flow.op, flow.met);
+        for (op, met) in done {
+            self.end(op, met);
         }
         while let Some(&Reverse((at, op, event))) = self.agenda.peek() {
             if at.0 > self.now {

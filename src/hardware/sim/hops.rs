@@ -1,5 +1,6 @@
 //! What flows share on their way: hops that carry so much, alone or together, awake or not yet.
 
+use super::numbers::Map;
 use super::sharing::{Demand, max_min};
 use super::work::{Flow, SharedHop};
 
@@ -48,6 +49,7 @@ pub struct Hops {
     hops: Vec<HopState>,
     /// Those that fall asleep.
     sleepers: Vec<usize>,
+    table: Table,
 }
 
 /// How the flows that are on their way share them.
@@ -98,49 +100,38 @@ impl Hops {
 
     /// Shares the hops among these flows.
     pub fn share(&mut self, now: f64, flows: &[&Flow]) -> Shares {
-        // The hops in use, numbered anew: they are few among many.
-        let mut used: Vec<usize> = flows.iter().flat_map(|flow| flow.hops.iter().map(|hop| hop.0)).collect();
-        used.sort_unstable();
-        let passed =
-            |hop: usize| used.partition_point(|other| *other <= hop) - used.partition_point(|other| *other < hop);
-        self.wake(now, |hop| passed(hop) > 0);
-        let users: Vec<(usize, usize)> = runs(&used);
-        let place = |hop: usize| users.binary_search_by_key(&hop, |(hop, _)| *hop).ok();
-        let capacities: Vec<f64> = users.iter().map(|(hop, users)| self.hops[*hop].carries(now, *users)).collect();
-        let mut places: Vec<u32> = flows.iter().flat_map(|flow| ends(flow)).collect();
-        places.sort_unstable();
-        let crowded = runs(&places);
-        let is_crowded =
-            |end: u32| crowded.binary_search_by_key(&end, |(end, _)| *end).is_ok_and(|at| crowded[at].1 > 1);
-        let mut hosted: Vec<u32> = flows.iter().filter(|flow| flow.with_host).flat_map(|flow| ends(flow)).collect();
-        hosted.sort_unstable();
-        let partners = partners(flows);
-        let has_third =
-            |end: u32| partners.binary_search_by_key(&end, |(end, _)| *end).is_ok_and(|at| partners[at].1 > 1);
-        let opposed = |hop: &SharedHop| self.hops[hop.0].opposite.is_some_and(|other| place(other).is_some());
+        let mut table = std::mem::take(&mut self.table);
+        table.count(self.hops.len(), flows);
+        self.wake(now, |hop| table.passing(hop) > 0);
+        let capacities: Vec<f64> =
+            table.used.iter().map(|hop| self.hops[*hop].carries(now, table.passing(*hop))).collect();
+        let opposed = |hop: &SharedHop| self.hops[hop.0].opposite.is_some_and(|other| table.passing(other) > 0);
         let met: Vec<Met> = flows
             .iter()
-            .map(|flow| Met {
-                opposite: flow.hops.iter().any(opposed),
-                others: ends(flow).any(is_crowded),
-                third: ends(flow).any(has_third),
-                host: ends(flow).any(|end| hosted.binary_search(&end).is_ok()),
+            .zip(&table.ends)
+            .map(|(flow, ends)| {
+                let any = |is: fn(&AtPlace) -> bool| ends.iter().any(|end| is(&table.places[*end]));
+                Met {
+                    opposite: flow.hops.iter().any(opposed),
+                    others: any(|place| place.flows > 1),
+                    third: any(|place| place.third),
+                    host: any(|place| place.host),
+                }
             })
             .collect();
-        let demand = |(flow, met): (&&Flow, &Met)| Demand {
-            hops: flow.hops.iter().filter_map(|hop| place(hop.0)).collect(),
-            cap: flow
-                .hops
-                .iter()
-                .filter_map(|hop| self.part_of(*hop, flow, passed(hop.0)))
-                .fold(flow.cap_when(*met), f64::min),
+        let mut ways = table.ways.as_slice();
+        let demand = |(flow, met): (&&Flow, &Met)| {
+            let (hops, rest) = ways.split_at(flow.hops.len());
+            ways = rest;
+            let parts = flow.hops.iter().filter_map(|hop| self.part_of(*hop, flow, table.passing(hop.0)));
+            Demand { hops, cap: parts.fold(flow.cap_when(*met), f64::min) }
         };
         let demands: Vec<_> = flows.iter().zip(&met).map(demand).collect();
-        let waking = users.iter().map(|(hop, _)| self.hops[*hop].awake_at).filter(|at| *at > now);
-        Shares {
-            until: waking.min_by(f64::total_cmp),
-            flows: max_min(&capacities, &demands).into_iter().zip(met).collect(),
-        }
+        let waking = table.used.iter().map(|hop| self.hops[*hop].awake_at).filter(|at| *at > now);
+        let until = waking.min_by(f64::total_cmp);
+        let shares = Shares { until, flows: max_min(&capacities, &demands).into_iter().zip(met).collect() };
+        self.table = table;
+        shares
     }
 
     /// The most that a flow has of a hop that so many pass, GB/s, where it has too little.
@@ -181,22 +172,75 @@ impl HopState {
     }
 }
 
-/// The places at the ends of a flow, each once.
-fn ends(flow: &Flow) -> impl Iterator<Item = u32> + use<> {
-    let [one, other] = flow.places;
-    std::iter::once(one).chain((one != other).then_some(other))
+/// What passes what, counted anew for every share. It is kept from one to the next: of hundreds of GPUs there are
+/// hundreds of flows at once, and each begins and ends by itself.
+#[derive(Debug, Default)]
+struct Table {
+    /// By hop: how many pass it, and its place in `used`.
+    hops: Vec<(usize, usize)>,
+    /// The hops in use: they are few among many.
+    used: Vec<usize>,
+    /// The ways of all flows, one after the other, by places in `used`.
+    ways: Vec<usize>,
+    /// By flow: its ends, by places in `places`.
+    ends: Vec<[usize; 2]>,
+    places: Vec<AtPlace>,
+    numbers: Map<u32, usize>,
 }
 
-/// With how many others each place has flows.
-fn partners(flows: &[&Flow]) -> Vec<(u32, usize)> {
-    let both = |flow: &&Flow| [flow.places, [flow.places[1], flow.places[0]]];
-    let mut pairs: Vec<[u32; 2]> = flows.iter().flat_map(both).collect();
-    pairs.sort_unstable();
-    pairs.dedup();
-    runs(&pairs.into_iter().map(|[end, _]| end).collect::<Vec<_>>())
+/// What a place at the end of flows has.
+#[derive(Debug)]
+struct AtPlace {
+    flows: usize,
+    /// The first place that it has a flow with; whether there is another one.
+    partner: u32,
+    third: bool,
+    /// Whether it has a flow with the host.
+    host: bool,
 }
 
-/// What stands in a sorted list, and how often.
-fn runs<T: Copy + PartialEq>(sorted: &[T]) -> Vec<(T, usize)> {
-    sorted.chunk_by(PartialEq::eq).map(|run| (run[0], run.len())).collect()
+impl Table {
+    /// Counts what these flows pass, of so many hops.
+    fn count(&mut self, hops: usize, flows: &[&Flow]) {
+        self.hops.resize(hops, (0, 0));
+        for hop in self.used.drain(..) {
+            self.hops[hop] = (0, 0);
+        }
+        (self.ways.clear(), self.ends.clear(), self.places.clear(), self.numbers.clear());
+        for flow in flows {
+            for hop in flow.hops.iter() {
+                let (passing, place) = &mut self.hops[hop.0];
+                if *passing == 0 {
+                    *place = self.used.len();
+                    self.used.push(hop.0);
+                }
+                *passing += 1;
+                self.ways.push(*place);
+            }
+            let [one, other] = flow.places;
+            let ends = [self.place(one, other), self.place(other, one)];
+            self.ends.push(ends);
+            // Of a flow within a place, it is both ends.
+            for end in ends.into_iter().take(if one == other { 1 } else { 2 }) {
+                self.places[end].flows += 1;
+                self.places[end].host |= flow.with_host;
+            }
+        }
+    }
+
+    /// The number of a place that has a flow with this one.
+    fn place(&mut self, place: u32, partner: u32) -> usize {
+        let next = self.places.len();
+        let number = *self.numbers.entry(place).or_insert(next);
+        match self.places.get_mut(number) {
+            Some(known) => known.third |= known.partner != partner,
+            None => self.places.push(AtPlace { flows: 0, partner, third: false, host: false }),
+        }
+        number
+    }
+
+    /// How many pass a hop.
+    fn passing(&self, hop: usize) -> usize {
+        self.hops[hop].0
+    }
 }

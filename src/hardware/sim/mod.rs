@@ -10,6 +10,7 @@ mod hops;
 pub mod load;
 mod memory;
 mod moved;
+mod numbers;
 mod routes;
 pub mod sharing;
 pub mod spec;

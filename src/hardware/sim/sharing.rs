@@ -3,23 +3,23 @@
 //! those stay, the others grow on.
 
 /// A flow that wants a share.
-#[derive(Debug, Clone)]
-pub struct Demand {
+#[derive(Debug, Clone, Copy)]
+pub struct Demand<'a> {
     /// Indices of the hops that it passes.
-    pub hops: Vec<usize>,
+    pub hops: &'a [usize],
     /// The most it can use, GB/s.
     pub cap: f64,
 }
 
 /// The rate of every flow, GB/s, given what each hop carries.
-pub fn max_min(capacities: &[f64], flows: &[Demand]) -> Vec<f64> {
+pub fn max_min(capacities: &[f64], flows: &[Demand<'_>]) -> Vec<f64> {
     let mut rates = vec![0.0; flows.len()];
     let mut growing = vec![true; flows.len()];
     let mut left = capacities.to_vec();
     while growing.contains(&true) {
         let mut users = vec![0_u32; capacities.len()];
         for (flow, _) in flows.iter().zip(&growing).filter(|(_, growing)| **growing) {
-            for &hop in &flow.hops {
+            for &hop in flow.hops {
                 users[hop] += 1;
             }
         }
@@ -32,7 +32,7 @@ pub fn max_min(capacities: &[f64], flows: &[Demand]) -> Vec<f64> {
         let step = step.max(0.0);
         for (index, flow) in flows.iter().enumerate().filter(|(index, _)| growing[*index]) {
             rates[index] += step;
-            for &hop in &flow.hops {
+            for &hop in flow.hops {
                 left[hop] -= step;
             }
         }
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     fn shares(capacities: &[f64], flows: &[(&[usize], f64)]) -> Vec<f64> {
-        let flows: Vec<_> = flows.iter().map(|&(hops, cap)| Demand { hops: hops.to_vec(), cap }).collect();
+        let flows: Vec<_> = flows.iter().map(|&(hops, cap)| Demand { hops, cap }).collect();
         max_min(capacities, &flows).iter().map(|rate| (rate * 1e6).round() / 1e6).collect()
     }
 

@@ -71,12 +71,12 @@ impl SlowFact {
 
     /// What such a fact is where it was left out.
     pub fn not_read(self) -> Unknown {
-        let what = match self {
-            Self::NvLinkErrors => "error counters take long",
-            Self::PeerAccess => "asking about peer access takes long",
-            Self::PeerAtomics => "asking about atomics takes long",
+        let why = match self {
+            Self::NvLinkErrors => "error counters take long; 'check' reads them",
+            Self::PeerAccess => "asking about peer access takes long; 'check' reads them",
+            Self::PeerAtomics => "asking about atomics takes long; 'check' reads them",
         };
-        Unknown::NotRead(format!("{what}; 'check' reads them"))
+        Unknown::NotRead(why.into())
     }
 }
 
@@ -88,11 +88,7 @@ impl Snapshot {
 
     /// What NVML says of this ordered pair.
     pub fn pair(&self, pair: Pair) -> Option<&GpuPair> {
-        let is = |said: &GpuPair| Pair { source: said.source, destination: said.destination };
-        // They stand in order, but for files that somebody else has written.
-        let found = self.pairs.binary_search_by_key(&pair, is).ok();
-        let found = found.and_then(|place| self.pairs.get(place));
-        found.or_else(|| self.pairs.iter().find(|said| is(said) == pair))
+        pair.find(&self.pairs, |said| Pair { source: said.source, destination: said.destination })
     }
 
     /// The address of the GPU with this NVML index, by elimination where NVML does not tell.

@@ -33,12 +33,12 @@ facts! {
 impl GpuPair {
     /// Why it is not known whether a pair with NVLink reaches each other over PCIe.
     pub fn has_nvlink() -> Unknown {
-        Unknown::NotRead("the pair has NVLink".to_owned())
+        Unknown::NotRead("the pair has NVLink".into())
     }
 
     /// Why it is not known before that was asked.
     pub fn pci_not_asked() -> Unknown {
-        Unknown::NotRead("asking about access over PCIe takes long; 'check' reads it".to_owned())
+        Unknown::NotRead("asking about access over PCIe takes long; 'check' reads it".into())
     }
 }
 

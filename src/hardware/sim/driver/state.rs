@@ -1,13 +1,13 @@
 //! What the simulated driver remembers: the host's clock, contexts, streams, events and memory,
 //! and the engine that runs what was enqueued.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::hardware::sim::engine::{Ended, Engine, Lane, Op, Server, SharedHop, Submission, Work};
 use crate::hardware::sim::hops::Met;
 use crate::hardware::sim::memory::Memory;
+use crate::hardware::sim::numbers::{Map, Set};
 use crate::hardware::sim::routes::{Hop, PathClass};
 use crate::hardware::sim::spec::{CopyFault, Drift, GpuSpec, MachineSpec, PairFault, PathSpeed};
 use crate::hardware::{Buffer, Device, ErrorKind, Event, HardwareError, Stream};
@@ -71,24 +71,24 @@ pub struct State {
     /// The host's clock, nanoseconds. Never behind the engine's.
     pub clock_ns: f64,
     /// Which device may reach the memory of which.
-    pub access: HashSet<(Device, Device)>,
+    pub access: Set<(Device, Device)>,
     /// Copies enqueued, which numbers the draws of noise.
     pub copies: u64,
     /// NVML's index of each device.
     gpus: Vec<u32>,
-    contexts: HashMap<Device, Servers>,
-    broken: HashMap<Device, HardwareError>,
+    contexts: Map<Device, Servers>,
+    broken: Map<Device, HardwareError>,
     /// Calls that a device still serves before it gives the error of this code.
-    due: HashMap<Device, (u32, u32)>,
-    lanes: HashMap<Stream, Lane>,
+    due: Map<Device, (u32, u32)>,
+    lanes: Map<Stream, Lane>,
     /// The lanes of each device, in the order in which they were made.
-    device_lanes: HashMap<Device, Vec<Lane>>,
+    device_lanes: Map<Device, Vec<Lane>>,
     last_stream: u32,
     events: Vec<(Device, Recorded)>,
-    hops: HashMap<Hop, SharedHop>,
-    paths: HashMap<(u32, u32, bool), SharedPath>,
-    effects: HashMap<Op, Effect>,
-    last_use: HashMap<u32, Op>,
+    hops: Map<Hop, SharedHop>,
+    paths: Map<(u32, u32, bool), SharedPath>,
+    effects: Map<Op, Effect>,
+    last_use: Map<u32, Op>,
 }
 
 impl State {
@@ -99,20 +99,20 @@ impl State {
             engine: Engine::default(),
             memory: Memory::default(),
             clock_ns: 0.0,
-            access: HashSet::new(),
+            access: Set::default(),
             copies: 0,
             gpus,
-            contexts: HashMap::new(),
-            broken: HashMap::new(),
-            due: HashMap::new(),
-            lanes: HashMap::new(),
-            device_lanes: HashMap::new(),
+            contexts: Map::default(),
+            broken: Map::default(),
+            due: Map::default(),
+            lanes: Map::default(),
+            device_lanes: Map::default(),
             last_stream: 0,
             events: Vec::new(),
-            hops: HashMap::new(),
-            paths: HashMap::new(),
-            effects: HashMap::new(),
-            last_use: HashMap::new(),
+            hops: Map::default(),
+            paths: Map::default(),
+            effects: Map::default(),
+            last_use: Map::default(),
         }
     }
 
