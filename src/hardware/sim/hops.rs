@@ -206,7 +206,10 @@ impl Table {
         for hop in self.used.drain(..) {
             self.hops[hop] = (0, 0);
         }
-        (self.ways.clear(), self.ends.clear(), self.places.clear(), self.numbers.clear());
+        self.ways.clear();
+        self.ends.clear();
+        self.places.clear();
+        self.numbers.clear();
         for flow in flows {
             for hop in flow.hops.iter() {
                 let (passing, place) = &mut self.hops[hop.0];
