@@ -2,7 +2,7 @@
 //!
 //! Serde makes code of its own for each type and each format, and nearly every type that is read from TOML is read from
 //! JSON as well. So a text is parsed as TOML, its values are written as JSON, and that is read; what is wrong is found again
-//! in the text. The program is a twelfth smaller for it.
+//! in the text. Code that reads TOML was 0.65 of the packaged program's 8.8 MB.
 
 use std::fmt;
 use std::ops::Range;

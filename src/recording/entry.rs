@@ -176,7 +176,7 @@ enum Kind {
 }
 
 /// A line as it is read: whatever a kind of line has. Serde would first read a line into memory to find its kind, and
-/// make everything that can be in one a second time for that: a twentieth of the program.
+/// make the code that reads everything in it a second time for that.
 #[derive(Deserialize)]
 struct Line {
     at: f64,
