@@ -33,7 +33,7 @@ fn saved(name: &str, file: &str) {
     assert_schema(&judged.1);
     assert_contract(&judged.1);
     assert_nothing_left_out(&judged.1);
-    assert_metrics(&text_of(&metrics), true);
+    assert_metrics(&text_of(&metrics), list(&judged.1["snapshot"]["gpus"]).len() > 1);
     drop(folder);
     golden(&format!("{name}-findings"), &digest(judged.0, &judged.1));
     for columns in [60, 80] {
