@@ -6,8 +6,9 @@
 //!
 //! In a pattern whose sum is as it should be (`measurements.load`), and of which no other finding names a hop, a flow
 //! that shares a hop with others has less than `least_part_percent` of its max-min fair share and of an even part, while
-//! others of that hop have more than their share. `fairness` in the report is Jain's index over all flows of the
-//! pattern.
+//! others of that hop have more than their share. Where such flows share several hops, the one is named that most of
+//! these patterns have in common and in which none of the flow's GPUs had its share in another pattern. `fairness` in the
+//! report is Jain's index over all flows of the pattern.
 //!
 //! # Why it matters
 //!
@@ -24,9 +25,12 @@
 //! R. Jain, D. Chiu, W. Hawe: A Quantitative Measure of Fairness, DEC-TR-301, 1984. 8 x H200: flows into one GPU have
 //! equal parts (measured).
 
+use std::cmp::Reverse;
+
 use super::load::{self, Judged};
 use super::load_steps;
 use super::prelude::*;
+use crate::model::flow::Flow;
 use crate::model::order::Order;
 use crate::model::topology::LinkKind;
 use crate::topology::shares::Passage;
@@ -38,25 +42,61 @@ const LEAST: Parameter = Parameter {
             three GPUs and the other one",
 };
 
+/// What a flow has at least of its fair share where it is said to have it.
+const SHARE: f64 = 0.9;
+
 /// The rule.
 pub const RULE: Rule = Rule::new("load-unfair", Severity::Warning, page!("load_unfair.rs"), judge).with(&[LEAST]);
 
-/// A flow that has too little of a hop.
+/// A flow of a pattern that shares a hop with others and has this much of its fair share.
+struct Shared {
+    hop: Passage,
+    flow: Flow,
+    part: f64,
+}
+
+/// A flow that has too little of one of these hops.
 struct Starved<'a> {
     judged: Judged<'a>,
-    hop: Passage,
+    hops: Vec<Passage>,
     flow: usize,
     part: f64,
+}
+
+impl Starved<'_> {
+    /// The hop, in either direction, that most patterns with such a flow have in common, less those in which one of the
+    /// flow's GPUs had its share of it; of equal ones one whose rate is known.
+    fn hop(&self, starved: &[Self], shared: &[Shared]) -> Option<Passage> {
+        let ends = self.judged.pattern.flows.get(self.flow)?.flow().ends();
+        let has_no_rate =
+            |hop| self.judged.predicted.load.step(hop).is_none_or(|(link, _)| link.capacity_gbps.is_none());
+        self.hops.iter().copied().min_by_key(|hop| {
+            let has = |other: &Passage| both_ways(*other) == both_ways(*hop);
+            let unevenly = starved.iter().filter(|starved| starved.hops.iter().any(has)).count();
+            let had_its_share = |shared: &&Shared| {
+                shared.part >= SHARE && has(&shared.hop) && shared.flow.ends().iter().any(|end| ends.contains(end))
+            };
+            let evenly = shared.iter().filter(had_its_share).count();
+            (Reverse(unevenly.saturating_sub(evenly)), has_no_rate(*hop))
+        })
+    }
+}
+
+/// A hop whatever its direction.
+fn both_ways((one, other): Passage) -> Passage {
+    if one <= other { (one, other) } else { (other, one) }
 }
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let least = RULE.parameter(evidence, &LEAST) / 100.0;
     let known = load::named(evidence);
-    let all = load::judged(evidence).into_iter().filter(|judged| !load::passes(judged, &known));
-    let mut starved: Vec<Starved<'_>> = all.filter_map(|judged| starved(judged, least)).collect();
-    starved.order_by(|one, other| one.part.total_cmp(&other.part));
-    let Some(worst) = starved.first() else { return Vec::new() };
-    let Some((_, link)) = worst.judged.predicted.load.step(worst.hop) else { return Vec::new() };
+    let all: Vec<_> = load::judged(evidence).into_iter().filter(|judged| !load::passes(judged, &known)).collect();
+    let shared: Vec<Shared> = all.iter().flat_map(shared).collect();
+    let mut found: Vec<Starved<'_>> = all.into_iter().filter_map(|judged| starved(judged, least)).collect();
+    found.order_by(|one, other| one.part.total_cmp(&other.part));
+    let Some(worst) = found.first() else { return Vec::new() };
+    let step = worst.hop(&found, &shared).and_then(|hop| worst.judged.predicted.load.step(hop));
+    let Some((_, link)) = step else { return Vec::new() };
     let Some(flow) = worst.judged.pattern.flows.get(worst.flow) else { return Vec::new() };
     let share = GbPerSecond(worst.judged.explained.get(worst.flow).copied().unwrap_or_default());
     let achieved = flow.achieved_gbps.unwrap_or(GbPerSecond(0.0));
@@ -84,7 +124,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         RULE.finding(load::subject(evidence, link), message, next_step)
             .pairs(&flow.flow().pair().into_iter().collect::<Vec<_>>())
             .fact("pattern", worst.judged.pattern.name())
-            .fact("patterns", starved.len())
+            .fact("patterns", found.len())
             .fact("achieved", achieved)
             .fact("fair_share", share)
             .fact("of_fair_share", Fact::percent(100.0 * worst.part))
@@ -98,20 +138,42 @@ fn starved(judged: Judged<'_>, least: f64) -> Option<Starved<'_>> {
     if Judged::sum(&judged.achieved, &all) < judged.floor(&all) {
         return None;
     }
-    let part =
-        |flow: &usize| Some(judged.achieved.get(*flow)? / judged.explained.get(*flow).filter(|rate| **rate > 0.0)?);
-    let parts: Vec<(usize, f64)> = all.iter().filter_map(|flow| Some((*flow, part(flow)?))).collect();
-    let (flow, has) = parts.into_iter().min_by(|(_, one), (_, other)| one.total_cmp(other))?;
+    let (flow, has) = least_part(&judged)?;
     // Where a hop of the others carries more than one flow has shown, an even part is all that it lacks.
     let is_uneven = |flows: &Vec<usize>| {
         let count = u32::try_from(flows.len()).map_or(f64::INFINITY, f64::from);
         let even = Judged::sum(&judged.achieved, flows) / count;
         judged.achieved.get(flow).is_some_and(|achieved| *achieved < even * least)
     };
-    let takes = |flows: &Vec<usize>| is_uneven(flows) && flows.iter().filter_map(part).any(|part| part > 1.0);
-    let shared = judged.predicted.load.passed().into_iter();
-    let hop = shared.filter(|(_, flows)| flows.len() > 1 && flows.contains(&flow) && takes(flows)).map(|(hop, _)| hop);
-    let hop =
-        hop.min_by_key(|hop| judged.predicted.load.step(*hop).is_none_or(|(hop, _)| hop.capacity_gbps.is_none()))?;
-    (has < least).then_some(Starved { judged, hop, flow, part: has })
+    let takes = |flows: &Vec<usize>| {
+        is_uneven(flows) && flows.iter().filter_map(|flow| part(&judged, *flow)).any(|part| part > 1.0)
+    };
+    let passed = judged.predicted.load.passed().into_iter();
+    let hops: Vec<_> = passed
+        .filter(|(_, flows)| flows.len() > 1 && flows.contains(&flow) && takes(flows))
+        .map(|(hop, _)| hop)
+        .collect();
+    (has < least && !hops.is_empty()).then_some(Starved { judged, hops, flow, part: has })
+}
+
+/// What a flow has of its fair share.
+fn part(judged: &Judged<'_>, flow: usize) -> Option<f64> {
+    Some(judged.achieved.get(flow)? / judged.explained.get(flow).filter(|rate| **rate > 0.0)?)
+}
+
+/// The flow of a pattern that has least of its fair share, and how much.
+fn least_part(judged: &Judged<'_>) -> Option<(usize, f64)> {
+    let parts = judged.all().into_iter().filter_map(|flow| Some((flow, part(judged, flow)?)));
+    parts.min_by(|(_, one), (_, other)| one.total_cmp(other))
+}
+
+/// The flows of a pattern that share hops.
+fn shared(judged: &Judged<'_>) -> Vec<Shared> {
+    let passed = judged.predicted.load.passed().into_iter().filter(|(_, flows)| flows.len() > 1);
+    let each = passed.flat_map(|(hop, flows)| flows.into_iter().map(move |flow| (hop, flow)));
+    each.filter_map(|(hop, flow)| {
+        let of = judged.pattern.flows.get(flow)?.flow();
+        Some(Shared { hop, flow: of, part: part(judged, flow)? })
+    })
+    .collect()
 }
