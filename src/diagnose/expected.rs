@@ -197,6 +197,14 @@ impl Expectation {
     pub fn floor_gbps(&self) -> GbPerSecond {
         GbPerSecond(self.gbps.0 * (1.0 - self.share.margin_percent / 100.0))
     }
+
+    /// Whether a figure lies below the floor by more than its rows scatter: where single rows may have reached it, the
+    /// figure is of a path that is not steady, and which side of the floor the median falls on is chance. `None` where
+    /// there is no figure.
+    pub fn is_missed_by(&self, cell: &PeerBandwidth) -> Option<bool> {
+        let fastest = 1.0 + cell.spread_percent.unwrap_or(0.0) / 100.0;
+        Some(cell.achieved_gbps?.0 * fastest < self.floor_gbps().0)
+    }
 }
 
 /// What this cell is expected to reach; `None` where its theoretical rate is not known.

@@ -107,6 +107,43 @@ fn over_pcie_both_ways_lose_more_and_warn() {
 }
 
 #[test]
+fn a_path_that_is_not_steady_is_neither_slow_nor_an_outlier_by_chance() {
+    let machine = h200_vm(4);
+    let with = |spread: f64, share: f64| {
+        let mut measurements = measured(&machine, 0.88);
+        scale(&mut measurements, share, |cell| is(cell, 1, 2));
+        for cell in measurements.peer.iter_mut().filter(|cell| is(cell, 1, 2)) {
+            (cell.spread_percent, cell.samples) = (Some(spread), 6);
+        }
+        findings(&machine, Some(&measurements))
+    };
+    only(&with(0.3, 0.8), "peer-bandwidth-low", Severity::Error);
+    only(&with(15.0, 0.5), "peer-bandwidth-low", Severity::Error);
+    // Some of its rows are as fast as those of others.
+    let found = with(25.0, 0.8);
+    assert_eq!(codes(&found), ["unstable-measurement"], "{found:#?}");
+}
+
+#[test]
+fn one_figure_of_a_pair_that_scatters_has_met_a_rare_slow_copy() {
+    let machine = h200_vm(4);
+    let with = |scattering: usize| {
+        let mut measurements = measured(&machine, 0.88);
+        let reference = measurements.peer.iter().find(|cell| is(cell, 1, 2)).unwrap().clone();
+        let others = Placement::all().filter(|placement| *placement != Placement::REFERENCE);
+        let of = |placement| PeerBandwidth { setup: reference.setup.with_placement(placement), ..reference.clone() };
+        measurements.peer.extend(others.map(of));
+        for cell in measurements.peer.iter_mut().filter(|cell| is(cell, 1, 2)).take(scattering) {
+            (cell.spread_percent, cell.samples) = (Some(25.0), 6);
+        }
+        findings(&machine, Some(&measurements))
+    };
+    assert_eq!(with(1), []);
+    assert_eq!(with(3), []);
+    only(&with(4), "unstable-measurement", Severity::Warning);
+}
+
+#[test]
 fn a_gpu_a_little_low_in_every_pair_is_found_and_slow_pairs_are_not_what_is_normal() {
     for gpus in [3, 4, 8] {
         let machine = of_no_known_model(h200_vm(gpus));

@@ -36,9 +36,9 @@ pub fn over<'a>(evidence: &Evidence<'a>, link: &Connection, gpus: &[u32]) -> Vec
     over
 }
 
-/// Whether a figure is below what is healthy on its route; `None` where that is not known.
+/// Whether a figure is below what is healthy on its route, by more than its rows scatter; `None` where that is not known.
 pub fn is_slow(evidence: &Evidence<'_>, cell: &PeerBandwidth) -> Option<bool> {
-    Some(cell.achieved_gbps? < evidence.expected(cell)?.floor_gbps())
+    evidence.expected(cell)?.is_missed_by(cell)
 }
 
 /// The slow ones of these figures.

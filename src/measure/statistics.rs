@@ -24,12 +24,13 @@ pub fn spread_percent(samples: &[f64]) -> Option<f64> {
 /// that still wakes up, or of one that is not steady.
 const AWAKE_SHARE: f64 = 0.01;
 
-/// The samples from the first one on that agrees with the next: what comes before was taken while a link
-/// woke up. All of them, where no two agree.
+/// The samples from the first one on that agrees with the next, where all before it took longer: they were taken
+/// while a link woke up. All of them, where no two agree, or one before was as fast: such a path is not steady.
 pub fn settled(samples: &[f64]) -> &[f64] {
     let agree = |two: &[f64]| (two[0] - two[1]).abs() <= AWAKE_SHARE * two[0].min(two[1]);
     let first = samples.windows(2).position(agree).unwrap_or(0);
-    &samples[first..]
+    let (before, after) = samples.split_at(first);
+    if before.iter().all(|early| after.first().is_some_and(|awake| early > awake)) { after } else { samples }
 }
 
 #[cfg(test)]
@@ -49,6 +50,8 @@ mod tests {
         assert_eq!(settled(&[150.0, 110.0, 100.0, 100.5, 90.0]), [100.0, 100.5, 90.0]);
         assert_eq!(settled(&[100.0, 100.0]), [100.0, 100.0]);
         assert_eq!(settled(&[100.0, 120.0, 90.0]), [100.0, 120.0, 90.0], "never steady");
+        assert_eq!(settled(&[100.0, 120.0, 120.5]), [100.0, 120.0, 120.5], "no link is faster while it wakes up");
+        assert_eq!(settled(&[100.0, 125.0, 100.4, 100.2]), [100.0, 125.0, 100.4, 100.2], "nor now and then");
         assert_eq!(settled(&[7.0]), [7.0]);
         assert!(settled(&[]).is_empty());
     }

@@ -163,6 +163,8 @@ causes! {
         SamePairs: both_ways_low;
         Stalling: peer_bandwidth_low peer_bandwidth_outlier peer_bandwidth_asymmetric both_ways_low peer_copy_uneven;
         AmongFlows: load_below_expected load_unfair;
+        // Copies with the host that are held up look as if they took turns.
+        SameGpus: copy_engines_fewer host_bandwidth_below_siblings;
     }
     both_ways_low { EveryPair: gpu_shared; AmongFlows: load_below_expected load_unfair; }
     // What copies all of a pattern that failed, and more, is not run.

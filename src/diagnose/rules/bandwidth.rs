@@ -33,7 +33,7 @@ impl<'a> Slow<'a> {
     /// `None` where the cell is fast enough, or there is nothing to compare it with.
     pub fn of(evidence: &Evidence<'_>, cell: &'a PeerBandwidth) -> Option<Self> {
         let slow = Self { cell, expected: evidence.expected(cell)?, achieved: cell.achieved_gbps? };
-        (slow.achieved < slow.expected.floor_gbps()).then_some(slow)
+        (slow.expected.is_missed_by(cell) == Some(true)).then_some(slow)
     }
 
     /// Achieved as per cent of expected.

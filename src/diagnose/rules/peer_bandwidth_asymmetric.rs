@@ -7,7 +7,8 @@
 //! The reference figures (copy engine, issued by the source, one way, side streams, peer access on)
 //! of both directions of a pair are compared. The slower one must lie below the other by more than
 //! the parameter, and by more than the spread of both. A direction that lies below its floor is
-//! left to `peer-bandwidth-low`, which shows the other direction beside it. Several pairs that
+//! left to `peer-bandwidth-low`, which shows the other direction beside it, and one whose rows scatter by more than is
+//! usual to `unstable-measurement`. Several pairs that
 //! share one GPU or one link are one finding.
 //!
 //! # Why it matters
@@ -29,6 +30,7 @@
 
 use super::bandwidth::{self, Compared};
 use super::prelude::*;
+use super::unstable_measurement;
 
 const BELOW: Parameter = Parameter {
     name: "below_other_direction_percent",
@@ -85,7 +87,8 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slower: &[Compared])
 /// both directions could be compared.
 pub fn asymmetric(evidence: &Evidence<'_>) -> (Vec<Compared>, Vec<Pair>) {
     let margin = RULE.parameter(evidence, &BELOW);
-    let low = bandwidth::low_pairs(evidence);
+    let mut low = bandwidth::low_pairs(evidence);
+    low.extend(unstable_measurement::scattering(evidence));
     let cells = bandwidth::sound(evidence, Path::Direct);
     let (mut slower, mut seen) = (Vec::new(), Vec::new());
     for (pair, cell) in cells.iter().filter(|(pair, _)| !low.contains(pair)) {

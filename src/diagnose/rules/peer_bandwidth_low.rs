@@ -6,7 +6,8 @@
 //!
 //! The median of the reference measurement (copy engine, issued by the source, one way, side
 //! streams, host not waiting, peer access on) lies below what healthy machines reach on a route of
-//! this class by more than the margin of that class. What they reach is a share of the payload rate
+//! this class by more than the margin of that class, and by more than its rows scatter: where single rows may have
+//! reached the floor, the path is not steady (`unstable-measurement`), and the median is chance. What they reach is a share of the payload rate
 //! of the narrowest link of the route: `nvlink-2` to `nvlink-5`, `pcie` below one switch,
 //! `pcie-root` below one host bridge, `pcie-far` where the copy crosses host bridges or processors,
 //! where the class is not known, and over PCIe in a virtual machine, whose PCI tree hides what is

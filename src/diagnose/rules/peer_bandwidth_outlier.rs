@@ -19,7 +19,8 @@
 //! by more than `below_median_percent`.
 //!
 //! Pairs below the floor of their class are left to `peer-bandwidth-low`, those that are slow in
-//! one direction only to `peer-bandwidth-asymmetric` where they differ enough for it. PCIe pairs of
+//! one direction only to `peer-bandwidth-asymmetric` where they differ enough for it, and those whose rows scatter by
+//! more than is usual to `unstable-measurement`. PCIe pairs of
 //! a virtual machine are not compared, since its PCI tree hides what they cross. Several pairs that
 //! share one GPU or one link are one finding.
 //!
@@ -43,7 +44,7 @@ use super::alike::{self, Margins};
 use super::bandwidth::{self, Compared};
 use super::peer_bandwidth_asymmetric;
 use super::prelude::*;
-use super::unread_traffic;
+use super::{unread_traffic, unstable_measurement};
 use crate::model::node::NodeId;
 
 const OUTLIER: Parameter = Parameter {
@@ -109,6 +110,7 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, outliers: &[(Compare
 /// of these.
 fn outliers(evidence: &Evidence<'_>) -> Vec<(Compared, usize)> {
     let mut reported = bandwidth::low_pairs(evidence);
+    reported.extend(unstable_measurement::scattering(evidence));
     reported.extend(peer_bandwidth_asymmetric::asymmetric(evidence).0.iter().map(|compared| compared.pair));
     alike::below(alike(evidence), &reported, margins(evidence))
 }

@@ -7,7 +7,8 @@
 //! The samples of a reference figure (copy engine, issued by the source, one way, side streams), of
 //! which there are three or more, spread by more than the parameter: largest less smallest, per cent
 //! of the median. Direct and staged copies have a parameter each, since what else the host's memory
-//! does is in the staged ones. Pairs whose direct figure is below its floor are left to
+//! does is in the staged ones. Of a direct pair, at least half of its figures one way must scatter so: one that does so
+//! alone has met a rare slow copy. Pairs whose direct figure is below its floor are left to
 //! `peer-bandwidth-low`, which shows the spread.
 //!
 //! Where several figures of a pair, in whatever way of copying one way, scatter by far more than that, single copies
@@ -125,6 +126,29 @@ fn of_host(evidence: &Evidence<'_>) -> Option<Finding> {
     Some(finding.suspecting(host::suspects(evidence, &gpus)))
 }
 
+/// Pairs whose direct figures scatter by more than is usual: the reference figure, and at least half of what else was
+/// measured of the pair one way. One that scatters alone has met a rare slow copy. That such a pair is slower than others
+/// says nothing.
+pub fn scattering(evidence: &Evidence<'_>) -> BTreeSet<Pair> {
+    let most = RULE.parameter(evidence, &DIRECT);
+    let scatters =
+        |cell: &PeerBandwidth| cell.samples >= LEAST_SAMPLES && cell.spread_percent.is_some_and(|spread| spread > most);
+    let mut pairs: BTreeMap<Pair, (usize, usize)> = BTreeMap::new();
+    let reference = bandwidth::sound(evidence, Path::Direct).into_iter().filter(|(_, cell)| scatters(cell));
+    pairs.extend(reference.map(|(pair, _)| (pair, (0, 0))));
+    let one_way = |cell: &&PeerBandwidth| {
+        let setup = (cell.setup.path, cell.setup.direction);
+        setup == (Path::Direct, Direction::OneWay) && cell.status == Status::Measured
+    };
+    for cell in evidence.peer().iter().filter(one_way) {
+        if let Some((scattering, all)) = pairs.get_mut(&cell.pair) {
+            *scattering += usize::from(scatters(cell));
+            *all += 1;
+        }
+    }
+    pairs.into_iter().filter(|(_, (scattering, all))| 2 * scattering >= *all).map(|(pair, _)| pair).collect()
+}
+
 /// Pairs some of whose copies take far longer than others, although their rates may look sound: what is settled of a
 /// few rows may be those that no such copy is in. One figure that scatters is noise; several of one pair are the pair's.
 pub fn stalling(evidence: &Evidence<'_>) -> BTreeSet<Pair> {
@@ -183,6 +207,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let mut findings = of_stalling(evidence, &stalling);
     findings.extend(of_host(evidence));
     low.extend(stalling);
+    let scattering = scattering(evidence);
     for (path, most) in
         [(Path::Direct, RULE.parameter(evidence, &DIRECT)), (Path::Staged, RULE.parameter(evidence, &STAGED))]
     {
@@ -192,8 +217,11 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             .iter()
             .filter(|(pair, cell)| cell.samples >= LEAST_SAMPLES && cell.spread_percent.is_some() && enough(pair))
             .collect();
-        let unstable: Vec<_> =
-            seen.iter().filter(|(_, cell)| cell.spread_percent.is_some_and(|spread| spread > most)).collect();
+        let is_unstable = |pair: &Pair, cell: &PeerBandwidth| {
+            let scatters = cell.spread_percent.is_some_and(|spread| spread > most);
+            scatters && (path == Path::Staged || scattering.contains(pair))
+        };
+        let unstable: Vec<_> = seen.iter().filter(|(pair, cell)| is_unstable(pair, cell)).collect();
         let spreads = unstable.iter().filter_map(|(_, cell)| cell.spread_percent);
         let Some(worst) = spreads.max_by(f64::total_cmp) else { continue };
         let bad: Vec<_> = unstable.iter().map(|(pair, _)| **pair).collect();
