@@ -175,6 +175,11 @@ fn links_without(gpu: &Gpu, why: &Unknown) -> Vec<NvLink> {
 
 /// A pair of which this could not be read.
 fn without(pair: GpuPair, why: &Unknown) -> GpuPair {
+    let common_ancestor = match pair.common_ancestor.unknown() {
+        Some(left_out) if *left_out == GpuPair::ancestor_not_asked() => Reading::Unknown(why.clone()),
+        _ => pair.common_ancestor,
+    };
     let unknown = || Reading::Unknown(why.clone());
-    GpuPair { p2p_read: unknown(), p2p_write: unknown(), p2p_atomics: unknown(), p2p_pci: unknown(), ..pair }
+    let (p2p_read, p2p_write, p2p_atomics, p2p_pci) = (unknown(), unknown(), unknown(), unknown());
+    GpuPair { common_ancestor, p2p_read, p2p_write, p2p_atomics, p2p_pci, ..pair }
 }

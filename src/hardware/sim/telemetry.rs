@@ -272,7 +272,10 @@ impl Telemetry for SimTelemetry {
         let status = rule.nvml;
         let nvlink = self.spec.joined_by_nvlink(source, destination);
         let over_nvlink = if nvlink { status } else { P2pStatus::NotSupported };
-        pair.common_ancestor = Reading::Known(self.spec.common_ancestor(source, destination));
+        pair.common_ancestor = match over_nvlink {
+            P2pStatus::Ok => Reading::Unknown(GpuPair::ancestor_not_asked()),
+            _ => Reading::Known(self.spec.common_ancestor(source, destination)),
+        };
         pair.p2p_read = Reading::Unknown(SlowFact::PeerAccess.not_read());
         pair.p2p_write = pair.p2p_read.clone();
         pair.p2p_nvlink = Reading::Known(over_nvlink);
@@ -291,6 +294,9 @@ impl Telemetry for SimTelemetry {
 
     fn read_atomics(&self, pair: &mut GpuPair) {
         if pair.p2p_atomics.unknown() == Some(&SlowFact::PeerAtomics.not_read()) {
+            if pair.common_ancestor.unknown() == Some(&GpuPair::ancestor_not_asked()) {
+                pair.common_ancestor = Reading::Known(self.spec.common_ancestor(pair.source, pair.destination));
+            }
             // As over NVLink, with which the simulated boards have them.
             pair.p2p_atomics = pair.p2p_nvlink.clone();
             pair.p2p_pci = match pair.p2p_nvlink.get() {

@@ -3,7 +3,7 @@ use crate::hardware::sim::builtin;
 use crate::hardware::sim::spec::{
     CudaPeerRule, FabricSpec, GpuState, LinkFault, NvLinkFault, NvLinkSpec, Pairs, PeerException, PeerRule,
 };
-use crate::model::snapshot::{ComputeMode, GpuProcess, P2pStatus};
+use crate::model::snapshot::{CommonAncestor, ComputeMode, GpuProcess, P2pStatus};
 use crate::model::testing::{generation, lanes, pcie_link};
 use crate::model::units::PcieLink;
 
@@ -31,6 +31,16 @@ fn the_h200_server_reads_as_it_was_recorded() {
     let machine = open("h200x8");
     insta::assert_json_snapshot!("h200x8-gpu", gpu(&machine, 1));
     insta::assert_json_snapshot!("h200x8-pair", with_access(&machine, 0, 7));
+}
+
+#[test]
+fn the_level_that_a_pair_with_nvlink_shares_is_asked_about_late() {
+    let machine = open("h200x8");
+    let mut pair = machine.read_pair(0, 7);
+    assert_eq!(pair.common_ancestor.unknown(), Some(&GpuPair::ancestor_not_asked()));
+    machine.read_atomics(&mut pair);
+    assert_eq!(pair.common_ancestor, Reading::Known(CommonAncestor::HostBridge));
+    assert!(open("pcie16").read_pair(0, 7).common_ancestor.known().is_some(), "its class is the route's");
 }
 
 #[test]

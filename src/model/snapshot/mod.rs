@@ -57,7 +57,8 @@ pub enum SlowFact {
     NvLinkErrors,
     /// Whether GPUs may read and write each other's memory: twice what atomics take.
     PeerAccess,
-    /// Whether atomics work between a pair, and access over PCIe where there is no NVLink: 1.7 ms for each ordered
+    /// Whether atomics work between a pair, access over PCIe where there is no NVLink, and the PCI level that a pair with
+    /// NVLink shares: 1.7 ms for each ordered
     /// pair, one after the other whatever the threads.
     PeerAtomics,
 }

@@ -36,6 +36,14 @@ impl GpuPair {
         Unknown::NotRead("the pair has NVLink".into())
     }
 
+    /// Why the PCI level that both share is not known of a pair with NVLink before that was asked: nothing is planned by
+    /// it, and NVML takes 61 ms to answer the first time (4 x H200, driver 580).
+    pub fn ancestor_not_asked() -> Unknown {
+        Unknown::NotRead(
+            "asking about the PCI level that a pair with NVLink shares takes long; 'check' reads it".into(),
+        )
+    }
+
     /// Why it is not known before that was asked.
     pub fn pci_not_asked() -> Unknown {
         Unknown::NotRead("asking about access over PCIe takes long; 'check' reads it".into())

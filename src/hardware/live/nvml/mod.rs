@@ -115,13 +115,17 @@ impl Nvml {
             (Ok(from), Ok(to)) => (Raw::new(from), Raw::new(to)),
             (Err(why), _) | (_, Err(why)) => return GpuPair::unread(source, destination, why),
         };
+        let p2p_nvlink = from.p2p_status(to, 2).and_then(decode::p2p_status).into();
         GpuPair {
             source,
             destination,
-            common_ancestor: from.common_ancestor(to).and_then(decode::common_ancestor).into(),
+            common_ancestor: match p2p_nvlink {
+                Reading::Known(P2pStatus::Ok) => Reading::Unknown(GpuPair::ancestor_not_asked()),
+                _ => from.common_ancestor(to).and_then(decode::common_ancestor).into(),
+            },
             p2p_read: Reading::Unknown(SlowFact::PeerAccess.not_read()),
             p2p_write: Reading::Unknown(SlowFact::PeerAccess.not_read()),
-            p2p_nvlink: from.p2p_status(to, 2).and_then(decode::p2p_status).into(),
+            p2p_nvlink,
             p2p_atomics: Reading::Unknown(SlowFact::PeerAtomics.not_read()),
             p2p_pci: Reading::Unknown(GpuPair::pci_not_asked()),
         }
@@ -139,11 +143,16 @@ impl Nvml {
         (pair.p2p_read, pair.p2p_write) = (status(0), status(1));
     }
 
-    /// Fills in what NVML reports for atomics between a pair, and for access over PCIe where there is no NVLink.
+    /// Fills in what NVML reports for atomics between a pair, for access over PCIe where there is no NVLink, and where
+    /// it was left out for the PCI level that both share.
     pub fn read_atomics(self, pair: &mut GpuPair) {
         let (from, to) = (self.device(pair.source), self.device(pair.destination));
         if let (Ok(from), Ok(to)) = (&from.0, &to.0) {
             let status = |capability| Raw::new(from).p2p_status(Raw::new(to), capability).and_then(decode::p2p_status);
+            if pair.common_ancestor.unknown() == Some(&GpuPair::ancestor_not_asked()) {
+                pair.common_ancestor =
+                    Raw::new(from).common_ancestor(Raw::new(to)).and_then(decode::common_ancestor).into();
+            }
             pair.p2p_atomics = status(3).into();
             pair.p2p_pci = match pair.p2p_nvlink.get() {
                 Some(P2pStatus::Ok) => Reading::Unknown(GpuPair::has_nvlink()),
