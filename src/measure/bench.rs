@@ -54,6 +54,8 @@ pub struct Bench<'a> {
     released: Cell<Duration>,
     /// Nanoseconds per byte in the reference placement, as last seen, by setup of any size.
     pub(super) pace: RefCell<HashMap<(Pair, Setup), f64>>,
+    /// Nanoseconds that a copy takes beyond that in another placement, as last seen of any pair, by setup of any size.
+    pub(super) placement_ns: RefCell<HashMap<Setup, f64>>,
     pub(super) seeds: Seeds,
     /// With what each GPU's send buffer was filled.
     pub(super) contents: RefCell<HashMap<u32, u64>>,
@@ -100,6 +102,7 @@ impl<'a> Bench<'a> {
             streams: RefCell::default(),
             released: Cell::default(),
             pace: RefCell::default(),
+            placement_ns: RefCell::default(),
             seeds: Seeds::new(),
             contents: RefCell::default(),
             at_once: RefCell::default(),

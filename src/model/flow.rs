@@ -188,6 +188,11 @@ impl Setup {
         self.with_bytes(Bytes(0))
     }
 
+    /// Whether it is a direct copy by copy engine one way.
+    pub fn is_plain(self) -> bool {
+        (self.engine, self.path, self.direction) == (Engine::Copy, Path::Direct, Direction::OneWay)
+    }
+
     /// The same with another size.
     #[must_use]
     pub const fn with_bytes(self, bytes: Bytes) -> Self {

@@ -42,6 +42,10 @@ pub struct Peers {
     /// Copies in each of them.
     #[serde(default = "two")]
     pub copies: u32,
+    /// The same by kernel, both ways and on the staged path, which are compared with each other rather than with
+    /// figures of other programs; as many as `copies` where it is left out.
+    #[serde(default)]
+    pub other_copies: Option<u32>,
     /// Rows of a figure in another placement. One is enough where it agrees with the reference placement.
     #[serde(default = "one")]
     pub placement_rows: u32,
@@ -100,7 +104,8 @@ impl Peers {
     /// The rows of copies of this setup.
     fn timed(&self, setup: Setup) -> Action {
         let (rows, copies) = match setup.placement {
-            Placement::REFERENCE => (self.rows, self.copies),
+            Placement::REFERENCE if setup.is_plain() => (self.rows, self.copies),
+            Placement::REFERENCE => (self.rows, self.other_copies.unwrap_or(self.copies)),
             _ => (self.placement_rows, self.placement_copies),
         };
         Action::Bandwidth { rows, copies }
@@ -158,8 +163,7 @@ pub(super) fn reference(request: &Request<'_>, pair: Pair, buffer: u64, path: Pa
 /// The verification of copies of this setup.
 fn verification(setup: Setup, buffer: u64) -> Task {
     let setup = setup.with_placement(Placement::REFERENCE);
-    let in_full = (setup.engine, setup.path, setup.direction) == (Engine::Copy, Path::Direct, Direction::OneWay);
-    let bytes = if in_full { buffer } else { PART_VERIFY.min(buffer) };
+    let bytes = if setup.is_plain() { buffer } else { PART_VERIFY.min(buffer) };
     Task { setup: setup.with_bytes(Bytes(bytes)), action: Action::Verify }
 }
 

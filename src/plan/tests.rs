@@ -332,6 +332,22 @@ fn copies_fit_the_smaller_budget_and_the_rate() {
 }
 
 #[test]
+fn what_others_measure_too_has_the_longest_rows() {
+    let copies = |direct: bool| -> BTreeSet<u32> {
+        let rounds = plan(Name::Standard, &driver(), &Group::ALL);
+        let timed = rounds.iter().map(|round| round.task).filter(|task| task.setup.placement == Placement::REFERENCE);
+        let of_kind = timed.filter(|task| task.setup.is_plain() == direct);
+        of_kind
+            .filter_map(|task| if let Action::Bandwidth { copies, .. } = task.action { Some(copies) } else { None })
+            .collect()
+    };
+    let peers = Profile::load(Name::Standard).unwrap().peers;
+    assert_eq!(copies(true), BTreeSet::from([peers.copies]));
+    assert_eq!(copies(false), BTreeSet::from([peers.other_copies.unwrap()]));
+    assert!(peers.other_copies < Some(peers.copies));
+}
+
+#[test]
 fn a_deadline_grows_with_the_bytes_or_is_as_asked() {
     let task = |bytes| Task { setup: Setup::REFERENCE.with_bytes(Bytes(bytes)), action: Action::Verify };
     assert_eq!(deadline(&task(0), 1), DEADLINE_BASE);
