@@ -32,6 +32,7 @@ mod overlap;
 mod peer;
 mod pinning;
 mod pipeline;
+pub mod readings;
 mod seats;
 mod seeds;
 pub mod statistics;
