@@ -3,8 +3,9 @@
 use std::cmp::Reverse;
 
 use super::evidence::{Evidence, Index};
+use super::rule::Rule;
 use super::settings::{Level, Settings};
-use super::{causes, rules, words};
+use super::{causes, rules, side_by_side, words};
 use crate::model::finding::{Finding, Severity};
 use crate::model::measurement::{Measurements, Status};
 use crate::model::order::Order;
@@ -53,17 +54,9 @@ pub fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let measurements = sound.as_ref().or(evidence.measurements);
     let index = measurements.map(|measurements| Index::of(measurements, evidence.topology));
     let evidence = &Evidence { measurements, index: index.as_ref(), ..*evidence };
-    let mut found = Vec::new();
-    for rule in rules::ALL {
-        match evidence.settings.level(&rule.id) {
-            Some(Level::Off) => {}
-            Some(Level::At(severity)) => {
-                found.extend((rule.judge)(evidence).into_iter().map(|finding| finding.at(severity)));
-            }
-            None => found.extend((rule.judge)(evidence)),
-        }
-    }
-    let mut findings = causes::attribute(found, evidence);
+    let threads = side_by_side::threads(evidence.topology.pairs.len());
+    let found = side_by_side::each(rules::ALL, threads, |rule| found_by(rule, evidence));
+    let mut findings = causes::attribute(found.into_iter().flatten().collect(), evidence);
     for finding in &mut findings {
         finding.location = words::location(evidence.snapshot, &finding.subject);
     }
@@ -72,6 +65,15 @@ pub fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         key(one).cmp(&key(other))
     });
     findings
+}
+
+/// What one rule finds, with the severity that the user set.
+fn found_by(rule: &Rule, evidence: &Evidence<'_>) -> Vec<Finding> {
+    match evidence.settings.level(&rule.id) {
+        Some(Level::Off) => Vec::new(),
+        Some(Level::At(severity)) => (rule.judge)(evidence).into_iter().map(|finding| finding.at(severity)).collect(),
+        None => (rule.judge)(evidence),
+    }
 }
 
 /// The rules that are switched off, or whose findings are held at less than an error and no more than what is usual

@@ -25,6 +25,7 @@ mod models;
 mod rule;
 mod rules;
 mod settings;
+mod side_by_side;
 mod suspects;
 mod verdict;
 mod words;

@@ -47,11 +47,12 @@ fn root() -> PathBuf {
     std::env::var_os(ROOT).map_or_else(|| PathBuf::from("/"), PathBuf::from)
 }
 
-/// Takes what this process may have of its limits, and has an error instead of the end where a file grows
-/// too large.
+/// Takes what this process may have of its limits, has an error instead of the end where a file grows too large, and gives
+/// memory back.
 pub fn prepare() {
     limits::raise();
     live::ignore_file_size_signal();
+    live::give_memory_back();
 }
 
 /// Which machine to look at.

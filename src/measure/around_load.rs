@@ -1,5 +1,6 @@
 //! What readings of a GPU come to before the load patterns, while they ran, and after them.
 
+use super::readings::Readings;
 use super::watch::LoadCounted;
 use crate::hardware::LinkSample;
 use crate::model::measurement::{AroundLoad, GpuReadings};
@@ -32,9 +33,10 @@ impl During {
 }
 
 /// What the readings of a GPU come to.
-pub fn summary(gpu: u32, samples: &[LinkSample], during: During, counted: Option<&LoadCounted>) -> AroundLoad {
-    let (earlier, rest) = samples.split_at(during.begin.min(samples.len()));
-    let (loaded, later) = rest.split_at((during.end - during.begin).min(rest.len()));
+pub fn summary(gpu: u32, all: &Readings, during: During, counted: Option<&LoadCounted>) -> AroundLoad {
+    let earlier = all.part(0..during.begin);
+    let loaded = all.part(during.begin..during.end);
+    let later = all.part(during.end..usize::MAX);
     let before = earlier.last();
     // Counters only rise: where the run was cut off, the last reading is as far as is known.
     let after = later.last().or(loaded.last());
@@ -52,9 +54,9 @@ pub fn summary(gpu: u32, samples: &[LinkSample], during: During, counted: Option
     };
     AroundLoad {
         gpu,
-        before: readings(before),
-        during: readings(loaded),
-        after: readings(later.last()),
+        before: readings(&one(before)),
+        during: readings(&loaded),
+        after: readings(&one(later.last())),
         replays_added: rise(|sample| sample.replays),
         pcie_errors_added: errors,
         ecc_uncorrected_added: rise(|sample| sample.ecc_uncorrected),
@@ -71,17 +73,23 @@ fn added(before: PcieErrors, after: PcieErrors) -> PcieErrors {
     }
 }
 
-fn readings<'a>(samples: impl IntoIterator<Item = &'a LinkSample> + Clone) -> GpuReadings {
+fn one(sample: Option<&LinkSample>) -> Readings {
+    let mut readings = Readings::default();
+    sample.into_iter().for_each(|sample| readings.push(sample, 1));
+    readings
+}
+
+fn readings(readings: &Readings) -> GpuReadings {
+    let all = || readings.changes().map(|(_, sample)| sample);
     let range = |of: fn(&LinkSample) -> Option<u32>| {
-        let known = || samples.clone().into_iter().filter_map(of);
+        let known = || all().filter_map(of);
         Some([known().min()?, known().max()?])
     };
-    let all = || samples.clone().into_iter();
     let mut throttle_reasons: Vec<String> = all().flat_map(|sample| sample.throttle_reasons.iter().cloned()).collect();
     throttle_reasons.sort();
     throttle_reasons.dedup();
     GpuReadings {
-        readings: u32::try_from(all().count()).unwrap_or(u32::MAX),
+        readings: u32::try_from(readings.len()).unwrap_or(u32::MAX),
         sm_clock_mhz: range(|sample| sample.sm_clock_mhz),
         memory_clock_mhz: range(|sample| sample.memory_clock_mhz),
         temperature_c: range(|sample| sample.temperature_c),
@@ -124,7 +132,7 @@ mod tests {
         ];
         let during = during(&[(false, 1), (false, 2), (true, 3), (true, 4), (false, 5)]);
         let counted = LoadCounted { nvlinks: vec![NvLinksCounted { gpu: 3, added: Vec::new() }], aer: Vec::new() };
-        let seen = summary(3, &samples, during, Some(&counted));
+        let seen = summary(3, &samples.iter().collect(), during, Some(&counted));
         assert_eq!((seen.gpu, seen.replays_added, seen.ecc_uncorrected_added), (3, Some(5), Some(0)));
         assert_eq!(seen.pcie_errors_added.map(|errors| errors.correctable), Some(10));
         assert_eq!((seen.before.readings, seen.during.readings, seen.after.readings), (1, 2, 1));
@@ -137,10 +145,10 @@ mod tests {
     #[test]
     fn what_was_read_first_of_all_comes_before_and_what_is_missing_is_told() {
         let samples = [sample(1, 30, &[]), sample(2, 36, &[])];
-        let seen = summary(0, &samples, during(&[(true, 2)]), None);
+        let seen = summary(0, &samples.iter().collect(), during(&[(true, 2)]), None);
         assert_eq!((seen.before.readings, seen.during.readings, seen.replays_added), (1, 1, Some(1)));
         assert!(seen.reason.unwrap().contains("after the last"));
-        let seen = summary(0, &[], during(&[(true, 0)]), None);
+        let seen = summary(0, &Readings::default(), during(&[(true, 0)]), None);
         assert_eq!((seen.replays_added, seen.after.temperature_c), (None, None));
         assert!(seen.reason.unwrap().contains("before the first"));
     }

@@ -1,7 +1,7 @@
 //! The devices of a run with their streams, events and buffers, and the rounds run on them.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::Span;
@@ -12,6 +12,7 @@ use super::seats::{self, Selection, find, hidden};
 use super::seeds::Seeds;
 use crate::hardware::{Buffer, Device, Driver, ErrorKind, Event, HardwareError, Stream};
 use crate::model::flow::Setup;
+use crate::model::maps::{Map, Set};
 use crate::model::measurement::{CudaDevice, CudaPeerAccess, DriverFacts};
 use crate::model::placement::{Pair, Path, Placement, Side, StreamKind};
 use crate::model::units::Bytes;
@@ -43,22 +44,22 @@ pub(super) struct Origin {
 /// The devices of a run, and the rounds run on them.
 pub struct Bench<'a> {
     pub(super) driver: &'a dyn Driver,
-    seats: HashMap<u32, Seat>,
+    seats: Map<u32, Seat>,
     facts: DriverFacts,
     /// Ordered pairs whose first device may reach the second's memory now.
-    enabled: RefCell<HashSet<(Device, Device)>>,
-    events: RefCell<HashMap<Device, Vec<Event>>>,
+    enabled: RefCell<Set<(Device, Device)>>,
+    events: RefCell<Map<Device, Vec<Event>>>,
     /// Streams of a device beside those of its seat.
-    streams: RefCell<HashMap<Device, Vec<Stream>>>,
+    streams: RefCell<Map<Device, Vec<Stream>>>,
     /// When the gates opened last, on the clock of [`Driver::now`].
     released: Cell<Duration>,
     /// Nanoseconds per byte in the reference placement, as last seen, by setup of any size.
-    pub(super) pace: RefCell<HashMap<(Pair, Setup), f64>>,
+    pub(super) pace: RefCell<Map<(Pair, Setup), f64>>,
     /// Nanoseconds that a copy takes beyond that in another placement, as last seen of any pair, by setup of any size.
-    pub(super) placement_ns: RefCell<HashMap<Setup, f64>>,
+    pub(super) placement_ns: RefCell<Map<Setup, f64>>,
     pub(super) seeds: Seeds,
     /// With what each GPU's send buffer was filled.
-    pub(super) contents: RefCell<HashMap<u32, u64>>,
+    pub(super) contents: RefCell<Map<u32, u64>>,
     pub(super) at_once: RefCell<AtOnce>,
     pub(super) following: Following,
     pub(super) hosts: HostPool,
@@ -83,7 +84,7 @@ impl<'a> Bench<'a> {
     ) -> Self {
         let found: Vec<_> = selections.iter().map(|wanted| find(driver.devices(), wanted)).collect();
         let devices: Vec<Device> = found.iter().flatten().map(|info| info.device).collect();
-        let mut opened: HashMap<Device, _> = HashMap::new();
+        let mut opened: Map<Device, _> = Map::default();
         if one_by_one {
             for (wanted, info) in selections.iter().zip(&found) {
                 let Some(info) = info else { continue };
@@ -95,7 +96,7 @@ impl<'a> Bench<'a> {
         }
         let mut bench = Self {
             driver,
-            seats: HashMap::new(),
+            seats: Map::default(),
             facts: DriverFacts::default(),
             enabled: RefCell::default(),
             events: RefCell::default(),

@@ -32,6 +32,7 @@ mod overlap;
 mod peer;
 mod pinning;
 mod pipeline;
+pub mod readings;
 mod seats;
 mod seeds;
 pub mod statistics;
@@ -240,7 +241,7 @@ impl Bench<'_> {
     pub fn run(&self, rounds: &[Round], tell: &mut dyn FnMut(Told<'_>)) {
         match self.at_once(rounds) {
             Some(Ok(outcomes)) => {
-                return rounds.iter().zip(outcomes).for_each(|(round, outcome)| tell(Told::Ended(round, outcome)));
+                return tell(Told::Together(rounds.iter().zip(outcomes).collect()));
             }
             // Which of them it was shows when each is run by itself. If none is, it must not be lost.
             Some(Err(error)) => {
@@ -326,6 +327,8 @@ impl Bench<'_> {
 pub enum Told<'r> {
     /// A round has ended.
     Ended(&'r Round, Outcome),
+    /// These have ended together. None has left anything on the devices that could be waited for.
+    Together(Vec<(&'r Round, Outcome)>),
     /// What was seen of a round that is followed; told before its end.
     Seen(&'r Round, Timeline),
     /// Something went wrong that is not that of a single round.

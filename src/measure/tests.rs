@@ -181,7 +181,10 @@ fn two_pairs(spec: sim::spec::MachineSpec, rounds: u32) -> Vec<Vec<Row>> {
     let run = |_| {
         let mut found = Vec::new();
         bench.run(&at_once, &mut |told| match told {
-            Told::Ended(_, Outcome::Rows { rows }) => found.extend(rows),
+            Told::Together(all) => found.extend(all.into_iter().flat_map(|(_, outcome)| match outcome {
+                Outcome::Rows { rows } => rows,
+                outcome => panic!("{outcome:?}"),
+            })),
             Told::Ended(_, outcome) => panic!("{outcome:?}"),
             Told::Remark(problem) => panic!("{problem}"),
             Told::Seen(..) => panic!("nothing is followed"),

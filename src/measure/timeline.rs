@@ -258,6 +258,7 @@ mod tests {
             bench.run(std::slice::from_ref(round), &mut |told| match told {
                 Told::Seen(_, timeline) => seen.push(timeline),
                 Told::Ended(_, outcome) => assert!(!matches!(outcome, Outcome::Failed { .. }), "{outcome:?}"),
+                Told::Together(_) => panic!("one round was run"),
                 Told::Remark(problem) => panic!("{problem}"),
             });
         }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::errors::{collect_links, read_functions, read_links};
 use super::mark::Marker;
+use super::readings::Readings;
 use crate::hardware::{LinkSample, Telemetry, limits};
 use crate::model::measurement::{AerAdded, LinkState, LinkUnderLoad, NvLinkErrorsAdded};
 use crate::model::reading::Reading;
@@ -287,28 +288,29 @@ fn errors_added(before: &[NvLink], after: &[NvLink]) -> Option<Vec<NvLinkErrorsA
 }
 
 /// What readings of a GPU's link come to.
-pub fn summary(index: u32, samples: &[LinkSample]) -> LinkUnderLoad {
+pub fn summary(index: u32, readings: &Readings) -> LinkUnderLoad {
+    let samples = || readings.changes().map(|(_, sample)| sample);
     let range = |figure: fn(&LinkSample) -> Option<u8>| {
-        let known = || samples.iter().filter_map(figure);
+        let known = || samples().filter_map(figure);
         Some([known().min()?, known().max()?])
     };
     let rise = |figure: fn(&LinkSample) -> Option<u64>| {
-        let mut known = samples.iter().filter_map(figure);
+        let mut known = samples().filter_map(figure);
         let first = known.next()?;
         Some(known.next_back().unwrap_or(first).saturating_sub(first))
     };
-    let mut pcie_errors = samples.iter().filter_map(|sample| sample.pcie_errors);
+    let mut pcie_errors = samples().filter_map(|sample| sample.pcie_errors);
     let pcie_errors_before = pcie_errors.next();
     let mut throttle_reasons: Vec<String> =
-        samples.iter().flat_map(|sample| sample.throttle_reasons.iter().cloned()).collect();
+        samples().flat_map(|sample| sample.throttle_reasons.iter().cloned()).collect();
     throttle_reasons.sort();
     throttle_reasons.dedup();
     LinkUnderLoad {
         index,
-        readings: u32::try_from(samples.len()).unwrap_or(u32::MAX),
+        readings: u32::try_from(readings.len()).unwrap_or(u32::MAX),
         generation: range(|sample| sample.generation.map(Generation::number)),
         width: range(|sample| sample.width.map(Lanes::number)),
-        states: states(samples),
+        states: states(readings),
         ecc_uncorrected_added: rise(|sample| sample.ecc_uncorrected),
         replays_added: rise(|sample| sample.replays),
         pcie_errors_before,
@@ -337,11 +339,12 @@ fn rises(before: &[PciFunction], after: &[PciFunction]) -> Vec<AerAdded> {
 }
 
 /// What the link was in turn.
-fn states(samples: &[LinkSample]) -> Vec<LinkState> {
-    let state = |(reading, sample): (u32, &LinkSample)| {
+fn states(readings: &Readings) -> Vec<LinkState> {
+    let state = |(reading, sample): (usize, &LinkSample)| {
+        let reading = u32::try_from(reading).unwrap_or(u32::MAX);
         Some(LinkState { reading, generation: sample.generation?.number(), width: sample.width?.number() })
     };
-    let mut states: Vec<LinkState> = (0..).zip(samples).filter_map(state).collect();
+    let mut states: Vec<LinkState> = readings.changes().filter_map(state).collect();
     states.dedup_by_key(|state| (state.generation, state.width));
     states.truncate(LinkUnderLoad::MOST_STATES);
     // One of thousands that were the same: of 256 GPUs the room for the others is 17 MB.

@@ -36,8 +36,8 @@ fn what_links_do_and_count_while_copies_run_is_seen() {
     // However short the run.
     let watch = Watch::start(&telemetry, &[0, 1]);
     let (samples, counted) = watch.finish(&Snapshot { gpus, ..crate::model::testing::empty() }, None);
-    let of = |gpu: u32| samples.iter().filter(move |(index, _)| *index == gpu).map(|(_, sample)| sample.clone());
-    let links = [0, 1].map(|gpu| summary(gpu, &of(gpu).collect::<Vec<_>>()));
+    let of = |gpu: u32| samples.iter().filter(move |(index, _)| *index == gpu).map(|(_, sample)| sample);
+    let links = [0, 1].map(|gpu| summary(gpu, &of(gpu).collect()));
     assert_eq!(counted.late, [0; 0]);
     assert_eq!(counted.nvlink_of(0), Some(vec![NvLinkErrorsAdded { link: 5, crc: 30, replay: 4, recovery: 0 }]));
     assert_eq!((links[0].width, links[0].replays_added), (Some([16, 16]), Some(0)));
@@ -62,7 +62,7 @@ fn sample(generation: u8, width: u8, replays: u64, correctable: u64) -> LinkSamp
 fn changes_are_kept_in_their_order_and_counters_before_and_after() {
     let mut samples = vec![sample(1, 16, 7, 2), sample(4, 16, 7, 2), sample(4, 16, 9, 3), sample(3, 16, 12, 5)];
     samples.insert(2, LinkSample { width: None, ..sample(4, 16, 7, 2) });
-    let link = summary(2, &samples);
+    let link = summary(2, &samples.iter().collect());
     let states: Vec<_> = link.states.iter().map(|state| (state.reading, state.generation, state.width)).collect();
     assert_eq!(states, [(0, 1, 16), (1, 4, 16), (4, 3, 16)]);
     assert_eq!((link.replays_added, link.generation, link.readings), (Some(5), Some([1, 4]), 5));
@@ -70,8 +70,8 @@ fn changes_are_kept_in_their_order_and_counters_before_and_after() {
     assert_eq!(counts, [2, 5]);
 
     let flapping: Vec<_> = (0..500).map(|turn| sample(if turn % 2 == 0 { 1 } else { 4 }, 16, 0, 0)).collect();
-    assert_eq!(super::states(&flapping).len(), LinkUnderLoad::MOST_STATES);
-    let nothing = summary(0, &[LinkSample::default()]);
+    assert_eq!(super::states(&flapping.iter().collect()).len(), LinkUnderLoad::MOST_STATES);
+    let nothing = summary(0, &[LinkSample::default()].iter().collect());
     assert_eq!((nothing.pcie_errors_after, nothing.replays_added, nothing.states.len()), (None, None, 0));
 }
 

@@ -14,6 +14,7 @@ pub mod from_toml;
 pub mod host;
 pub mod impossible;
 pub mod load;
+pub mod maps;
 pub mod measurement;
 pub mod nearest;
 pub mod node;

@@ -5,11 +5,12 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
 
-/// A value as TOML, keys in the order in which it has them; what is none is left out.
+/// A value as TOML, keys in the order in which it has them; what is none is left out, and so is the value of a key that is
+/// an infinite number or none at all (NaN), which JSON does not have.
 ///
 /// # Errors
 ///
-/// Why TOML cannot say it.
+/// Why TOML cannot say it; such a number in a list is one.
 pub fn to_toml(value: &impl Serialize) -> Result<String, String> {
     let json = serde_json::to_vec(value).map_err(|error| error.to_string())?;
     let value: Value = serde_json::from_slice(&json).map_err(|error| error.to_string())?;
@@ -125,8 +126,15 @@ mod tests {
     }
 
     #[test]
+    fn the_value_of_a_key_that_is_not_finite_is_left_out() {
+        let table = std::collections::BTreeMap::from([("a", f64::INFINITY), ("b", 1.0), ("c", f64::NAN)]);
+        assert_eq!(to_toml(&table).unwrap(), "b = 1.0\n");
+    }
+
+    #[test]
     fn what_toml_cannot_say_is_an_error() {
         assert!(to_toml(&[1]).is_err());
+        assert!(to_toml(&std::collections::BTreeMap::from([("a", [1.0, f64::NAN])])).is_err());
         assert!(to_toml(&std::collections::BTreeMap::from([("a", u64::MAX)])).unwrap_err().contains("too large"));
     }
 }

@@ -18,7 +18,14 @@ use crate::model::timeline::Timeline;
 use crate::plan::Round;
 
 /// The name and version of the journal's format.
-pub const SCHEMA: &str = "peerscope.journal/3";
+pub const SCHEMA: &str = "peerscope.journal/4";
+/// An older one that is read too: it has an entry for each reading of a link.
+const OLDER: &str = "peerscope.journal/3";
+
+/// Whether a journal of this schema is read.
+pub fn is_read(schema: &str) -> bool {
+    [SCHEMA, OLDER].contains(&schema)
+}
 
 /// Which run it is: the first line of its journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -102,10 +109,12 @@ pub enum Event {
         /// NVML's indices.
         gpus: Vec<u32>,
     },
-    /// A reading of a GPU's link.
-    Link {
-        /// NVML's index.
-        gpu: u32,
+    /// Readings of the links of some GPUs, which are alike.
+    Links {
+        /// NVML's indices, each once.
+        gpus: Vec<u32>,
+        /// How often that was read of each in a row.
+        times: u32,
         /// What was read.
         sample: LinkSample,
     },
@@ -165,7 +174,9 @@ enum Kind {
     Background,
     Plan,
     Watching,
+    /// One reading of one GPU: of an older schema.
     Link,
+    Links,
     Timeline,
     Outcome,
     Problem,
@@ -194,6 +205,7 @@ struct Line {
     thinned_out: Option<Vec<String>>,
     gpus: Option<Vec<u32>>,
     gpu: Option<u32>,
+    times: Option<u32>,
     sample: Option<LinkSample>,
     timeline: Option<Timeline>,
     id: Option<u32>,
@@ -234,7 +246,15 @@ impl TryFrom<Line> for Entry {
                 thinned_out: there(line.thinned_out, "thinned_out")?,
             },
             Kind::Watching => Event::Watching { gpus: there(line.gpus, "gpus")? },
-            Kind::Link => Event::Link { gpu: there(line.gpu, "gpu")?, sample: there(line.sample, "sample")? },
+            Kind::Link => {
+                let sample = there(line.sample, "sample")?;
+                Event::Links { gpus: vec![there(line.gpu, "gpu")?], times: 1, sample }
+            }
+            Kind::Links => Event::Links {
+                gpus: there(line.gpus, "gpus")?,
+                times: there(line.times, "times")?,
+                sample: there(line.sample, "sample")?,
+            },
             Kind::Timeline => Event::Timeline { timeline: there(line.timeline, "timeline")? },
             Kind::Outcome => Event::Outcome { id: there(line.id, "id")?, outcome: there(line.outcome, "outcome")? },
             Kind::Problem => Event::Problem { problem: there(line.problem, "problem")? },

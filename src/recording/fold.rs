@@ -7,8 +7,9 @@ use super::disturbed;
 use super::entry::{Entry, Event};
 use crate::discover;
 use crate::discover::LateFacts;
-use crate::hardware::{ErrorKind, HardwareError, LinkSample};
+use crate::hardware::{ErrorKind, HardwareError};
 use crate::measure::around_load::{self, During};
+use crate::measure::readings::Readings;
 use crate::measure::watch::{Counted, summary};
 use crate::measure::{Outcome, Outcomes, assemble};
 use crate::model::background::Background;
@@ -50,36 +51,6 @@ pub struct Recording {
     interrupted: bool,
     ended: bool,
     times: Times,
-}
-
-/// Readings of a link in their order. Most are like the one before, and a long run of many GPUs has a million.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Readings {
-    /// Each with how often it came in a row.
-    runs: Vec<(LinkSample, usize)>,
-    /// All of them.
-    len: usize,
-}
-
-impl Readings {
-    pub(super) fn push(&mut self, sample: LinkSample) {
-        self.len += 1;
-        match self.runs.last_mut() {
-            Some((last, times)) if *last == sample => *times += 1,
-            _ => self.runs.push((sample, 1)),
-        }
-    }
-
-    pub(super) fn all(&self) -> Vec<LinkSample> {
-        self.runs.iter().flat_map(|(sample, times)| std::iter::repeat_n(sample.clone(), *times)).collect()
-    }
-}
-
-#[cfg(test)]
-impl Readings {
-    pub(super) fn kept(&self) -> usize {
-        self.runs.len()
-    }
 }
 
 /// Seconds after the run's beginning at which something was there; 0 where it never was.
@@ -147,9 +118,11 @@ impl Recording {
                 self.placed = None;
                 self.links.extend(gpus.into_iter().map(|gpu| (gpu, Readings::default())));
             }
-            Event::Link { gpu, sample } => {
+            Event::Links { gpus, times, sample } => {
                 self.placed = None;
-                self.links.entry(gpu).or_default().push(sample);
+                for gpu in gpus {
+                    self.links.entry(gpu).or_default().push(&sample, times as usize);
+                }
             }
             Event::Timeline { timeline } => self.timelines.push(timeline),
             Event::Outcome { id, outcome } => {
@@ -179,7 +152,7 @@ impl Recording {
             return;
         }
         for (gpu, samples) in &self.links {
-            self.loaded.entry(*gpu).or_default().ended(is_load, samples.len);
+            self.loaded.entry(*gpu).or_default().ended(is_load, samples.len());
         }
     }
 
@@ -234,12 +207,12 @@ impl Recording {
                 None => Some("the run was cut off while the link was watched".into()),
                 Some(counted) => counted.late.contains(gpu).then(|| "NVML did not answer in time".into()),
             },
-            ..summary(*gpu, &samples.all())
+            ..summary(*gpu, samples)
         });
         let load = counted.and_then(|counted| counted.load.as_ref());
         let around_load = self.links.iter().filter_map(|(gpu, samples)| {
             let during = self.loaded.get(gpu).copied().filter(|during| during.is_some())?;
-            Some(around_load::summary(*gpu, &samples.all(), during, load))
+            Some(around_load::summary(*gpu, samples, during, load))
         });
         let mut measurements = Measurements {
             profile: self.profile,

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::entry::{Entry, Header};
 use super::place;
-use crate::hardware::{LinkSample, limits};
+use crate::hardware::limits;
 
 /// A journal that is being written. What goes wrong with it never stops the run: the journal ends
 /// there, and [`Journal::failure`] says why.
@@ -79,42 +79,12 @@ impl Journal {
         self.put(entry);
     }
 
-    /// Writes readings that were taken at the same time, as the entries that they are, in one call. A run of hundreds of
-    /// GPUs has a million of them, which are nearly all alike: the text of one serves for all that follow and say the same.
-    pub fn write_readings(&mut self, at: f64, readings: &[(u32, LinkSample)]) {
-        self.put_with(|line| {
-            let mut text: Option<(&LinkSample, Vec<u8>)> = None;
-            let at = serde_json::to_vec(&at)?;
-            for (number, (gpu, sample)) in readings.iter().enumerate() {
-                if number > 0 {
-                    line.write_all(b"\n")?;
-                }
-                if text.as_ref().is_none_or(|(last, _)| *last != sample) {
-                    text = Some((sample, serde_json::to_vec(sample)?));
-                }
-                line.write_all(b"{\"at\":")?;
-                line.write_all(&at)?;
-                write!(line, ",\"entry\":\"link\",\"gpu\":{gpu},\"sample\":")?;
-                text.iter().try_for_each(|(_, text)| line.write_all(text))?;
-                line.write_all(b"}")?;
-            }
-            Ok(())
-        });
-    }
-
     fn put(&mut self, value: &impl Serialize) {
-        self.put_with(|line| {
-            let to: &mut dyn Write = line;
-            serde_json::to_writer(to, value).map_err(std::io::Error::from)
-        });
-    }
-
-    /// Writes what `write` makes of it as a line, or as several.
-    fn put_with(&mut self, write: impl FnOnce(&mut Line<'_>) -> std::io::Result<()>) {
         let Some(file) = &mut self.file else { return };
         self.line.clear();
         let mut line = Line { file, text: &mut self.line };
-        let written = write(&mut line);
+        let to: &mut dyn Write = &mut line;
+        let written = serde_json::to_writer(to, value).map_err(std::io::Error::from);
         if let Err(why) = written.and_then(|()| line.end()) {
             let name = self.path.as_deref().map(|path| format!("{}: ", path.display())).unwrap_or_default();
             let limit = limits::of_error(&why).map(|limit| format!(": {limit}")).unwrap_or_default();

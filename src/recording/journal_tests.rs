@@ -1,7 +1,7 @@
 use std::os::unix::fs::PermissionsExt;
 
 use super::entry::{Entry, Event, Header, SCHEMA};
-use super::{Journal, is_going_on, place, read};
+use super::{Journal, Recorder, is_going_on, place, read};
 use crate::hardware::LinkSample;
 use crate::measure::Outcome;
 use crate::measure::{Row, Span};
@@ -9,6 +9,7 @@ use crate::model::placement::StreamKind;
 use crate::model::report::Tool;
 use crate::model::units::Lanes;
 use std::path::Path;
+use std::time::Instant;
 
 fn header() -> Header {
     Header {
@@ -54,30 +55,64 @@ fn what_is_written_is_read_back() {
     assert_eq!((recorded.measurements.problems.last().unwrap().as_str(), recorded.timing.total), ("one\ntwo", 1.5));
 }
 
-#[test]
-fn readings_that_come_together_are_written_as_each_would_be() {
-    let folder = tempfile::tempdir().unwrap();
+/// Readings as hundreds of GPUs have them: nearly all alike, some often in a row, of two GPUs others.
+fn readings(turn: u64) -> Vec<(u32, LinkSample)> {
     let plain = LinkSample { width: Some(Lanes::X16), replays: Some(3), ..LinkSample::default() };
     let slowed = LinkSample { throttle_reasons: vec!["HW \"slow\"\n".into()], ..plain.clone() };
-    let readings = [plain.clone(), plain.clone(), slowed.clone(), slowed, plain.clone(), LinkSample::default()];
-    let readings: Vec<_> = (7..).zip(readings).collect();
-    let written = |name: &str, write: &dyn Fn(&mut Journal)| {
-        let path = folder.path().join(name);
-        let mut journal = Journal::begin_at(&path, &header()).unwrap();
-        write(&mut journal);
-        assert_eq!(journal.failure(), None);
-        std::fs::read_to_string(&path).unwrap()
+    let of = |gpu: u32| match gpu {
+        9 => vec![slowed.clone(), plain.clone(), slowed.clone()],
+        77 => vec![LinkSample { replays: Some(100 + turn), ..plain.clone() }; 2],
+        _ => vec![plain.clone(); 2],
     };
-    for at in [1.0 / 3.0, 0.0, 1e-7, 12.0] {
-        let together = written("together", &|journal| journal.write_readings(at, &readings));
-        let each = written("each", &|journal| {
-            for (gpu, sample) in readings.clone() {
-                journal.write(&Entry { at, event: Event::Link { gpu, sample } });
-            }
-        });
-        assert_eq!(together, each);
-        assert_eq!(together.lines().count(), 1 + readings.len());
-        ["together", "each"].iter().for_each(|name| std::fs::remove_file(folder.path().join(name)).unwrap());
+    (0..256).flat_map(|gpu| of(gpu).into_iter().map(move |sample| (gpu, sample))).collect()
+}
+
+/// What a journal has behind its header, of readings each with a line of its own, as the older schema has them.
+fn each_by_itself(at: f64, readings: &[(u32, LinkSample)]) -> String {
+    let line = |(gpu, sample): &(u32, LinkSample)| {
+        format!("{}\n", serde_json::json!({"at": at, "entry": "link", "gpu": gpu, "sample": sample}))
+    };
+    readings.iter().map(line).collect()
+}
+
+#[test]
+fn readings_that_are_alike_are_written_together_and_none_is_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("journal");
+    let mut recorder = Recorder::new(Journal::begin_at(&path, &header()).unwrap(), "quick", Instant::now());
+    let older = Header { schema: "peerscope.journal/3".into(), ..header() };
+    let mut each = format!("{}\n", serde_json::to_string(&older).unwrap());
+    for turn in 0..20 {
+        recorder.take_readings(readings(turn));
+        each += &each_by_itself(0.0, &readings(turn));
+    }
+    drop(recorder);
+    let together = std::fs::read_to_string(&path).unwrap();
+    let links = |text: &str| read(text.as_bytes()).unwrap().1.conclude().measurements.links;
+    assert_eq!(links(&together), links(&each));
+    assert_eq!(links(&together).iter().map(|link| link.readings).sum::<u32>(), 20 * (256 * 2 + 1));
+    assert_eq!(together.lines().count(), 1 + 20 * 5, "{together}");
+    assert!(together.len() * 15 < each.len(), "{} of {}", together.len(), each.len());
+}
+
+#[test]
+fn readings_of_a_journal_that_was_cut_off_are_there_as_far_as_it_goes() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("journal");
+    let mut recorder = Recorder::new(Journal::begin_at(&path, &header()).unwrap(), "quick", Instant::now());
+    let mut told: Vec<(usize, u32)> = Vec::new();
+    for turn in 0..4 {
+        recorder.take_readings(readings(turn));
+        told.push((std::fs::read(&path).unwrap().len(), 2 * u32::try_from(turn + 1).unwrap()));
+    }
+    let bytes = std::fs::read(&path).unwrap();
+    let ends = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(place, _)| place + 1);
+    for end in ends {
+        let links = read(&bytes[..end]).unwrap().1.conclude().measurements.links;
+        let whole = told.iter().rev().find(|(length, _)| *length <= end).map_or(0, |(_, readings)| *readings);
+        let seen = |gpu: u32| links.iter().find(|link| link.index == gpu).map_or(0, |link| link.readings);
+        assert!([0, 77, 255].into_iter().all(|gpu| (whole..=whole + 2).contains(&seen(gpu))), "{end}");
+        assert!((whole / 2 * 3..=whole / 2 * 3 + 3).contains(&seen(9)), "{end}");
     }
 }
 
@@ -150,6 +185,7 @@ fn what_is_no_journal_is_refused_with_a_reason() {
         (line(&"[".repeat(10_000)), "not a journal"),
         (line(r#"{"schema":"peerscope.journal/9"}"#), "use the version of peerscope that wrote it"),
         (line(r#"{"schema":"peerscope.journal/3"}"#), "not complete"),
+        (line(r#"{"schema":"peerscope.journal/4"}"#), "not complete"),
     ] {
         let refused = read(&bytes).unwrap_err();
         assert!(refused.contains(why), "{refused}");

@@ -8,6 +8,7 @@ mod fold;
 mod journal;
 pub mod place;
 mod read;
+mod together;
 
 use std::time::Instant;
 
@@ -35,18 +36,20 @@ impl Recorder {
 
     /// Takes what was found.
     pub fn take(&mut self, event: Event) {
-        let entry = Entry { at: self.began.elapsed().as_secs_f64(), event };
+        let at = self.began.elapsed().as_secs_f64();
+        self.take_at(at, event);
+    }
+
+    fn take_at(&mut self, at: f64, event: Event) {
+        let entry = Entry { at, event };
         self.journal.write(&entry);
         self.recording.take(entry);
     }
 
-    /// Takes readings of links that came together.
+    /// Takes readings of links that came together, GPU by GPU.
     pub fn take_readings(&mut self, readings: Vec<(u32, LinkSample)>) {
         let at = self.began.elapsed().as_secs_f64();
-        self.journal.write_readings(at, &readings);
-        for (gpu, sample) in readings {
-            self.recording.take(Entry { at, event: Event::Link { gpu, sample } });
-        }
+        together::entries(readings).into_iter().for_each(|event| self.take_at(at, event));
     }
 
     /// Why no journal is kept any more; said once.

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use super::entry::{Header, SCHEMA};
+use super::entry::{Header, is_read};
 use crate::model::order::Order;
 
 /// How many journals of runs that were cut off are kept. A health check that is killed every few
@@ -101,7 +101,7 @@ pub fn left_over(folders: &[PathBuf]) -> Vec<LeftOver> {
 fn header(path: &Path) -> Option<Header> {
     let mut line = String::new();
     BufReader::new(std::fs::File::open(path).ok()?).take(LONGEST_HEADER).read_line(&mut line).ok()?;
-    serde_json::from_str(&line).ok().filter(|header: &Header| header.schema == SCHEMA)
+    serde_json::from_str(&line).ok().filter(|header: &Header| is_read(&header.schema))
 }
 
 /// Removes the oldest journals of those that were left over, and hands the rest back.

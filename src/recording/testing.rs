@@ -64,7 +64,7 @@ pub static RUN: LazyLock<(Vec<u8>, Recorded)> = LazyLock::new(|| {
     recorder.take(Event::Problem { problem: "something".into() });
     recorder.take(Event::Measured { interrupted: false });
     let (readings, counted) = watch.finish(&snapshot, None);
-    readings.into_iter().for_each(|(gpu, sample)| recorder.take(Event::Link { gpu, sample }));
+    recorder.take_readings(readings);
     recorder.take(Event::Counted { counted });
     let bytes = std::fs::read(path).unwrap();
     (bytes, recorder.finish().0)

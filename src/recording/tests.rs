@@ -1,7 +1,5 @@
-use super::fold::Readings;
 use super::testing::RUN;
 use super::{Event, read};
-use crate::hardware::LinkSample;
 use crate::model::measurement::Status;
 use crate::model::reading::Reading;
 use crate::model::snapshot::{NvLinkRemote, P2pStatus};
@@ -65,7 +63,7 @@ fn a_journal_cut_off_anywhere_gives_all_that_was_written() {
 fn a_reading_of_a_link_that_nobody_watched_is_no_harm() {
     let mut recording = super::Recording::new("quick");
     let sample = crate::hardware::LinkSample::default();
-    recording.take(super::Entry { at: 1.0, event: Event::Link { gpu: 7, sample } });
+    recording.take(super::Entry { at: 1.0, event: Event::Links { gpus: vec![7], times: 1, sample } });
     let links = recording.conclude().measurements.links;
     assert_eq!((links[0].index, links[0].readings), (7, 1));
     assert!(links[0].reason.as_ref().unwrap().contains("cut off"));
@@ -90,14 +88,4 @@ fn what_is_read_while_copies_run_takes_the_place_of_what_was_not() {
     let said = &recorded.topology.pairs[0].peer_access;
     assert_eq!(said.nvml_read, Some(P2pStatus::GpuNotSupported), "the topology is made of it too");
     assert!((recorded.timing.discover - 1.0).abs() < 1e-9, "{:?}", recorded.timing);
-}
-
-#[test]
-fn readings_that_repeat_are_kept_once_and_all_come_back() {
-    let sample = |replays| LinkSample { replays: Some(replays), ..LinkSample::default() };
-    let told = [1, 1, 1, 2, 1].map(sample);
-    let mut readings = Readings::default();
-    told.iter().cloned().for_each(|sample| readings.push(sample));
-    assert_eq!(readings.kept(), 3);
-    assert_eq!(readings.all(), told);
 }

@@ -65,6 +65,10 @@ pub(super) fn dot_label(lines: &[&str]) -> String {
 /// Writes a part of a JSON string, with characters that a terminal obeys as escapes, also those that JSON would leave
 /// as they are.
 pub(super) fn json_fragment<W: ?Sized + Write>(to: &mut W, fragment: &str) -> io::Result<()> {
+    // Nearly all keys and names are plain, and a report of hundreds of GPUs has millions of them.
+    if fragment.bytes().all(|byte| matches!(byte, 0x20..=0x7e)) {
+        return to.write_all(fragment.as_bytes());
+    }
     let mut rest = fragment;
     while let Some((at, c)) = rest.char_indices().find(|&(_, c)| acts(c)) {
         to.write_all(&rest.as_bytes()[..at])?;

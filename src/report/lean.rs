@@ -65,8 +65,12 @@ pub(super) struct Collecting<'a, W>(pub(super) &'a RefCell<Collected<W>>);
 
 impl<W> Write for Collecting<'_, W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_all(bytes).map(|()| bytes.len())
+    }
+
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.0.borrow_mut().text.extend_from_slice(bytes);
-        Ok(bytes.len())
+        Ok(())
     }
 
     fn flush(&mut self) -> io::Result<()> {

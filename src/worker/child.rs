@@ -9,6 +9,7 @@ use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use super::protocol::{self, Reply, Request};
 use crate::hardware::{Driver, ErrorKind, HardwareError, Machine, limits};
 use crate::measure::{Bench, Outcome, Told};
+use crate::plan::Round;
 
 /// Serves rounds until the parent closes the pipe, or a context is broken. The driver is to start
 /// within `start_limit`.
@@ -39,17 +40,19 @@ pub fn serve(machine: &Machine, start_limit: Duration, mut to_parent: impl Write
     while let Some(request) = requests.recv().ok().transpose()? {
         let Request::Run { rounds } = request else { return Err("GPUs are open already".into()) };
         let (mut broken, mut told) = (false, Ok(()));
+        let mut done = |round: &Round, outcome| {
+            let (outcome, ends) = settled(outcome, || bench.drain(round));
+            broken |= ends;
+            Reply::Done { id: round.id, outcome, clock: driver.now() }
+        };
         bench.run(&rounds, &mut |what| {
-            let reply = match what {
-                Told::Remark(problem) => Reply::Remark { problem },
-                Told::Seen(round, timeline) => Reply::Seen { id: round.id, timeline },
-                Told::Ended(round, outcome) => {
-                    let (outcome, ends) = settled(outcome, || bench.drain(round));
-                    broken |= ends;
-                    Reply::Done { id: round.id, outcome, clock: driver.now() }
-                }
+            let replies = match what {
+                Told::Remark(problem) => vec![Reply::Remark { problem }],
+                Told::Seen(round, timeline) => vec![Reply::Seen { id: round.id, timeline }],
+                Told::Ended(round, outcome) => vec![done(round, outcome)],
+                Told::Together(all) => all.into_iter().map(|(round, outcome)| done(round, outcome)).collect(),
             };
-            told = told.clone().and_then(|()| say(&mut to_parent, &reply));
+            told = told.clone().and_then(|()| say_all(&mut to_parent, &replies));
         });
         told?;
         if broken {
@@ -103,9 +106,17 @@ pub fn described_machine() -> Result<Machine, String> {
 }
 
 fn say(to_parent: &mut impl Write, reply: &Reply) -> Result<(), String> {
-    let mut line = protocol::text(reply)?;
-    line.push(b'\n');
-    to_parent.write_all(&line).and_then(|()| to_parent.flush()).map_err(|error| format!("the parent is gone: {error}"))
+    say_all(to_parent, std::slice::from_ref(reply))
+}
+
+/// Says several things in one call: for each the parent would be woken up.
+fn say_all(to_parent: &mut impl Write, replies: &[Reply]) -> Result<(), String> {
+    let mut lines = Vec::new();
+    for reply in replies {
+        lines.extend(protocol::text(reply)?);
+        lines.push(b'\n');
+    }
+    to_parent.write_all(&lines).and_then(|()| to_parent.flush()).map_err(|error| format!("the parent is gone: {error}"))
 }
 
 /// Reads requests on a thread of their own. When the parent is gone, the process ends at once, even

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::peer::peer;
-pub use self::process::{Allocator, ignore_file_size_signal};
+pub use self::process::{Allocator, give_memory_back, ignore_file_size_signal};
 use super::{Driver, HardwareError, Telemetry};
 
 /// Opens NVML and sysfs; only sysfs if NVML is missing or does not start, which is reported when

@@ -9,9 +9,10 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
+use super::active::Active;
 use super::hops::{Hops, Met};
 use super::work::Time;
-pub use super::work::{Ended, Flow, Lane, Op, Server, SharedHop, Stuck, Submission, Work};
+pub use super::work::{Ended, Few, Flow, Lane, Op, Server, SharedHop, Stuck, Submission, Work};
 
 #[derive(Debug)]
 struct OpState {
@@ -19,7 +20,7 @@ struct OpState {
     waits_for: usize,
     /// Servers that it has.
     held: usize,
-    dependents: Vec<Op>,
+    dependents: Dependents,
     end: Option<f64>,
 }
 
@@ -37,12 +38,11 @@ struct ServerState {
     queue: VecDeque<Op>,
 }
 
-#[derive(Debug)]
-struct ActiveFlow {
-    op: Op,
-    left: f64,
-    rate: f64,
-    met: Met,
+/// What waits for an operation: most often one other.
+#[derive(Debug, Default)]
+struct Dependents {
+    first: Option<Op>,
+    more: Vec<Op>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,7 +67,11 @@ pub struct Engine {
     /// What flows share.
     pub hops: Hops,
     agenda: BinaryHeap<Reverse<(Time, Op, Event)>>,
-    active: Vec<ActiveFlow>,
+    /// Gates that will open by themselves, in order: thousands stand here that were opened long ago.
+    expiries: VecDeque<(Time, Op)>,
+    active: Active,
+    /// Kept from one event to the next.
+    done: Vec<(Op, Met)>,
     gates: Vec<Op>,
     ended: Vec<Ended>,
     expired: bool,
@@ -89,27 +93,39 @@ impl Engine {
     /// Enqueues an operation.
     pub fn enqueue(&mut self, submission: Submission) -> Op {
         let op = Op(self.forgotten + self.ops.len());
-        let mut submission = submission;
-        let mut before = std::mem::take(&mut submission.after);
-        for lane in &submission.lanes {
-            before.extend(self.lanes[lane.0].last.replace(op));
-        }
-        before.retain(|op| self.end_of(*op).is_none());
-        before.sort_unstable();
-        before.dedup();
-        for op_before in &before {
-            self.op(*op_before).dependents.push(op);
-        }
+        let waits_for = self.wait_for(op, &submission);
         if matches!(submission.work, Work::Gate { .. }) {
             self.gates.push(op);
         }
         let at = submission.at.max(self.now);
-        let waits_for = before.len();
-        self.ops.push_back(OpState { submission, waits_for, held: 0, dependents: Vec::new(), end: None });
+        let dependents = Dependents::default();
+        self.ops.push_back(OpState { submission, waits_for, held: 0, dependents, end: None });
         if waits_for == 0 {
             self.schedule(at, op, Event::Ready);
         }
         op
+    }
+
+    /// Lets a new operation wait for those that stand before it; how many these are.
+    fn wait_for(&mut self, op: Op, submission: &Submission) -> usize {
+        let mut before = [submission.after, None, None];
+        for (lane, place) in submission.lanes.iter().zip(&mut before[1..]) {
+            *place = self.lanes[lane.0].last.replace(op);
+        }
+        let mut waits_for = 0;
+        for (place, earlier) in before.into_iter().enumerate() {
+            let Some(earlier) = earlier else { continue };
+            if self.end_of(earlier).is_some() || before[..place].contains(&Some(earlier)) {
+                continue;
+            }
+            let dependents = &mut self.op(earlier).dependents;
+            match dependents.first {
+                Some(_) => dependents.more.push(op),
+                None => dependents.first = Some(op),
+            }
+            waits_for += 1;
+        }
+        waits_for
     }
 
     fn op(&mut self, op: Op) -> &mut OpState {
@@ -172,32 +188,57 @@ impl Engine {
         std::mem::take(&mut self.expired)
     }
 
-    /// The operations that ended since the last call, in order.
-    pub fn take_ended(&mut self) -> Vec<Ended> {
+    /// Hands over the operations that ended since the last call, in order, for an empty list.
+    pub fn take_ended(&mut self, ended: &mut Vec<Ended>) {
         while self.ops.front().is_some_and(|oldest| oldest.end.is_some()) {
             self.ops.pop_front();
             self.forgotten += 1;
         }
-        std::mem::take(&mut self.ended)
+        std::mem::swap(&mut self.ended, ended);
     }
 
     fn schedule(&mut self, time: f64, op: Op, event: Event) {
         self.agenda.push(Reverse((Time(time), op, event)));
     }
 
+    /// Lets a gate open by itself at this time.
+    fn expire(&mut self, time: f64, gate: Op) {
+        let entry = (Time(time), gate);
+        if self.expiries.back().is_none_or(|last| *last < entry) {
+            self.expiries.push_back(entry);
+        } else {
+            self.schedule(time, gate, Event::Expire);
+        }
+    }
+
+    /// The next entry of the agenda and of the expiries, and whether it is one of these.
+    fn next_entry(&self) -> Option<((Time, Op, Event), bool)> {
+        let agenda = self.agenda.peek().map(|Reverse(entry)| (*entry, false));
+        let expiry = self.expiries.front().map(|(time, op)| ((*time, *op, Event::Expire), true));
+        agenda.into_iter().chain(expiry).min()
+    }
+
+    /// Takes what happens by now out of the agenda.
+    fn take_due(&mut self) -> Option<(Op, Event)> {
+        let ((_, op, event), expires) = self.next_entry().filter(|((at, ..), _)| at.0 <= self.now)?;
+        if expires {
+            self.expiries.pop_front();
+        } else {
+            self.agenda.pop();
+        }
+        Some((op, event))
+    }
+
     fn next_time(&self) -> Option<f64> {
-        let agenda = self.agenda.peek().map(|Reverse((time, ..))| time.0);
-        let flows = self.active.iter().map(|flow| self.now + flow.left / flow.rate);
-        flows.chain(agenda).min_by(f64::total_cmp).filter(|time| time.is_finite())
+        let agenda = self.next_entry().map_or(f64::INFINITY, |((time, ..), _)| time.0);
+        Some(self.active.soonest(self.now).min(agenda)).filter(|time| time.is_finite())
     }
 
     /// Lets time pass without anything happening.
     fn pass(&mut self, time: f64) {
         let span = time - self.now;
         if span > 0.0 {
-            for flow in &mut self.active {
-                flow.left = (flow.left - span * flow.rate).max(0.0);
-            }
+            self.active.pass(span);
             self.now = time;
         }
     }
@@ -205,31 +246,11 @@ impl Engine {
     /// Lets time pass and everything happen that happens then.
     fn advance(&mut self, time: f64) {
         self.pass(time);
-        // What is left after rounding must not keep a flow alive: the clock could not pass it.
-        let (now, mut done) = (self.now, Vec::new());
-        self.active.retain(|flow| {
-            let is_done = flow.left <= 1e-3 || now + flow.left / flow.rate <= now;
-            done.extend(is_done.then_some((flow.op, flow.met)));
-            !is_done
-        });
-        let mut changed = !done.is_empty();
-        for (op, met) in done {
-            self.end(op, met);
-        }
-        while let Some(&Reverse((at, op, event))) = self.agenda.peek() {
-            if at.0 > self.now {
-                break;
-            }
-            self.agenda.pop();
+        let mut changed = self.end_flows();
+        while let Some((op, event)) = self.take_due() {
             match event {
                 Event::Ready => self.ready(op),
-                Event::FirstByte => {
-                    if let Work::Flow(flow) = &self.op(op).submission.work {
-                        let left = flow.bytes;
-                        self.active.push(ActiveFlow { op, left, rate: 0.0, met: Met::default() });
-                        changed = true;
-                    }
-                }
+                Event::FirstByte => changed |= self.first_byte(op),
                 Event::End if self.end_of(op).is_none() => self.end(op, Met::default()),
                 Event::End => {}
                 Event::Expire if self.end_of(op).is_none() => {
@@ -245,11 +266,33 @@ impl Engine {
         }
     }
 
+    /// Ends the flows that have nothing left; whether others have other shares then.
+    fn end_flows(&mut self) -> bool {
+        let (mut done, mut changed) = (std::mem::take(&mut self.done), false);
+        self.active.take_done(self.now, &mut done);
+        for (op, met) in done.drain(..) {
+            if let Work::Flow(flow) = &self.ops[op.0 - self.forgotten].submission.work {
+                changed |= self.hops.end(flow);
+            }
+            self.end(op, met);
+        }
+        self.done = done;
+        changed
+    }
+
+    /// A flow begins to move its bytes; whether all have other shares then.
+    fn first_byte(&mut self, op: Op) -> bool {
+        let Work::Flow(flow) = &self.ops[op.0 - self.forgotten].submission.work else { return false };
+        let rate = self.hops.begin(flow);
+        self.active.push(op, flow.bytes, rate.unwrap_or(0.0));
+        rate.is_none()
+    }
+
     /// An operation has nothing before it any more: it takes its servers, and begins when it has them.
     fn ready(&mut self, op: Op) {
         loop {
             let state = &self.ops[op.0 - self.forgotten];
-            let Some(server) = state.submission.servers.get(state.held).copied() else { break };
+            let Some(server) = state.submission.servers.get(state.held) else { break };
             let server = &mut self.servers[server.0];
             if server.free == 0 {
                 server.queue.push_back(op);
@@ -267,7 +310,7 @@ impl Engine {
             Work::Mark | Work::Record => self.end(op, Met::default()),
             Work::Busy(ns) => self.schedule(self.now + ns, op, Event::End),
             Work::Flow(flow) => {
-                let lane = submission.lanes.first().map(|lane| &self.lanes[lane.0]);
+                let lane = submission.lanes.get(0).map(|lane| &self.lanes[lane.0]);
                 let in_a_row = lane.filter(|lane| lane.last_flow_end >= self.now);
                 let besides = match in_a_row.map(|lane| lane.recorded) {
                     None => flow.first_ns,
@@ -277,7 +320,7 @@ impl Engine {
                 self.schedule(self.now + flow.each_ns + besides, op, Event::FirstByte);
             }
             Work::Opened(at) => self.schedule(self.now.max(*at), op, Event::End),
-            Work::Gate { limit, .. } => self.schedule(self.now + limit, op, Event::Expire),
+            Work::Gate { limit, .. } => self.expire(self.now + limit, op),
             Work::Never => {}
         }
     }
@@ -290,8 +333,8 @@ impl Engine {
         }
         self.ended.push(Ended { op, at: now, met });
         let dependents = std::mem::take(&mut state.dependents);
-        let servers = std::mem::take(&mut state.submission.servers);
-        for lane in &state.submission.lanes {
+        let servers = state.submission.servers;
+        for lane in state.submission.lanes.iter() {
             let lane = &mut self.lanes[lane.0];
             match state.submission.work {
                 Work::Flow(_) => (lane.last_flow_end, lane.recorded) = (now, false),
@@ -299,7 +342,7 @@ impl Engine {
                 _ => {}
             }
         }
-        for dependent in dependents {
+        for dependent in dependents.first.into_iter().chain(dependents.more) {
             let state = self.op(dependent);
             state.waits_for -= 1;
             if state.waits_for == 0 {
@@ -307,7 +350,7 @@ impl Engine {
                 self.schedule(at, dependent, Event::Ready);
             }
         }
-        for server in servers {
+        for server in servers.iter() {
             match self.servers[server.0].queue.pop_front() {
                 Some(next) => {
                     self.op(next).held += 1;
@@ -320,20 +363,15 @@ impl Engine {
 
     /// Shares the hops anew among the flows that are on their way.
     fn share(&mut self) {
-        let flow_of = |active: &ActiveFlow| match &self.ops[active.op.0 - self.forgotten].submission.work {
+        let flow_of = |op: &Op| match &self.ops[op.0 - self.forgotten].submission.work {
             Work::Flow(flow) => Some(flow),
             _ => None,
         };
-        let flows: Vec<_> = self.active.iter().filter_map(flow_of).collect();
+        let flows: Vec<_> = self.active.ops.iter().filter_map(flow_of).collect();
         let shares = self.hops.share(self.now, &flows);
-        for (active, (rate, met)) in self.active.iter_mut().zip(shares.flows) {
-            active.rate = rate;
-            active.met.opposite |= met.opposite;
-            active.met.others |= met.others;
-            active.met.third |= met.third;
-        }
-        if let (Some(until), Some(flow)) = (shares.until, self.active.first().map(|flow| flow.op)) {
-            self.schedule(until, flow, Event::Reshare);
+        self.active.put(shares.flows);
+        if let (Some(until), Some(flow)) = (shares.until, self.active.ops.first()) {
+            self.schedule(until, *flow, Event::Reshare);
         }
     }
 }

@@ -4,7 +4,13 @@ use crate::hardware::sim::hops::Sleep;
 const LIMIT: f64 = 5e9;
 
 fn submit(engine: &mut Engine, lane: Lane, after: &[Op], work: Work) -> Op {
-    engine.enqueue(Submission { lanes: vec![lane], after: after.to_vec(), at: 0.0, servers: Vec::new(), work })
+    engine.enqueue(Submission {
+        lanes: Few::one(lane),
+        after: after.first().copied(),
+        at: 0.0,
+        servers: Few::NONE,
+        work,
+    })
 }
 
 /// A flow of a thousand bytes that could do 10 GB/s.
@@ -58,7 +64,7 @@ fn a_lane_keeps_its_order_and_an_operation_in_two_lanes_joins_them() {
     submit(&mut engine, left, &[], Work::Busy(10.0));
     submit(&mut engine, right, &[], Work::Busy(30.0));
     let both =
-        Submission { lanes: vec![left, right], after: vec![], at: 0.0, servers: Vec::new(), work: Work::Busy(5.0) };
+        Submission { lanes: Few::two(left, right), after: None, at: 0.0, servers: Few::NONE, work: Work::Busy(5.0) };
     let both = engine.enqueue(both);
     let after = submit(&mut engine, left, &[], Work::Mark);
     assert_eq!(engine.run_until_ended(after), Ok(35.0));
@@ -73,7 +79,7 @@ fn a_server_takes_only_so_many() {
         .map(|_| {
             let lane = engine.add_lane();
             let work = Work::Busy(10.0);
-            engine.enqueue(Submission { lanes: vec![lane], after: vec![], at: 0.0, servers: vec![server], work })
+            engine.enqueue(Submission { lanes: Few::one(lane), after: None, at: 0.0, servers: Few::one(server), work })
         })
         .collect();
     let ends: Vec<_> = ends.into_iter().map(|op| engine.run_until_ended(op)).collect();
@@ -158,12 +164,12 @@ fn an_event_between_two_flows_of_a_row_costs_time_and_one_around_them_does_not()
 fn an_operation_waits_for_all_its_servers_and_gives_all_back() {
     let mut engine = Engine::default();
     let (one, other) = (engine.add_server(1), engine.add_server(1));
-    let mut busy = |servers: &[Server]| {
+    let mut busy = |servers: Few<Server>| {
         let lane = engine.add_lane();
         let work = Work::Busy(10.0);
-        engine.enqueue(Submission { lanes: vec![lane], after: vec![], at: 0.0, servers: servers.to_vec(), work })
+        engine.enqueue(Submission { lanes: Few::one(lane), after: None, at: 0.0, servers, work })
     };
-    let ops = [busy(&[one]), busy(&[one, other]), busy(&[other]), busy(&[one])];
+    let ops = [busy(Few::one(one)), busy(Few::two(one, other)), busy(Few::one(other)), busy(Few::one(one))];
     let ends = ops.map(|op| engine.run_until_ended(op));
     // The second has taken none before the first is done, so the third goes ahead.
     assert_eq!(ends, [Ok(10.0), Ok(20.0), Ok(10.0), Ok(30.0)]);
@@ -237,7 +243,9 @@ fn a_flow_knows_what_it_met_on_its_way() {
     let ends = ops.map(|op| engine.run_until_ended(op));
     // The first and the third share place 1.
     assert_eq!(ends, [Ok(200.0), Ok(100.0), Ok(200.0), Ok(200.0)]);
+    let mut ended = Vec::new();
+    engine.take_ended(&mut ended);
     let met: std::collections::HashMap<_, _> =
-        engine.take_ended().into_iter().map(|ended| (ended.op, (ended.met.opposite, ended.met.others))).collect();
+        ended.iter().map(|ended| (ended.op, (ended.met.opposite, ended.met.others))).collect();
     assert_eq!(ops.map(|op| met[&op]), [(true, true), (true, false), (false, true), (false, false)]);
 }

@@ -1,8 +1,9 @@
 //! What flows share on their way: hops that carry so much, alone or together, awake or not yet.
 
-use super::numbers::Map;
+use super::alone::{InUse, Ways};
 use super::sharing::{Demand, max_min};
 use super::work::{Flow, SharedHop};
+use crate::model::maps::Map;
 
 /// A hop that carries less at first when nothing has passed it for a while.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -49,6 +50,7 @@ pub struct Hops {
     hops: Vec<HopState>,
     /// Those that fall asleep.
     sleepers: Vec<usize>,
+    in_use: InUse,
     table: Table,
 }
 
@@ -98,6 +100,18 @@ impl Hops {
         self.sleepers.push(hop.0);
     }
 
+    /// A flow begins; its rate, GB/s, where nobody else's changes: else all are to be shared anew.
+    pub fn begin(&mut self, flow: &Flow) -> Option<f64> {
+        let Self { hops, in_use, sleepers, .. } = self;
+        in_use.begin(hops, flow).filter(|_| sleepers.is_empty())
+    }
+
+    /// A flow ends; whether the others' rates change: then they are to be shared anew.
+    pub fn end(&mut self, flow: &Flow) -> bool {
+        let Self { hops, in_use, sleepers, .. } = self;
+        !in_use.end(hops, flow) || !sleepers.is_empty()
+    }
+
     /// Shares the hops among these flows.
     pub fn share(&mut self, now: f64, flows: &[&Flow]) -> Shares {
         let mut table = std::mem::take(&mut self.table);
@@ -129,9 +143,10 @@ impl Hops {
         let demands: Vec<_> = flows.iter().zip(&met).map(demand).collect();
         let waking = table.used.iter().map(|hop| self.hops[*hop].awake_at).filter(|at| *at > now);
         let until = waking.min_by(f64::total_cmp);
-        let shares = Shares { until, flows: max_min(&capacities, &demands).into_iter().zip(met).collect() };
+        let rates = max_min(&capacities, &demands);
+        self.in_use.learn(&self.hops, flows.iter().copied().zip(rates.iter().copied()));
         self.table = table;
-        shares
+        Shares { until, flows: rates.into_iter().zip(met).collect() }
     }
 
     /// The most that a flow has of a hop that so many pass, GB/s, where it has too little.
@@ -158,6 +173,16 @@ impl Hops {
                 _ => {}
             }
         }
+    }
+}
+
+impl Ways for Vec<HopState> {
+    fn gbps(&self, hop: SharedHop) -> f64 {
+        self[hop.0].gbps
+    }
+
+    fn opposite(&self, hop: SharedHop) -> Option<SharedHop> {
+        self[hop.0].opposite.map(SharedHop)
     }
 }
 

@@ -1,6 +1,8 @@
 //! A simulated machine: plain data ([`spec`]) behind the same two traits as the live one, with
 //! honest stream and event semantics on a virtual clock.
 
+mod active;
+mod alone;
 pub mod builtin;
 mod counts;
 mod driver;
@@ -10,7 +12,6 @@ mod hops;
 pub mod load;
 mod memory;
 mod moved;
-mod numbers;
 mod routes;
 pub mod sharing;
 pub mod spec;

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use super::SimTelemetry;
 use crate::hardware::LinkSample;
-use crate::hardware::sim::spec::FunctionSpec;
+use crate::hardware::sim::spec::{FunctionSpec, GpuSpec};
 use crate::model::snapshot::PcieErrors;
 
 impl SimTelemetry {
@@ -16,13 +16,14 @@ impl SimTelemetry {
     /// Errors of a function, with those that it counts once copies run.
     pub(in crate::hardware::sim) fn errors_now(&self, function: &FunctionSpec) -> PcieErrors {
         // The second sample of a GPU is the first under load.
-        self.errors(function, self.samples.iter().any(|samples| samples.load(Ordering::Relaxed) > 1))
+        let loaded = self.samples.iter().any(|samples| samples.load(Ordering::Relaxed) > 1);
+        self.errors(function, loaded, self.is_counted(true))
     }
 
     /// Errors of a function, with those that it counts under load if there was any.
-    fn errors(&self, function: &FunctionSpec, loaded: bool) -> PcieErrors {
+    fn errors(&self, function: &FunctionSpec, loaded: bool, several: bool) -> PcieErrors {
         let added = self.spec.faults.links.iter().filter(|fault| loaded && fault.function == function.address);
-        added.filter(|fault| self.is_counted(fault.only_under_load)).fold(function.errors, |sum, fault| PcieErrors {
+        added.filter(|fault| several || !fault.only_under_load).fold(function.errors, |sum, fault| PcieErrors {
             correctable: sum.correctable.saturating_add(fault.errors.correctable),
             non_fatal: sum.non_fatal.saturating_add(fault.errors.non_fatal),
             fatal: sum.fatal.saturating_add(fault.errors.fatal),
@@ -32,9 +33,17 @@ impl SimTelemetry {
     /// A reading of a GPU.
     pub(super) fn take_sample(&self, index: u32) -> LinkSample {
         let Ok(gpu) = self.answering(index) else { return LinkSample::default() };
-        let throttle_reasons = gpu.state.throttle_under_load.clone();
         let before = self.samples.get(index as usize).map_or(0, |samples| samples.fetch_add(1, Ordering::Relaxed));
-        let loaded = before > 0;
+        let (loaded, several) = (before > 0, self.is_counted(true));
+        let show = || self.show(gpu, loaded, several);
+        // Of hundreds of GPUs there are a million samples, which show the same.
+        let shown = self.shown.get(index as usize);
+        shown.map_or_else(show, |shown| shown[2 * usize::from(loaded) + usize::from(several)].get_or_init(show).clone())
+    }
+
+    /// What a sample of a GPU shows.
+    fn show(&self, gpu: &GpuSpec, loaded: bool, several: bool) -> LinkSample {
+        let throttle_reasons = gpu.state.throttle_under_load.clone();
         let under_load = if loaded { gpu.state.ecc_uncorrected_under_load } else { 0 };
         let ecc_uncorrected = gpu.state.ecc.map(|_| gpu.state.ecc_uncorrected.saturating_add(under_load));
         let temperature = if loaded { gpu.state.temperature_under_load_c } else { gpu.state.temperature_c };
@@ -53,12 +62,12 @@ impl SimTelemetry {
             (false, false) => self.spec.trained(function),
         };
         let added = self.spec.faults.links.iter().filter(|fault| loaded && fault.function == function.address);
-        let added = added.filter(|fault| self.is_counted(fault.only_under_load));
+        let added = added.filter(|fault| several || !fault.only_under_load);
         LinkSample {
             generation: link.map(|link| link.generation),
             width: link.map(|link| link.width),
             replays: Some(added.map(|fault| fault.replays).fold(0, u64::saturating_add)),
-            pcie_errors: Some(self.errors(function, loaded)),
+            pcie_errors: Some(self.errors(function, loaded, several)),
             ..state
         }
     }

@@ -8,6 +8,13 @@ use super::hops::Met;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Op(pub(super) usize);
 
+impl Op {
+    /// Its number: each has the next one.
+    pub const fn number(self) -> usize {
+        self.0
+    }
+}
+
 /// An order in which operations run one after the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lane(pub(super) usize);
@@ -76,7 +83,7 @@ pub struct Flow {
 impl Flow {
     /// Some bytes at this rate that cost nothing besides and that nothing slows down.
     pub fn new(bytes: f64, cap: f64) -> Self {
-        let (hops, places) = (Arc::new([]), [0; 2]);
+        let (hops, places) = (Arc::default(), [0; 2]);
         let (both_ways, beside_others, beside_host) = (1.0, 1.0, 1.0);
         let (each_ns, first_ns, event_ns) = (0.0, 0.0, 0.0);
         Self {
@@ -105,17 +112,46 @@ impl Flow {
     }
 }
 
+/// One or two of something, or none. There are millions of operations, and each would have to find room for a list.
+#[derive(Debug, Clone, Copy)]
+pub struct Few<T>([Option<T>; 2]);
+
+impl<T: Copy> Few<T> {
+    /// None.
+    pub const NONE: Self = Self([None; 2]);
+
+    /// One.
+    pub const fn one(one: T) -> Self {
+        Self([Some(one), None])
+    }
+
+    /// Two, in this order.
+    pub const fn two(one: T, other: T) -> Self {
+        Self([Some(one), Some(other)])
+    }
+
+    /// The one at this place, from 0 on.
+    pub fn get(&self, place: usize) -> Option<T> {
+        self.0.get(place).copied().flatten()
+    }
+
+    /// Each of them.
+    pub fn iter(&self) -> impl Iterator<Item = T> + use<T> {
+        self.0.into_iter().flatten()
+    }
+}
+
 /// An operation to be enqueued.
 #[derive(Debug, Clone)]
 pub struct Submission {
     /// Lanes it takes its place in; the first is the one it is issued on.
-    pub lanes: Vec<Lane>,
-    /// Other operations it waits for.
-    pub after: Vec<Op>,
+    pub lanes: Few<Lane>,
+    /// Another operation it waits for.
+    pub after: Option<Op>,
     /// When the host enqueued it, nanoseconds.
     pub at: f64,
     /// What it needs one of each, taken in this order.
-    pub servers: Vec<Server>,
+    pub servers: Few<Server>,
     /// What it does.
     pub work: Work,
 }

@@ -1,7 +1,7 @@
 //! Copies: which way they go, what they take, and how they go wrong.
 
 use crate::hardware::pattern::pattern;
-use crate::hardware::sim::engine::{Flow, Server, Submission, Work};
+use crate::hardware::sim::engine::{Few, Flow, Server, Submission, Work};
 use crate::hardware::sim::spec::{CopyFault, PairFault};
 use crate::hardware::{Buffer, Device, ErrorKind, HardwareError, Stream};
 use crate::model::placement::{Engine, Path, Side};
@@ -59,11 +59,11 @@ impl State {
         let own = self.lane(stream)?;
         let ends = (source.device, destination.device);
         let other = if stream.device == ends.0 { ends.1 } else { ends.0 };
-        let mut lanes = vec![own];
+        let mut lanes = Few::one(own);
         // Measured: a peer copy on a legacy default stream, of either device, serialises with the
         // legacy default streams of both.
         if mover == Mover::CopyEngine && stream.id == 0 && other != stream.device {
-            lanes.push(self.lane(Stream::default_of(other))?);
+            lanes = Few::two(own, self.lane(Stream::default_of(other))?);
         }
         let local = ends.0 == ends.1;
         let direct = local || self.reaches(mover, stream.device, other);
@@ -95,7 +95,7 @@ impl State {
                 }
             }
         };
-        let submission = Submission { lanes, after: Vec::new(), at, servers, work };
+        let submission = Submission { lanes, after: None, at, servers, work };
         self.submit(submission, [source, destination], effect);
         Ok(())
     }
@@ -108,23 +108,23 @@ impl State {
         issuer: Device,
         (source, destination): (Device, Device),
         direct: bool,
-    ) -> Result<Vec<Server>, HardwareError> {
+    ) -> Result<Few<Server>, HardwareError> {
         let servers = self.servers(issuer)?;
         Ok(match mover {
-            Mover::Kernel => vec![servers.multiprocessors],
+            Mover::Kernel => Few::one(servers.multiprocessors),
             Mover::CopyEngine if !direct => {
-                vec![self.servers(source)?.to_host, self.servers(destination)?.from_host]
+                Few::two(self.servers(source)?.to_host, self.servers(destination)?.from_host)
             }
-            Mover::CopyEngine if issuer == source => vec![servers.copies_out],
-            Mover::CopyEngine => vec![servers.copies_in],
+            Mover::CopyEngine if issuer == source => Few::one(servers.copies_out),
+            Mover::CopyEngine => Few::one(servers.copies_in),
         })
     }
 
     /// Whether a copy between these devices goes directly. A copy engine needs access one way or
     /// the other, a kernel its own device's access to the peer.
     fn reaches(&self, mover: Mover, device: Device, peer: Device) -> bool {
-        let backwards = mover == Mover::CopyEngine && self.access.contains(&(peer, device));
-        backwards || self.access.contains(&(device, peer))
+        let backwards = mover == Mover::CopyEngine && self.access.is_given(peer, device);
+        backwards || self.access.is_given(device, peer)
     }
 
     /// The host spends the time that enqueuing a copy takes: without peer access it stages the

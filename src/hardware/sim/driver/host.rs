@@ -3,7 +3,7 @@
 //! Copies from and to pageable memory hold the host until they have ended, as the driver's do: the processor moves the
 //! bytes to a buffer of the driver's and from there to the device, or the other way round.
 
-use crate::hardware::sim::engine::{Flow, Submission, Work};
+use crate::hardware::sim::engine::{Few, Flow, Submission, Work};
 use crate::hardware::sim::memory::{Content, MemoryError, host_device};
 use crate::hardware::sim::spec::{CopyFault, HostSpeeds, HostWay, PairFault, Pairs};
 use crate::hardware::{
@@ -149,9 +149,9 @@ impl State {
                 (Work::Flow(flow), Some(Effect::Moved { issuer, destination, source, bytes, fault: of_pair }))
             }
         };
-        let lanes = vec![self.lane(stream)?];
+        let lanes = Few::one(self.lane(stream)?);
         self.spend(true, bytes);
-        let submission = Submission { lanes, after: Vec::new(), at: self.clock_ns, servers: vec![server], work };
+        let submission = Submission { lanes, after: None, at: self.clock_ns, servers: Few::one(server), work };
         self.submit(submission, [source, destination], effect);
         Ok(())
     }

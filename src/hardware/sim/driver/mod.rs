@@ -1,10 +1,12 @@
 //! The simulated CUDA driver: streams and events put together from lanes, gates and marks of the
 //! engine, with the ordering that was measured on hardware (docs/measurement.md).
 
+mod contexts;
 mod copies;
 mod host;
 mod outside;
 mod state;
+mod tables;
 
 use std::cell::{RefCell, RefMut};
 use std::collections::HashMap;
@@ -158,7 +160,7 @@ impl Driver for SimDriver {
         state.usable_device(peer)?;
         state.call();
         if !enabled {
-            state.access.remove(&(device, peer));
+            state.access.set(device, peer, false);
             return Ok(());
         }
         let refuse = |meaning, code| Err(failed(ErrorKind::Unsupported, "cuCtxEnablePeerAccess", meaning, code));
@@ -170,12 +172,11 @@ impl Driver for SimDriver {
             return refuse("peer access is not supported between these two devices", 217);
         }
         // Counted only where there is a limit: of 256 GPUs each has 255 others.
-        let others = || state.access.iter().filter(|(from, to)| *from == device && *to != peer).count();
-        if state.spec.peers.limit.is_some_and(|limit| others() >= limit as usize) {
+        if state.spec.peers.limit.is_some_and(|limit| state.access.others(device, peer) >= limit as usize) {
             let meaning = "peer access resources exhausted: too many peer mappings";
             return Err(failed(ErrorKind::TooManyPeers, "cuCtxEnablePeerAccess", meaning, 711));
         }
-        state.access.insert((device, peer));
+        state.access.set(device, peer, true);
         Ok(())
     }
 
@@ -193,7 +194,7 @@ impl Driver for SimDriver {
         if event.device != stream.device {
             return Err(failed(ErrorKind::Other, "cuEventRecord", "event and stream are of different devices", 400));
         }
-        let op = state.enqueue(stream, Vec::new(), None, Work::Record)?;
+        let op = state.enqueue(stream, None, None, Work::Record)?;
         state.set_event(event, op);
         Ok(())
     }
@@ -202,8 +203,8 @@ impl Driver for SimDriver {
         let mut state = self.usable(stream.device)?;
         // An event that was never recorded holds nobody up.
         let after = match state.event("cuStreamWaitEvent", event)? {
-            Recorded::Under(op) => vec![op],
-            Recorded::Never | Recorded::At(_) => Vec::new(),
+            Recorded::Under(op) => Some(op),
+            Recorded::Never | Recorded::At(_) => None,
         };
         state.enqueue(stream, after, None, Work::Mark).map(drop)
     }
@@ -252,7 +253,7 @@ impl Driver for SimDriver {
         state.kernels_loaded()?;
         let multiprocessors = state.servers(stream.device)?.multiprocessors;
         let work = Work::Busy(duration.as_secs_f64() * 1e9);
-        state.enqueue(stream, Vec::new(), Some(multiprocessors), work).map(drop)
+        state.enqueue(stream, None, Some(multiprocessors), work).map(drop)
     }
 
     fn hold(&self, stream: Stream) -> Result<(), HardwareError> {
@@ -261,7 +262,7 @@ impl Driver for SimDriver {
             return Err(HardwareError::new(ErrorKind::Unsupported, "streams cannot be held"));
         }
         let late = state.gpu(stream.device)?.gate_delay_us * 1e3;
-        state.enqueue(stream, Vec::new(), None, Work::Gate { limit: HOLD_LIMIT_NS, late }).map(drop)
+        state.enqueue(stream, None, None, Work::Gate { limit: HOLD_LIMIT_NS, late }).map(drop)
     }
 
     fn release(&self) {

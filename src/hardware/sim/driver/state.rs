@@ -4,30 +4,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::hardware::sim::engine::{Ended, Engine, Lane, Op, Server, SharedHop, Submission, Work};
+use crate::hardware::sim::engine::{Ended, Engine, Few, Lane, Op, Server, SharedHop, Submission, Work};
 use crate::hardware::sim::hops::Met;
 use crate::hardware::sim::memory::Memory;
-use crate::hardware::sim::numbers::{Map, Set};
 use crate::hardware::sim::routes::{Hop, PathClass};
-use crate::hardware::sim::spec::{CopyFault, Drift, GpuSpec, MachineSpec, PairFault, PathSpeed};
+use crate::hardware::sim::spec::{CopyFault, Drift, MachineSpec, PairFault, PathSpeed};
 use crate::hardware::{Buffer, Device, ErrorKind, Event, HardwareError, Stream};
+use crate::model::maps::Map;
 
+use super::contexts::Context;
 use super::failed;
-
-/// What a device has only so many of.
-#[derive(Debug, Clone, Copy)]
-pub struct Servers {
-    /// Copies that leave for other GPUs.
-    pub copies_out: Server,
-    /// Copies that arrive from other GPUs.
-    pub copies_in: Server,
-    /// Copies to the host.
-    pub to_host: Server,
-    /// Copies from the host.
-    pub from_host: Server,
-    /// Kernels: each one fills the device.
-    pub multiprocessors: Server,
-}
+use super::tables::{Access, Effects, Paths};
 
 /// What an event was last recorded after.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -71,108 +58,46 @@ pub struct State {
     /// The host's clock, nanoseconds. Never behind the engine's.
     pub clock_ns: f64,
     /// Which device may reach the memory of which.
-    pub access: Set<(Device, Device)>,
+    pub access: Access,
     /// Copies enqueued, which numbers the draws of noise.
     pub copies: u64,
     /// NVML's index of each device.
-    gpus: Vec<u32>,
-    contexts: Map<Device, Servers>,
-    broken: Map<Device, HardwareError>,
-    /// Calls that a device still serves before it gives the error of this code.
-    due: Map<Device, (u32, u32)>,
-    lanes: Map<Stream, Lane>,
-    /// The lanes of each device, in the order in which they were made.
-    device_lanes: Map<Device, Vec<Lane>>,
-    last_stream: u32,
+    pub(super) gpus: Vec<u32>,
+    /// By device.
+    pub(super) contexts: Vec<Option<Context>>,
+    /// By number, from 1 on: the streams that are nobody's default.
+    streams: Vec<(Device, Lane)>,
     events: Vec<(Device, Recorded)>,
     hops: Map<Hop, SharedHop>,
-    paths: Map<(u32, u32, bool), SharedPath>,
-    effects: Map<Op, Effect>,
-    last_use: Map<u32, Op>,
+    paths: Paths<SharedPath>,
+    effects: Effects,
+    /// Kept from one call to the next.
+    ended: Vec<Ended>,
+    /// By the number of a buffer.
+    last_use: Vec<Option<Op>>,
 }
 
 impl State {
     /// A driver that was just initialised, with NVML's index of each device.
     pub fn new(spec: Arc<MachineSpec>, gpus: Vec<u32>) -> Self {
+        let (devices, all) = (gpus.len(), spec.gpus.len());
         Self {
             spec,
             engine: Engine::default(),
             memory: Memory::default(),
             clock_ns: 0.0,
-            access: Set::default(),
+            access: Access::none(devices),
             copies: 0,
             gpus,
-            contexts: Map::default(),
-            broken: Map::default(),
-            due: Map::default(),
-            lanes: Map::default(),
-            device_lanes: Map::default(),
-            last_stream: 0,
+            contexts: (0..devices).map(|_| None).collect(),
+            streams: Vec::new(),
             events: Vec::new(),
             hops: Map::default(),
-            paths: Map::default(),
-            effects: Map::default(),
-            last_use: Map::default(),
+            paths: Paths::none(all),
+            effects: Effects::default(),
+            ended: Vec::new(),
+            last_use: Vec::new(),
         }
-    }
-
-    /// Creates the context of a device.
-    pub fn open(&mut self, device: Device) -> Result<(), HardwareError> {
-        let &GpuSpec { copy_engines, host_engines, one_host_engine, .. } = self.gpu(device)?;
-        if let Some(fault) = self.spec.faults.contexts.iter().find(|fault| self.index(device) == Ok(fault.gpu)) {
-            return Err(failed(ErrorKind::Other, "cuDevicePrimaryCtxRetain", &fault.meaning, fault.code));
-        }
-        if !self.contexts.contains_key(&device) {
-            let to_host = self.engine.add_server(host_engines);
-            let servers = Servers {
-                copies_out: self.engine.add_server(copy_engines),
-                copies_in: self.engine.add_server(copy_engines),
-                to_host,
-                from_host: if one_host_engine { to_host } else { self.engine.add_server(host_engines) },
-                multiprocessors: self.engine.add_server(1),
-            };
-            self.contexts.insert(device, servers);
-            self.add_lane(Stream::default_of(device));
-        }
-        Ok(())
-    }
-
-    /// NVML's index of a device.
-    pub fn index(&self, device: Device) -> Result<u32, HardwareError> {
-        let unknown = || failed(ErrorKind::Other, "cuDeviceGet", "invalid device ordinal", 101);
-        self.gpus.get(device.0 as usize).copied().ok_or_else(unknown)
-    }
-
-    /// The specification of a device.
-    pub fn gpu(&self, device: Device) -> Result<&GpuSpec, HardwareError> {
-        let index = self.index(device)?;
-        Ok(&self.spec.gpus[index as usize])
-    }
-
-    /// What a device has only so many of.
-    pub fn servers(&self, device: Device) -> Result<Servers, HardwareError> {
-        let closed = || failed(ErrorKind::Other, "cuCtxSetCurrent", "the device has no context", 201);
-        self.contexts.get(&device).copied().ok_or_else(closed)
-    }
-
-    /// Whether work can be given to a device.
-    pub fn usable_device(&self, device: Device) -> Result<(), HardwareError> {
-        self.servers(device)?;
-        self.broken.get(&device).map_or(Ok(()), |error| Err(error.clone()))
-    }
-
-    /// The same for a new call: errors of earlier work come to light in one.
-    pub fn answers(&mut self, device: Device) -> Result<(), HardwareError> {
-        if let Some((code, calls)) = self.due.get_mut(&device) {
-            *calls = calls.saturating_sub(1);
-            if *calls == 0 {
-                let meaning = "an error of earlier work on this device";
-                let error = failed(ErrorKind::Sticky, "cuCtxSynchronize", meaning, *code);
-                self.due.remove(&device);
-                self.broken.insert(device, error);
-            }
-        }
-        self.usable_device(device)
     }
 
     /// Whether the GPU kernels were loaded.
@@ -191,22 +116,20 @@ impl State {
 
     /// A new stream, which never waits for the default stream.
     pub fn add_stream(&mut self, device: Device) -> Stream {
-        self.last_stream += 1;
-        let stream = Stream { device, id: self.last_stream };
-        self.add_lane(stream);
-        stream
-    }
-
-    fn add_lane(&mut self, stream: Stream) {
         let lane = self.engine.add_lane();
-        self.lanes.insert(stream, lane);
-        self.device_lanes.entry(stream.device).or_default().push(lane);
+        self.streams.push((device, lane));
+        self.context_mut(device).into_iter().for_each(|context| context.lanes.push(lane));
+        Stream { device, id: u32::try_from(self.streams.len()).unwrap_or(u32::MAX) }
     }
 
     /// The lane of a stream.
     pub fn lane(&self, stream: Stream) -> Result<Lane, HardwareError> {
         let unknown = || failed(ErrorKind::Other, "cuStream", "invalid resource handle", 400);
-        self.lanes.get(&stream).copied().ok_or_else(unknown)
+        let lane = match (stream.id as usize).checked_sub(1) {
+            None => self.context(stream.device).and_then(|context| context.lanes.first()),
+            Some(place) => self.streams.get(place).filter(|(device, _)| *device == stream.device).map(|(_, lane)| lane),
+        };
+        lane.copied().ok_or_else(unknown)
     }
 
     /// A new event.
@@ -266,8 +189,8 @@ impl State {
 
     /// The way of copies from one GPU to another.
     pub fn path(&mut self, from: u32, to: u32, direct: bool) -> SharedPath {
-        if let Some(known) = self.paths.get(&(from, to, direct)) {
-            return known.clone();
+        if let Some(known) = self.paths.get((from, to, direct)) {
+            return known;
         }
         let route = if direct { self.spec.direct_route(from, to) } else { self.spec.staged_route(from, to) };
         let redirected = if direct && route.class != PathClass::NvLink { self.spec.redirect_share(from) } else { 1.0 };
@@ -284,7 +207,7 @@ impl State {
             bottleneck_gbps: redirected * bottleneck_gbps,
             hops: route.hops.iter().map(|hop| self.shared_hop(*hop)).collect(),
         };
-        self.paths.insert((from, to, direct), path.clone());
+        self.paths.keep((from, to, direct), path.clone());
         path
     }
 
@@ -297,32 +220,42 @@ impl State {
     pub fn enqueue(
         &mut self,
         stream: Stream,
-        after: Vec<Op>,
+        after: Option<Op>,
         server: Option<Server>,
         work: Work,
     ) -> Result<Op, HardwareError> {
-        let lanes = vec![self.lane(stream)?];
+        let lanes = Few::one(self.lane(stream)?);
         self.call();
-        let servers = server.into_iter().collect();
+        let servers = server.map_or(Few::NONE, Few::one);
         Ok(self.engine.enqueue(Submission { lanes, after, at: self.clock_ns, servers, work }))
     }
 
     /// Enqueues what the host has made ready, with what happens at its end.
     pub fn submit(&mut self, submission: Submission, buffers: [Buffer; 2], effect: Option<Effect>) {
         let op = self.engine.enqueue(submission);
-        self.last_use.extend(buffers.map(|buffer| (buffer.id, op)));
-        self.effects.extend(effect.map(|effect| (op, effect)));
+        for buffer in buffers {
+            let place = buffer.id as usize;
+            if self.last_use.len() <= place {
+                self.last_use.resize(place + 1, None);
+            }
+            self.last_use[place] = Some(op);
+        }
+        effect.into_iter().for_each(|effect| self.effects.insert(op, effect));
     }
 
     /// Lets the devices do what they have done by the host's clock.
     pub fn catch_up(&mut self) {
         self.engine.run_to(self.clock_ns);
-        for Ended { op, at: end, met } in self.engine.take_ended() {
-            match self.effects.remove(&op) {
+        let mut ended = std::mem::take(&mut self.ended);
+        self.engine.take_ended(&mut ended);
+        for Ended { op, at: end, met } in ended.drain(..) {
+            match self.effects.take(op) {
                 Some(Effect::Moved { issuer, destination, source, bytes, fault }) => {
                     let fault = fault.filter(|fault| shows(fault, met)).map(|fault| fault.fault);
                     if let Some(CopyFault::LateError { code, calls }) = fault {
-                        self.due.entry(issuer).or_insert((code, calls));
+                        self.context_mut(issuer).into_iter().for_each(|context| {
+                            context.due.get_or_insert((code, calls));
+                        });
                     }
                     self.memory.copy(destination, source, bytes, fault);
                 }
@@ -336,11 +269,13 @@ impl State {
                 }
                 Some(Effect::IllegalAddress(device)) => {
                     let meaning = "an illegal memory access was encountered";
-                    self.broken.insert(device, failed(ErrorKind::Sticky, "cuStreamSynchronize", meaning, 700));
+                    let error = failed(ErrorKind::Sticky, "cuStreamSynchronize", meaning, 700);
+                    self.context_mut(device).into_iter().for_each(|context| context.broken = Some(error.clone()));
                 }
                 None => {}
             }
         }
+        self.ended = ended;
     }
 
     /// The host waits for an operation. One that never ends is really waited for: that is what deadlines are for.
@@ -364,21 +299,21 @@ impl State {
 
     /// The host waits for everything on a device.
     pub fn wait_for_device(&mut self, device: Device) {
-        let lanes = self.device_lanes.get(&device).cloned().unwrap_or_default();
+        let lanes = self.context(device).map_or_else(Vec::new, |context| context.lanes.clone());
         let last: Vec<_> = lanes.into_iter().filter_map(|lane| self.engine.last_of(lane)).collect();
         last.into_iter().for_each(|op| self.wait_for(op));
     }
 
     /// The host waits for everything that uses a buffer.
     pub fn wait_for_buffer(&mut self, buffer: Buffer) {
-        if let Some(op) = self.last_use.get(&buffer.id).copied() {
+        if let Some(op) = self.last_use.get(buffer.id as usize).copied().flatten() {
             self.wait_for(op);
         }
     }
 
     /// Gives a buffer back.
     pub fn forget_buffer(&mut self, buffer: Buffer) {
-        self.last_use.remove(&buffer.id);
+        self.last_use.get_mut(buffer.id as usize).into_iter().for_each(|last| *last = None);
         let _ = self.memory.free(buffer); // The caller has seen that it is there.
     }
 

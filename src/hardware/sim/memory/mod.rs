@@ -4,9 +4,10 @@ mod contents;
 mod damage;
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use crate::hardware::{Buffer, Device, PatternCheck};
+use crate::model::maps::Map;
 use crate::model::order::Order;
 
 use super::spec::CopyFault;
@@ -98,14 +99,23 @@ pub enum MemoryError {
 /// All buffers of all devices.
 #[derive(Debug, Default)]
 pub struct Memory {
-    taken: HashMap<Device, u64>,
+    taken: Map<Device, u64>,
     buffers: BTreeMap<u32, State>,
     /// Parts of buffers, by whole, offset and length. What stands in them stands nowhere else.
-    parts: HashMap<(u32, u64, u64), Buffer>,
+    parts: Map<(u32, u64, u64), Buffer>,
     last_id: u32,
     last_version: u64,
-    /// What the last copy from another device brought to each, and how many bytes.
-    brought: HashMap<Device, (Vec<Stretch>, u64)>,
+    /// What the last copy from another device brought to each.
+    brought: Map<Device, Brought>,
+}
+
+/// What a copy brought.
+#[derive(Debug)]
+struct Brought {
+    /// Of which buffer, in which version, and how many bytes; none where it came from elsewhere.
+    of: Option<(u32, u64, u64)>,
+    data: Vec<Stretch>,
+    bytes: u64,
 }
 
 impl Memory {
@@ -172,7 +182,7 @@ impl Memory {
         let (gone, kept) =
             std::mem::take(&mut self.parts).into_iter().partition(|((whole, ..), _)| *whole == buffer.id);
         self.parts = kept;
-        HashMap::into_values(gone).for_each(|part: Buffer| drop(self.buffers.remove(&part.id)));
+        Map::into_values(gone).for_each(|part: Buffer| drop(self.buffers.remove(&part.id)));
         if let Some(taken) = self.taken.get_mut(&buffer.device) {
             *taken = taken.saturating_sub(buffer.bytes);
         }
@@ -201,19 +211,27 @@ impl Memory {
     pub fn copy(&mut self, destination: Buffer, source: Buffer, bytes: u64, fault: Option<CopyFault>) {
         let Some(from) = self.buffers.get(&source.id) else { return };
         let origin = Origin { source: source.id, version: from.version, bytes, fault };
+        let elsewhere = matches!(fault, Some(CopyFault::Stale | CopyFault::WrongSource));
+        let of = (!elsewhere).then_some((source.id, from.version, bytes));
+        let between_devices = source.device != destination.device && !is_host(source.device);
+        let is_kept = !between_devices
+            || self.brought.get(&destination.device).is_some_and(|brought| of.is_some() && brought.of == of);
+        let made_before = |state: &State| !elsewhere && state.origin.as_ref() == Some(&origin);
+        // A row makes the same copy again and again.
+        if is_kept && self.buffers.get(&destination.id).is_some_and(made_before) {
+            return;
+        }
         let Some((data, bytes)) = self.sent(destination, source, bytes, fault) else { return };
         let Some(state) = self.buffers.get_mut(&destination.id) else { return };
         let covered = damage::covers(fault, bytes);
-        let elsewhere = matches!(fault, Some(CopyFault::Stale | CopyFault::WrongSource));
-        if covered > 0 && (elsewhere || state.origin.as_ref() != Some(&origin)) {
+        if covered > 0 && !made_before(state) {
             self.last_version += 1;
             (state.version, state.origin) = (self.last_version, Some(origin));
             state.overwrite(covered);
             state.due.push(Arrival { data: data.clone(), bytes, fault });
         }
-        let between_devices = source.device != destination.device && !is_host(source.device);
         if between_devices && damage::moves(fault, bytes) {
-            self.brought.insert(destination.device, (data, bytes));
+            self.brought.insert(destination.device, Brought { of, data, bytes });
         }
     }
 
@@ -227,8 +245,8 @@ impl Memory {
     ) -> Option<(Vec<Stretch>, u64)> {
         match fault {
             Some(CopyFault::Stale) => {
-                let (stale, length) = self.brought.get(&destination.device)?;
-                Some((stale.clone(), bytes.min(*length)))
+                let brought = self.brought.get(&destination.device)?;
+                Some((brought.data.clone(), bytes.min(brought.bytes)))
             }
             Some(CopyFault::WrongSource) => {
                 self.buffers.values_mut().for_each(State::settle);

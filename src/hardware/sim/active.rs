@@ -1,0 +1,76 @@
+//! The flows that are on their way: what is left of each, and how fast it goes.
+
+use super::hops::Met;
+use super::work::Op;
+
+/// All of them, in the order in which they began. Hundreds at once are walked at every event, so that what is looked at
+/// then lies together.
+#[derive(Debug, Default)]
+pub(super) struct Active {
+    /// Which.
+    pub ops: Vec<Op>,
+    met: Vec<Met>,
+    /// Bytes.
+    left: Vec<f64>,
+    /// GB/s.
+    rates: Vec<f64>,
+}
+
+impl Active {
+    /// A flow begins.
+    pub fn push(&mut self, op: Op, bytes: f64, rate: f64) {
+        self.ops.push(op);
+        self.met.push(Met::default());
+        self.left.push(bytes);
+        self.rates.push(rate);
+    }
+
+    /// When the first of them will have ended.
+    pub fn soonest(&self, now: f64) -> f64 {
+        let ends = self.left.iter().zip(&self.rates).map(|(left, rate)| now + left / rate);
+        ends.fold(f64::INFINITY, |soonest, end| if end < soonest { end } else { soonest })
+    }
+
+    /// Time passes.
+    pub fn pass(&mut self, span: f64) {
+        for (left, rate) in self.left.iter_mut().zip(&self.rates) {
+            *left = (*left - span * rate).max(0.0);
+        }
+    }
+
+    /// Takes out those that have ended, with what they met. What is left after rounding must not keep a flow alive: the
+    /// clock could not pass it.
+    pub fn take_done(&mut self, now: f64, done: &mut Vec<(Op, Met)>) {
+        let is_done = |left: f64, rate: f64| (left <= 1e-3) | (now + left / rate <= now);
+        let any = self.left.iter().zip(&self.rates).fold(false, |any, (left, rate)| any | is_done(*left, *rate));
+        if !any {
+            return;
+        }
+        let mut kept = 0;
+        for place in 0..self.ops.len() {
+            if is_done(self.left[place], self.rates[place]) {
+                done.push((self.ops[place], self.met[place]));
+                continue;
+            }
+            self.ops[kept] = self.ops[place];
+            self.met[kept] = self.met[place];
+            self.left[kept] = self.left[place];
+            self.rates[kept] = self.rates[place];
+            kept += 1;
+        }
+        self.ops.truncate(kept);
+        self.met.truncate(kept);
+        self.left.truncate(kept);
+        self.rates.truncate(kept);
+    }
+
+    /// They go on like this, and meet that.
+    pub fn put(&mut self, shares: impl IntoIterator<Item = (f64, Met)>) {
+        for ((rate, met), (new_rate, now)) in self.rates.iter_mut().zip(&mut self.met).zip(shares) {
+            *rate = new_rate;
+            met.opposite |= now.opposite;
+            met.others |= now.others;
+            met.third |= now.third;
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Contexts: which devices are open, and whether they still answer.
+
+use super::failed;
+use super::state::State;
+use crate::hardware::sim::engine::{Lane, Server};
+use crate::hardware::sim::spec::GpuSpec;
+use crate::hardware::{Device, ErrorKind, HardwareError};
+
+/// What a device has only so many of.
+#[derive(Debug, Clone, Copy)]
+pub struct Servers {
+    /// Copies that leave for other GPUs.
+    pub copies_out: Server,
+    /// Copies that arrive from other GPUs.
+    pub copies_in: Server,
+    /// Copies to the host.
+    pub to_host: Server,
+    /// Copies from the host.
+    pub from_host: Server,
+    /// Kernels: each one fills the device.
+    pub multiprocessors: Server,
+}
+
+/// A device that is open.
+#[derive(Debug)]
+pub struct Context {
+    servers: Servers,
+    pub broken: Option<HardwareError>,
+    /// The error of this code, and calls that the device still serves before it gives it.
+    pub due: Option<(u32, u32)>,
+    /// In the order in which they were made: the default stream's comes first.
+    pub lanes: Vec<Lane>,
+}
+
+impl State {
+    /// Creates the context of a device.
+    pub fn open(&mut self, device: Device) -> Result<(), HardwareError> {
+        let &GpuSpec { copy_engines, host_engines, one_host_engine, .. } = self.gpu(device)?;
+        if let Some(fault) = self.spec.faults.contexts.iter().find(|fault| self.index(device) == Ok(fault.gpu)) {
+            return Err(failed(ErrorKind::Other, "cuDevicePrimaryCtxRetain", &fault.meaning, fault.code));
+        }
+        if let Some(context @ None) = self.contexts.get_mut(device.0 as usize) {
+            let to_host = self.engine.add_server(host_engines);
+            let servers = Servers {
+                copies_out: self.engine.add_server(copy_engines),
+                copies_in: self.engine.add_server(copy_engines),
+                to_host,
+                from_host: if one_host_engine { to_host } else { self.engine.add_server(host_engines) },
+                multiprocessors: self.engine.add_server(1),
+            };
+            let lanes = vec![self.engine.add_lane()];
+            *context = Some(Context { servers, broken: None, due: None, lanes });
+        }
+        Ok(())
+    }
+
+    /// NVML's index of a device.
+    pub fn index(&self, device: Device) -> Result<u32, HardwareError> {
+        let unknown = || failed(ErrorKind::Other, "cuDeviceGet", "invalid device ordinal", 101);
+        self.gpus.get(device.0 as usize).copied().ok_or_else(unknown)
+    }
+
+    /// The specification of a device.
+    pub fn gpu(&self, device: Device) -> Result<&GpuSpec, HardwareError> {
+        let index = self.index(device)?;
+        Ok(&self.spec.gpus[index as usize])
+    }
+
+    pub(super) fn context(&self, device: Device) -> Option<&Context> {
+        self.contexts.get(device.0 as usize)?.as_ref()
+    }
+
+    pub(super) fn context_mut(&mut self, device: Device) -> Option<&mut Context> {
+        self.contexts.get_mut(device.0 as usize)?.as_mut()
+    }
+
+    /// A device that is open.
+    fn opened(&self, device: Device) -> Result<&Context, HardwareError> {
+        let closed = || failed(ErrorKind::Other, "cuCtxSetCurrent", "the device has no context", 201);
+        self.context(device).ok_or_else(closed)
+    }
+
+    /// What a device has only so many of.
+    pub fn servers(&self, device: Device) -> Result<Servers, HardwareError> {
+        Ok(self.opened(device)?.servers)
+    }
+
+    /// Whether work can be given to a device.
+    pub fn usable_device(&self, device: Device) -> Result<(), HardwareError> {
+        self.opened(device)?.broken.as_ref().map_or(Ok(()), |error| Err(error.clone()))
+    }
+
+    /// The same for a new call: errors of earlier work come to light in one.
+    pub fn answers(&mut self, device: Device) -> Result<(), HardwareError> {
+        if let Some(context) = self.context_mut(device)
+            && let Some((code, calls)) = &mut context.due
+        {
+            *calls = calls.saturating_sub(1);
+            if *calls == 0 {
+                let meaning = "an error of earlier work on this device";
+                context.broken = Some(failed(ErrorKind::Sticky, "cuCtxSynchronize", meaning, *code));
+                context.due = None;
+            }
+        }
+        self.usable_device(device)
+    }
+}
