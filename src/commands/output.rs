@@ -18,7 +18,11 @@ const NARROWEST: usize = 60;
 
 /// The style of a report on stdout.
 pub fn style_of(cli: &Cli, args: &ReportArgs) -> Style {
-    Style { pairs: args.prometheus_pairs, brief: args.brief, ..style(cli.color, args.verbose) }
+    Style {
+        pairs: args.prometheus_pairs,
+        brief: args.brief,
+        ..style(cli.color, args.verbose)
+    }
 }
 
 /// The style of text on stdout.
@@ -27,22 +31,44 @@ pub fn style(color: Color, verbose: bool) -> Style {
     let color = match color {
         Color::Always => true,
         Color::Never => false,
-        Color::Auto => stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+        Color::Auto => {
+            stdout.is_terminal()
+                && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+        }
     };
-    let width = terminal_size::terminal_size_of(&stdout).map_or(Style::PLAIN.width, |(width, _)| usize::from(width.0));
+    let width = terminal_size::terminal_size_of(&stdout)
+        .map_or(Style::PLAIN.width, |(width, _)| usize::from(width.0));
     // A pipe can say how wide its reader is, as ls and git let it.
-    let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
-    let width = if stdout.is_terminal() { width } else { columns.unwrap_or(width) };
+    let columns = std::env::var("COLUMNS")
+        .ok()
+        .and_then(|columns| columns.parse().ok());
+    let width = if stdout.is_terminal() {
+        width
+    } else {
+        columns.unwrap_or(width)
+    };
     let terminal = stdout.is_terminal();
     let ascii = terminal && !is_utf8(|name| std::env::var(name).ok());
-    Style { width: width.max(NARROWEST), color, verbose, terminal, ascii, ..Style::PLAIN }
+    Style {
+        width: width.max(NARROWEST),
+        color,
+        verbose,
+        terminal,
+        ascii,
+        ..Style::PLAIN
+    }
 }
 
 /// Whether the locale has more than ASCII, by the variables that decide it, the first that is set; the tool prints
 /// UTF-8 where none is.
 fn is_utf8(variable: impl Fn(&str) -> Option<String>) -> bool {
-    let set = ["LC_ALL", "LC_CTYPE", "LANG"].iter().filter_map(|name| variable(name));
-    let locale = set.into_iter().find(|value| !value.is_empty()).map(|value| value.to_ascii_lowercase());
+    let set = ["LC_ALL", "LC_CTYPE", "LANG"]
+        .iter()
+        .filter_map(|name| variable(name));
+    let locale = set
+        .into_iter()
+        .find(|value| !value.is_empty())
+        .map(|value| value.to_ascii_lowercase());
     locale.is_none_or(|locale| locale.contains("utf-8") || locale.contains("utf8"))
 }
 
@@ -51,7 +77,12 @@ fn is_utf8(variable: impl Fn(&str) -> Option<String>) -> bool {
 /// # Errors
 ///
 /// A sentence that names what could not be written. Everything else is written.
-pub fn publish(report: &Report, format: &Format, style: &Style, files: &Files) -> Result<u8, String> {
+pub fn publish(
+    report: &Report,
+    format: &Format,
+    style: &Style,
+    files: &Files,
+) -> Result<u8, String> {
     publish_seen(report, &[], format, style, files)
 }
 
@@ -87,7 +118,10 @@ impl Files {
         for path in paths {
             let format = format_of(path)?;
             if report::formats(of).all(|allowed| allowed != format) {
-                return Err(format!("cannot write {}: this command does not have that format", path.display()));
+                return Err(format!(
+                    "cannot write {}: this command does not have that format",
+                    path.display()
+                ));
             }
             let Whole { path, place } = files.beside(path)?;
             files.0.push((path, place, format));
@@ -111,15 +145,24 @@ impl Files {
         } else {
             let folder = folder_of(&place);
             if !folder.is_dir() {
-                return Err(format!("cannot write {}: there is no folder {}", path.display(), folder.display()));
+                return Err(format!(
+                    "cannot write {}: there is no folder {}",
+                    path.display(),
+                    folder.display()
+                ));
             }
             temporary_beside(&place).map_err(|error| cannot_write(path, &error))?;
             if let Some((other, ..)) = self.0.iter().find(|(_, other, _)| *other == place) {
                 let (path, other) = (path.display(), other.display());
-                return Err(format!("cannot write {path}: -o {other} is the same file, and would be replaced"));
+                return Err(format!(
+                    "cannot write {path}: -o {other} is the same file, and would be replaced"
+                ));
             }
         }
-        Ok(Whole { path: path.to_owned(), place })
+        Ok(Whole {
+            path: path.to_owned(),
+            place,
+        })
     }
 
     /// The files of a report with measurements, prepared.
@@ -129,7 +172,11 @@ impl Files {
     /// As [`Self::prepare`]; also if series for every pair are requested without a Prometheus format.
     pub fn of_report(args: &ReportArgs) -> Result<Self, String> {
         let files = Self::prepare(&args.output, Of::All)?;
-        let mut formats = files.0.iter().map(|(.., format)| *format).chain([args.format]);
+        let mut formats = files
+            .0
+            .iter()
+            .map(|(.., format)| *format)
+            .chain([args.format]);
         if args.prometheus_pairs && formats.all(|format| *format != prometheus::FORMAT) {
             return Err(
                 "--prometheus-pairs: nothing is written for Prometheus; add --format prometheus or -o FILE.prom".into(),
@@ -140,7 +187,9 @@ impl Files {
 
     /// Writes every file, whole or not at all. After a failure the others are still written.
     fn write(&self, report: &Report, timelines: &[Timeline], style: &Style) -> Result<(), String> {
-        self.each(style, &|format, style, to| report::write_seen(report, timelines, format, style, to))
+        self.each(style, &|format, style, to| {
+            report::write_seen(report, timelines, format, style, to)
+        })
     }
 
     /// The same of what is made as one text for each format.
@@ -148,12 +197,24 @@ impl Files {
     /// # Errors
     ///
     /// A sentence that names what could not be written. Everything else is written.
-    pub fn write_all(&self, style: &Style, render: &dyn Fn(&Format, &Style) -> String) -> Result<(), String> {
-        self.each(style, &|format, style, to| to.write_all(render(format, style).as_bytes()))
+    pub fn write_all(
+        &self,
+        style: &Style,
+        render: &dyn Fn(&Format, &Style) -> String,
+    ) -> Result<(), String> {
+        self.each(style, &|format, style, to| {
+            to.write_all(render(format, style).as_bytes())
+        })
     }
 
     fn each(&self, style: &Style, contents: Formatted<'_>) -> Result<(), String> {
-        let style = Style { width: Style::PLAIN.width, color: false, terminal: false, ascii: false, ..*style };
+        let style = Style {
+            width: Style::PLAIN.width,
+            color: false,
+            terminal: false,
+            ascii: false,
+            ..*style
+        };
         let mut failure = Ok(());
         for (path, place, format) in &self.0 {
             failure = failure.and(write_to(path, place, &|to| contents(format, &style, to)));
@@ -180,7 +241,11 @@ impl Whole {
 }
 
 fn write_to(path: &Path, place: &Path, contents: Contents<'_>) -> Result<(), String> {
-    let write = if is_open_ended(place) { write_through } else { write_whole };
+    let write = if is_open_ended(place) {
+        write_through
+    } else {
+        write_whole
+    };
     write(place, contents).map_err(|error| cannot_write(path, &error))
 }
 
@@ -248,7 +313,11 @@ fn destination(path: &Path) -> std::io::Result<PathBuf> {
             Ok(target) => place = folder_of(&place).join(target),
             Err(_) => {
                 let folder = folder_of(&place).canonicalize();
-                return Ok(folder.ok().zip(place.file_name()).map(|(folder, name)| folder.join(name)).unwrap_or(place));
+                return Ok(folder
+                    .ok()
+                    .zip(place.file_name())
+                    .map(|(folder, name)| folder.join(name))
+                    .unwrap_or(place));
             }
         }
     }
@@ -258,8 +327,12 @@ fn destination(path: &Path) -> std::io::Result<PathBuf> {
 /// Whether this is a pipe, a device, or whatever the caller has opened for us (/dev/stdout, /dev/fd/3): something
 /// that is written to and cannot be replaced.
 fn is_open_ended(path: &Path) -> bool {
-    let opened = ["/proc/self/fd", "/dev/fd"].iter().any(|folder| path.starts_with(folder))
-        || ["/dev/stdout", "/dev/stderr"].iter().any(|name| path == Path::new(name));
+    let opened = ["/proc/self/fd", "/dev/fd"]
+        .iter()
+        .any(|folder| path.starts_with(folder))
+        || ["/dev/stdout", "/dev/stderr"]
+            .iter()
+            .any(|name| path == Path::new(name));
     opened || std::fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir())
 }
 
@@ -303,15 +376,24 @@ fn temporary_beside(path: &Path) -> std::io::Result<tempfile::NamedTempFile> {
 }
 
 fn folder_of(path: &Path) -> &Path {
-    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."))
+    path.parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+        .unwrap_or_else(|| Path::new("."))
 }
 
 fn cannot_write(path: &Path, error: &std::io::Error) -> String {
     // Its kind alone: the whole error would name the temporary file, which means nothing to the user.
-    format!("cannot write {}: {}{}; choose another place", path.display(), error.kind(), limit(error))
+    format!(
+        "cannot write {}: {}{}; choose another place",
+        path.display(),
+        error.kind(),
+        limit(error)
+    )
 }
 
 /// The limit of this process behind an error, to follow it.
 fn limit(error: &std::io::Error) -> String {
-    limits::of_error(error).map(|limit| format!(": {limit}")).unwrap_or_default()
+    limits::of_error(error)
+        .map(|limit| format!(": {limit}"))
+        .unwrap_or_default()
 }

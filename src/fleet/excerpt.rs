@@ -105,7 +105,10 @@ pub struct Route {
 
 impl Route {
     pub const fn pair(&self) -> Pair {
-        Pair { source: self.source, destination: self.destination }
+        Pair {
+            source: self.source,
+            destination: self.destination,
+        }
     }
 }
 

@@ -28,7 +28,12 @@ pub struct Journal {
 impl Journal {
     /// No journal.
     pub fn none() -> Self {
-        Self { file: None, path: None, failure: None, line: Vec::new() }
+        Self {
+            file: None,
+            path: None,
+            failure: None,
+            line: Vec::new(),
+        }
     }
 
     /// Begins a journal in the first of these folders that takes it. Folders are made where they
@@ -36,13 +41,19 @@ impl Journal {
     pub fn begin(folders: &[PathBuf], header: &Header) -> Self {
         let mut failure = None;
         for folder in folders {
-            match place::ready(folder).and_then(|()| create(&folder.join(place::file_name(header)))) {
+            match place::ready(folder).and_then(|()| create(&folder.join(place::file_name(header))))
+            {
                 Ok((file, path)) => return Self::started(file, Some(path), header),
                 // The first folder is the one that should have been.
-                Err(why) => failure = failure.or(Some(format!("{}: {}", folder.display(), why.kind()))),
+                Err(why) => {
+                    failure = failure.or(Some(format!("{}: {}", folder.display(), why.kind())))
+                }
             }
         }
-        Self { failure: failure.or_else(|| Some("there is no place for it".into())), ..Self::none() }
+        Self {
+            failure: failure.or_else(|| Some("there is no place for it".into())),
+            ..Self::none()
+        }
     }
 
     /// Begins a journal in a file.
@@ -61,15 +72,26 @@ impl Journal {
         }
         // A device or a pipe is written to and not made.
         let made = !path.exists();
-        let opened = if made { create(path).map(|(file, _)| file) } else { OpenOptions::new().write(true).open(path) };
+        let opened = if made {
+            create(path).map(|(file, _)| file)
+        } else {
+            OpenOptions::new().write(true).open(path)
+        };
         Ok(match opened {
             Ok(file) => Self::started(file, made.then(|| path.to_owned()), header),
-            Err(why) => Self { failure: Some(format!("{name}: {}", why.kind())), ..Self::none() },
+            Err(why) => Self {
+                failure: Some(format!("{name}: {}", why.kind())),
+                ..Self::none()
+            },
         })
     }
 
     fn started(file: File, path: Option<PathBuf>, header: &Header) -> Self {
-        let mut journal = Self { file: Some(file), path, ..Self::none() };
+        let mut journal = Self {
+            file: Some(file),
+            path,
+            ..Self::none()
+        };
         journal.put(header);
         journal
     }
@@ -82,12 +104,21 @@ impl Journal {
     fn put(&mut self, value: &impl Serialize) {
         let Some(file) = &mut self.file else { return };
         self.line.clear();
-        let mut line = Line { file, text: &mut self.line };
+        let mut line = Line {
+            file,
+            text: &mut self.line,
+        };
         let to: &mut dyn Write = &mut line;
         let written = serde_json::to_writer(to, value).map_err(std::io::Error::from);
         if let Err(why) = written.and_then(|()| line.end()) {
-            let name = self.path.as_deref().map(|path| format!("{}: ", path.display())).unwrap_or_default();
-            let limit = limits::of_error(&why).map(|limit| format!(": {limit}")).unwrap_or_default();
+            let name = self
+                .path
+                .as_deref()
+                .map(|path| format!("{}: ", path.display()))
+                .unwrap_or_default();
+            let limit = limits::of_error(&why)
+                .map(|limit| format!(": {limit}"))
+                .unwrap_or_default();
             self.failure = Some(format!("{name}{}{limit}", why.kind()));
             self.file = None;
         }
@@ -146,7 +177,11 @@ impl Write for Line<'_> {
 
 /// Makes a private file and locks it for as long as this process lives.
 fn create(path: &Path) -> std::io::Result<(File, PathBuf)> {
-    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    let file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)?;
     // Where a file system has no locks, a run that goes on cannot be distinguished from one that was cut off.
     match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
         Ok(()) | Err(_) => Ok((file, path.to_owned())),

@@ -35,23 +35,48 @@ const BELOW: Parameter = Parameter {
 };
 
 /// The rule.
-pub const RULE: Rule =
-    Rule::new("counters-disagree", Severity::Warning, page!("counters_disagree.rs"), judge).with(&[BELOW]);
+pub const RULE: Rule = Rule::new(
+    "counters-disagree",
+    Severity::Warning,
+    page!("counters_disagree.rs"),
+    judge,
+)
+.with(&[BELOW]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let most = RULE.parameter(evidence, &BELOW);
-    let over_pcie: BTreeSet<u32> = traffic_over_pcie::taken(evidence).iter().map(|(seen, _)| seen.gpu).collect();
+    let over_pcie: BTreeSet<u32> = traffic_over_pcie::taken(evidence)
+        .iter()
+        .map(|(seen, _)| seen.gpu)
+        .collect();
     let all = counted::sound(evidence).filter(|seen| counted::is_over_nvlink(evidence, seen));
     let all = all.filter(|seen| !over_pcie.contains(&seen.gpu));
     let all: Vec<(&Counted, Direction, f64)> = all
         .flat_map(|seen| counted::directions(seen).map(move |direction| (seen, direction)))
-        .filter_map(|(seen, direction)| Some((seen, direction, counted::percent(direction.nvlink?, direction.known))))
+        .filter_map(|(seen, direction)| {
+            Some((
+                seen,
+                direction,
+                counted::percent(direction.nvlink?, direction.known),
+            ))
+        })
         .collect();
-    let less: Vec<_> = all.iter().filter(|(.., percent)| *percent < 100.0 - most).collect();
-    let more: Vec<_> = all.iter().filter(|(.., percent)| *percent > 100.0 + most).collect();
+    let less: Vec<_> = all
+        .iter()
+        .filter(|(.., percent)| *percent < 100.0 - most)
+        .collect();
+    let more: Vec<_> = all
+        .iter()
+        .filter(|(.., percent)| *percent > 100.0 + most)
+        .collect();
     let deepest = less.iter().min_by(|one, other| one.2.total_cmp(&other.2));
     let highest = more.iter().max_by(|one, other| one.2.total_cmp(&other.2));
-    let of = |found: &[&(&Counted, Direction, f64)]| found.iter().map(|(seen, ..)| seen.gpu).collect::<BTreeSet<u32>>();
+    let of = |found: &[&(&Counted, Direction, f64)]| {
+        found
+            .iter()
+            .map(|(seen, ..)| seen.gpu)
+            .collect::<BTreeSet<u32>>()
+    };
     let less = deepest.map(|worst| finding(worst, &of(&less), RULE.severity));
     let more = highest.map(|worst| finding(worst, &of(&more), Severity::Info));
     less.into_iter().chain(more).collect()
@@ -63,7 +88,10 @@ fn finding(
     severity: Severity,
 ) -> Finding {
     let gpus: Vec<u32> = gpus.iter().copied().collect();
-    let (copied, counted) = (Bytes(direction.known), Bytes(direction.nvlink.unwrap_or_default()));
+    let (copied, counted) = (
+        Bytes(direction.known),
+        Bytes(direction.nvlink.unwrap_or_default()),
+    );
     let (what, next_step) = match severity {
         Severity::Info => (
             "more than was copied: they count something else than data, or another program copied as much everywhere",

@@ -28,30 +28,63 @@ use crate::model::flow::Endpoint;
 use crate::model::load::LoadPattern;
 
 /// The rule.
-pub const RULE: Rule = Rule::new("load-data-wrong", Severity::Error, page!("load_data_wrong.rs"), judge);
+pub const RULE: Rule = Rule::new(
+    "load-data-wrong",
+    Severity::Error,
+    page!("load_data_wrong.rs"),
+    judge,
+);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(measurements) = evidence.measurements else { return Vec::new() };
-    let is_new = |pattern: &&LoadPattern| pattern.verified.is_wrong() && !fails_alone(measurements, pattern);
+    let Some(measurements) = evidence.measurements else {
+        return Vec::new();
+    };
+    let is_new =
+        |pattern: &&LoadPattern| pattern.verified.is_wrong() && !fails_alone(measurements, pattern);
     let wrong: Vec<&LoadPattern> = measurements.load.iter().filter(is_new).collect();
     // The smallest pattern says most of where it is.
-    let Some(first) = wrong.iter().min_by_key(|pattern| pattern.flows.len()) else { return Vec::new() };
-    let what =
-        if wrong.iter().any(|pattern| pattern.verified == Verified::Corrupt) { "arrive wrong" } else { "never arrive" };
-    let detail = first.verification_detail.as_deref().map(|detail| format!(": {detail}")).unwrap_or_default();
+    let Some(first) = wrong.iter().min_by_key(|pattern| pattern.flows.len()) else {
+        return Vec::new();
+    };
+    let what = if wrong
+        .iter()
+        .any(|pattern| pattern.verified == Verified::Corrupt)
+    {
+        "arrive wrong"
+    } else {
+        "never arrive"
+    };
+    let detail = first
+        .verification_detail
+        .as_deref()
+        .map(|detail| format!(": {detail}"))
+        .unwrap_or_default();
     let message = format!(
         "Bytes {what} while several copies run at once ({}: {}){detail}",
         first.name(),
         load::flows(&first.flows)
     );
-    let pairs = words::unique(first.flows.iter().filter_map(|flow| flow.flow().pair()).collect());
-    let settings: String = remedy::settings(evidence, &pairs).iter().map(|step| format!("; {step}")).collect();
+    let pairs = words::unique(
+        first
+            .flows
+            .iter()
+            .filter_map(|flow| flow.flow().pair())
+            .collect(),
+    );
+    let settings: String = remedy::settings(evidence, &pairs)
+        .iter()
+        .map(|step| format!("; {step}"))
+        .collect();
     let next_step = format!(
         "Take the machine out of service: results computed on it may be wrong. Look for Xid messages (dmesg | grep -i xid) \
          and for error counters of the links that these copies share ({}){settings}; then swap what they share",
         load_steps::counters_of(evidence, first)
     );
-    let gpus = first.flows.iter().flat_map(|flow| flow.flow().ends()).filter_map(Endpoint::gpu);
+    let gpus = first
+        .flows
+        .iter()
+        .flat_map(|flow| flow.flow().ends())
+        .filter_map(Endpoint::gpu);
     let gpus: Vec<u32> = gpus.collect::<BTreeSet<u32>>().into_iter().collect();
     vec![
         RULE.finding(Subject::Machine, message, next_step)
@@ -66,8 +99,20 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 pub fn fails_alone(measurements: &Measurements, pattern: &LoadPattern) -> bool {
     let peer = measurements.peer.iter().map(PeerBandwidth::cell);
     let mut alone = peer
-        .chain(measurements.host.iter().map(crate::model::host::HostCopy::cell))
-        .filter(|cell| cell.verified.is_wrong() || matches!(cell.status, Status::Failed | Status::Hung));
+        .chain(
+            measurements
+                .host
+                .iter()
+                .map(crate::model::host::HostCopy::cell),
+        )
+        .filter(|cell| {
+            cell.verified.is_wrong() || matches!(cell.status, Status::Failed | Status::Hung)
+        });
     let places = |flow: crate::model::flow::Flow| flow.ends().map(Endpoint::place);
-    alone.any(|cell| pattern.flows.iter().any(|flow| places(flow.flow()) == places(cell.flow)))
+    alone.any(|cell| {
+        pattern
+            .flows
+            .iter()
+            .any(|flow| places(flow.flow()) == places(cell.flow))
+    })
 }

@@ -16,7 +16,11 @@ pub fn counters(link: &Link) -> &'static str {
 
 /// The same for all links that these flows pass.
 pub fn counters_of(evidence: &Evidence<'_>, pattern: &LoadPattern) -> &'static str {
-    let pairs: Vec<Pair> = pattern.flows.iter().filter_map(|flow| flow.flow().pair()).collect();
+    let pairs: Vec<Pair> = pattern
+        .flows
+        .iter()
+        .filter_map(|flow| flow.flow().pair())
+        .collect();
     match pairs.iter().all(|pair| evidence.over_nvlink(*pair)) {
         true if !pairs.is_empty() => "nvidia-smi nvlink -e",
         _ => "lspci -vvv",

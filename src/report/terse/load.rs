@@ -12,10 +12,16 @@ use crate::model::rounding::{range, rate};
 pub(super) fn write(page: &mut Page, measurements: &Measurements) {
     let kinds = Kind::of(measurements);
     if !kinds.is_empty() {
-        let reduced = measurements.all_reduce.iter().map(|found| format!("{} by {}", found.bus_gbps, found.algorithm));
+        let reduced = measurements
+            .all_reduce
+            .iter()
+            .map(|found| format!("{} by {}", found.bus_gbps, found.algorithm));
         let reduced: Vec<String> = reduced.collect();
-        let reduced =
-            if reduced.is_empty() { String::new() } else { format!("; all-reduce at most {}", reduced.join(", ")) };
+        let reduced = if reduced.is_empty() {
+            String::new()
+        } else {
+            format!("; all-reduce at most {}", reduced.join(", "))
+        };
         match patterns(&kinds) {
             Some(text) => page.item(2, HANG, "at once", Paint::Faint, &(text + &reduced)),
             None => tables::patterns(page, measurements),
@@ -28,18 +34,34 @@ pub(super) fn write(page: &mut Page, measurements: &Measurements) {
 
 /// `ring 3115, shift 3115, two into one 396 GB/s, as expected`; none where one is below.
 fn patterns(kinds: &[Kind<'_>]) -> Option<String> {
-    let shares = kinds.iter().flat_map(|kind| &kind.all).filter_map(|load| load.expected_percent);
-    let standing = Standing::of(shares.map(|share| (share, [100.0 - ALIKE_PERCENT, 100.0 + ALIKE_PERCENT])));
+    let shares = kinds
+        .iter()
+        .flat_map(|kind| &kind.all)
+        .filter_map(|load| load.expected_percent);
+    let standing =
+        Standing::of(shares.map(|share| (share, [100.0 - ALIKE_PERCENT, 100.0 + ALIKE_PERCENT])));
     if !standing.is_none_or(Standing::is_fine) {
         return None;
     }
     let part = |kind: &Kind<'_>| {
-        let Spread { min, max, count, .. } = kind.rates?;
+        let Spread {
+            min, max, count, ..
+        } = kind.rates?;
         let all = kind.all.len();
-        let of = if count < all { format!(" ({count} of {all})") } else { String::new() };
-        Some(format!("{} {}{of}", kind.pattern, range(min, max, rate, " to ")))
+        let of = if count < all {
+            format!(" ({count} of {all})")
+        } else {
+            String::new()
+        };
+        Some(format!(
+            "{} {}{of}",
+            kind.pattern,
+            range(min, max, rate, " to ")
+        ))
     };
     let parts: Vec<String> = kinds.iter().filter_map(part).collect();
-    let standing = standing.map(|standing| format!(", {}", standing.words())).unwrap_or_default();
+    let standing = standing
+        .map(|standing| format!(", {}", standing.words()))
+        .unwrap_or_default();
     (!parts.is_empty()).then(|| format!("{} GB/s{standing}", parts.join(", ")))
 }

@@ -26,7 +26,10 @@ impl Standing {
             low.push(rate / least);
             high.push(rate / most);
         }
-        Some(Self { low: Spread::of(low)?.min, high: Spread::of(high)?.max })
+        Some(Self {
+            low: Spread::of(low)?.min,
+            high: Spread::of(high)?.max,
+        })
     }
 
     /// Whether none is below.
@@ -39,13 +42,20 @@ impl Standing {
         if !self.is_fine() {
             return format!("{}% below expected", percent(100.0 - 100.0 * self.low));
         }
-        if self.high > JUST_ABOVE { "more than expected" } else { "as expected" }.to_owned()
+        if self.high > JUST_ABOVE {
+            "more than expected"
+        } else {
+            "as expected"
+        }
+        .to_owned()
     }
 }
 
 /// `, as expected`, or nothing where nothing is expected.
 pub(super) fn after_comma(standing: Option<Standing>) -> String {
-    standing.map(|standing| format!(", {}", standing.words())).unwrap_or_default()
+    standing
+        .map(|standing| format!(", {}", standing.words()))
+        .unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -54,11 +64,21 @@ mod tests {
 
     #[test]
     fn the_worst_decides() {
-        let words = |rates: &[(f64, [f64; 2])]| Standing::of(rates.iter().copied()).map(Standing::words);
+        let words =
+            |rates: &[(f64, [f64; 2])]| Standing::of(rates.iter().copied()).map(Standing::words);
         assert_eq!(words(&[]), None);
         assert_eq!(words(&[(395.0, [390.0, 397.0])]).unwrap(), "as expected");
-        assert_eq!(words(&[(388.0, [390.0, 397.0]), (402.0, [390.0, 397.0])]).unwrap(), "as expected");
-        assert_eq!(words(&[(395.0, [390.0, 397.0]), (195.0, [390.0, 397.0])]).unwrap(), "50% below expected");
-        assert_eq!(words(&[(500.0, [390.0, 397.0])]).unwrap(), "more than expected");
+        assert_eq!(
+            words(&[(388.0, [390.0, 397.0]), (402.0, [390.0, 397.0])]).unwrap(),
+            "as expected"
+        );
+        assert_eq!(
+            words(&[(395.0, [390.0, 397.0]), (195.0, [390.0, 397.0])]).unwrap(),
+            "50% below expected"
+        );
+        assert_eq!(
+            words(&[(500.0, [390.0, 397.0])]).unwrap(),
+            "more than expected"
+        );
     }
 }

@@ -27,7 +27,10 @@ impl Gate {
         // SAFETY: eight bytes, aligned to a page, that were just allocated and that nobody else
         // knows yet.
         unsafe { words.cast::<[u32; 2]>().write([0, 0]) };
-        Ok(Self { words: words.cast(), closed: Cell::new(0) })
+        Ok(Self {
+            words: words.cast(),
+            closed: Cell::new(0),
+        })
     }
 
     fn words(&self) -> &[AtomicU32; 2] {

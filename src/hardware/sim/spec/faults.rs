@@ -216,7 +216,16 @@ impl PairFault {
     pub const fn new(pairs: Pairs, fault: CopyFault) -> Self {
         let (engine, issuer, path) = (None, None, Path::Direct);
         let (both_ways, under_load, beside_third) = (false, false, false);
-        Self { pairs, fault, engine, issuer, path, both_ways, under_load, beside_third }
+        Self {
+            pairs,
+            fault,
+            engine,
+            issuer,
+            path,
+            both_ways,
+            under_load,
+            beside_third,
+        }
     }
 
     /// Whether it depends on what else is busy.
