@@ -8,12 +8,13 @@
 )]
 
 use std::collections::HashMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 mod machine;
 
 use divan::{Bencher, black_box};
-use peerscope::hardware::Machine;
+use hardware::Machine;
+use sim::Simulated;
 use peerscope::stages::Stages;
 
 /// Numbers of GPUs: a server, an NVLink domain, two of them, and as many as a report can have.
@@ -41,7 +42,7 @@ type Checked = Mutex<Option<HashMap<u32, &'static Stages>>>;
 fn checked(
     known: &Checked,
     gpus: u32,
-    check: fn(&Machine) -> Result<Stages, String>,
+    check: fn(&Arc<dyn Machine>) -> Result<Stages, String>,
 ) -> &'static Stages {
     known
         .lock()
@@ -52,7 +53,7 @@ fn checked(
             let folder = tempfile::tempdir().unwrap();
             let file = folder.path().join("machine.toml");
             std::fs::write(&file, machine::description(gpus)).unwrap();
-            let machine = Machine::parse(file.to_str().unwrap()).unwrap();
+            let machine: Arc<dyn Machine> = Arc::new(Simulated::find(file.to_str().unwrap()).unwrap());
             Box::leak(Box::new(check(&machine).unwrap()))
         })
 }

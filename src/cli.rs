@@ -14,11 +14,11 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub use self::fleet::FleetArgs;
 pub use self::installed::{CompletionsArgs, ManualArgs};
 use self::values::{parse_memory, parse_overlap_bytes, parse_percent, parse_seconds, parse_wait};
-use crate::diagnose::{Contract, Terms};
-use crate::model::finding::Severity;
-use crate::model::units::Bytes;
-use crate::plan::{Group, profile};
-use crate::report::{self, Format, Of};
+use diagnose::{Contract, Terms};
+use model::finding::Severity;
+use model::units::Bytes;
+use plan::{Group, profile};
+use report::{self, Format, Of};
 
 /// Check whether the paths between the GPUs of this server are as fast as they should be. If not, report
 /// which GPU, slot, link or pair is at fault, why, and what a technician should do.
@@ -129,7 +129,7 @@ pub enum Command {
     #[command(hide = true)]
     Manual(ManualArgs),
     /// The process that opens CUDA; started by 'check'.
-    #[command(hide = true, name = crate::worker::protocol::SUBCOMMAND)]
+    #[command(hide = true, name = worker::protocol::SUBCOMMAND)]
     Worker(WorkerArgs),
 }
 

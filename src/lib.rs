@@ -13,27 +13,6 @@
 
 #![deny(unsafe_code)]
 
-pub mod model;
-
-pub mod hardware;
-
-mod discover;
-mod topology;
-
-mod plan;
-
-mod measure;
-mod worker;
-
-mod recording;
-
-mod trace;
-
-mod diagnose;
-mod report;
-
-mod fleet;
-
 mod cli;
 mod commands;
 
@@ -43,8 +22,9 @@ pub mod stages;
 pub use cli::Cli;
 pub use commands::{complain, parse, run, usage};
 pub use diagnose::Ending;
-pub use hardware::live::Allocator;
+pub use live::Allocator;
 pub use report::{Format, Of, formats};
 
 #[cfg(test)]
-mod fuzz;
+#[path = "fuzz/mod.rs"]
+mod broken_input;

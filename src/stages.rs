@@ -5,20 +5,18 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::diagnose::{Evidence, Settings};
-use crate::discover;
-use crate::hardware::{HardwareError, Machine};
-use crate::measure::{Bench, Outcomes, Selection, assemble};
-use crate::model::measurement::{DriverFacts, Measurements};
-use crate::model::report::{Report, SCHEMA, Timing, Tool, Verdict};
-use crate::model::request::Request;
-use crate::model::snapshot::{SlowFact, Snapshot};
-use crate::model::topology::Topology;
-use crate::model::units::{Bytes, GIB};
-use crate::plan::{self, Group, Profile, Round, profile};
-use crate::recording::{Event, Header, Journal, Recorder, SCHEMA as JOURNAL};
-use crate::report::{self, Style};
-use crate::topology;
+use diagnose::{Evidence, Settings};
+use hardware::{HardwareError, Machine};
+use measure::{Bench, Outcomes, Selection, assemble};
+use model::measurement::{DriverFacts, Measurements};
+use model::report::{Report, SCHEMA, Timing, Tool, Verdict};
+use model::request::Request;
+use model::snapshot::{SlowFact, Snapshot};
+use model::topology::Topology;
+use model::units::{Bytes, GIB};
+use plan::{self, Group, Profile, Round, profile};
+use recording::{Event, Header, Journal, Recorder, SCHEMA as JOURNAL};
+use report::{self, Style};
 
 /// No simulated machine takes as long to be read.
 const READING_LIMIT: Duration = Duration::from_secs(60);
@@ -38,7 +36,7 @@ impl Stages {
     /// # Errors
     ///
     /// The machine has no driver, or the program no profile.
-    pub fn of(machine: &Machine) -> Result<Self, String> {
+    pub fn of(machine: &Arc<dyn Machine>) -> Result<Self, String> {
         Self::by(machine, profile::Name::Quick)
     }
 
@@ -47,15 +45,15 @@ impl Stages {
     /// # Errors
     ///
     /// As [`Self::of`].
-    pub fn standard(machine: &Machine) -> Result<Self, String> {
+    pub fn standard(machine: &Arc<dyn Machine>) -> Result<Self, String> {
         Self::by(machine, profile::Name::Standard)
     }
 
-    fn by(machine: &Machine, profile: profile::Name) -> Result<Self, String> {
+    fn by(machine: &Arc<dyn Machine>, profile: profile::Name) -> Result<Self, String> {
         let said = |error: HardwareError| error.to_string();
         let telemetry = discover::open(machine, READING_LIMIT).map_err(said)?;
         let snapshot = discover::discover(telemetry, SlowFact::ALL, READING_LIMIT);
-        let driver = machine.driver_within(READING_LIMIT).map_err(said)?;
+        let driver = machine.driver(READING_LIMIT).map_err(said)?;
         let bench = Bench::open_telling(
             driver.as_ref(),
             &selections(&snapshot),
@@ -103,7 +101,7 @@ impl Stages {
 
     /// All rules; how many findings.
     pub fn diagnose(&self) -> usize {
-        crate::diagnose::judge(&Evidence::of(&self.report, &Settings::default())).len()
+        diagnose::judge(&Evidence::of(&self.report, &Settings::default())).len()
     }
 
     /// The report in a format; how many bytes.
@@ -155,7 +153,7 @@ impl Stages {
 }
 
 fn selections(snapshot: &Snapshot) -> Vec<Selection> {
-    let select = |gpu: &crate::model::snapshot::Gpu| Selection {
+    let select = |gpu: &model::snapshot::Gpu| Selection {
         index: gpu.index,
         uuid: gpu.uuid.known().cloned(),
         pci: gpu.pci.get(),
@@ -185,7 +183,7 @@ fn planned(
 }
 
 fn unjudged(
-    machine: &Machine,
+    machine: &Arc<dyn Machine>,
     snapshot: Snapshot,
     topology: Topology,
     measurements: Measurements,

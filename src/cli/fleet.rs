@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::{FailOn, format_parser, output_help};
-use crate::report::{Format, Of};
+use report::{Format, Of};
 
 /// Options of `fleet`.
 #[derive(Debug, Args)]

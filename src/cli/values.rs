@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::model::units::Bytes;
+use model::units::Bytes;
 
 /// The least that `check --memory` may be.
 const LEAST_MEMORY: &str = "64MiB";

@@ -15,33 +15,32 @@ use super::progress::Progress;
 use super::turn::{self, Turn};
 use super::{Failure, Judging, Observed, release, remark, select, timestamp, trace};
 use crate::cli::{CheckArgs, Cli};
-use crate::diagnose::Ending;
-use crate::discover::{Late, LateFacts};
-use crate::hardware::{DRIVER_START_LIMIT, ErrorKind, HardwareError, Machine, limits};
-use crate::measure::Outcome;
-use crate::measure::background::Quiet;
-use crate::measure::counters::Counters;
-use crate::measure::mark::Marker;
-use crate::measure::watch::Watch;
-use crate::model::background::{LeftAlone, Moment};
-use crate::model::measurement::{DriverFacts, Hindrance, Status};
-use crate::model::report::{Report, Timing, Tool};
-use crate::model::request::Request;
-use crate::model::snapshot::{SlowFact, Snapshot};
-use crate::model::timeline::Timeline;
-use crate::plan::{self, Group, Profile, Round};
-use crate::recording::{self, Event, Header, Journal, Recorded, Recorder, place};
-use crate::topology;
-use crate::worker::start::{self, Launch, Ready, StartError};
-use crate::worker::supervisor::{self, Listener, Results};
-use crate::worker::{Worker, environment};
+use diagnose::Ending;
+use discover::{Late, LateFacts};
+use hardware::{DRIVER_START_LIMIT, ErrorKind, HardwareError, Machine, limits};
+use measure::Outcome;
+use measure::background::Quiet;
+use measure::counters::Counters;
+use measure::mark::Marker;
+use measure::watch::Watch;
+use model::background::{LeftAlone, Moment};
+use model::measurement::{DriverFacts, Hindrance, Status};
+use model::report::{Report, Timing, Tool};
+use model::request::Request;
+use model::snapshot::{SlowFact, Snapshot};
+use model::timeline::Timeline;
+use plan::{self, Group, Profile, Round};
+use recording::{self, Event, Header, Journal, Recorded, Recorder, place};
+use worker::start::{self, Launch, Ready, StartError};
+use worker::supervisor::{self, Listener, Results};
+use worker::{Worker, environment};
 
 /// Runs it.
 ///
 /// # Errors
 ///
 /// What to say on stderr.
-pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, Failure> {
+pub fn run(cli: &Cli, machine: &Arc<dyn Machine>, args: &CheckArgs) -> Result<u8, Failure> {
     let profile = Profile::load(args.profile)?;
     let groups = groups(args, &profile)?;
     let files = Files::of_report(&args.out)?;
@@ -57,7 +56,7 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, Failure
             &files,
         )
     };
-    let turn = turn::take(machine, args.wait, &stop);
+    let turn = turn::take(machine.as_ref(), args.wait, &stop);
     let (started, started_at) = (Instant::now(), timestamp());
     let (_lock, unlocked) = match turn {
         Turn::Ours(lock) => (Some(lock), None),
@@ -73,16 +72,16 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, Failure
             )?);
         }
     };
-    let journal = journal(args, machine, &started_at)?;
+    let journal = journal(args, machine.as_ref(), &started_at)?;
     // The driver starts while the facts are read; of some GPUs only, once it is known which.
     let start_limit = cli.driver_deadline.unwrap_or(DRIVER_START_LIMIT);
     let progress = Progress::starting();
     let early = cli
         .gpus
         .is_empty()
-        .then(|| Worker::spawn(machine, start_limit, None));
+        .then(|| Worker::spawn(machine.as_ref(), start_limit, None));
     let facts = Facts::open(machine, cli.driver_deadline);
-    let masked = || Worker::spawn(machine, start_limit, facts.mask(&cli.gpus).as_deref());
+    let masked = || Worker::spawn(machine.as_ref(), start_limit, facts.mask(&cli.gpus).as_deref());
     let worker = early.unwrap_or_else(masked);
     let snapshot = facts.read(SlowFact::BESIDE_THE_START);
     let there = snapshot.gpus.len();
@@ -172,7 +171,7 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, Failure
 /// # Errors
 ///
 /// The file that was chosen for it is there already.
-fn journal(args: &CheckArgs, machine: &Machine, started_at: &str) -> Result<Journal, String> {
+fn journal(args: &CheckArgs, machine: &dyn Machine, started_at: &str) -> Result<Journal, String> {
     if args.no_journal {
         return Ok(Journal::none());
     }
@@ -208,7 +207,7 @@ struct Run<'a> {
     args: &'a CheckArgs,
     profile: Profile,
     groups: BTreeSet<Group>,
-    machine: &'a Machine,
+    machine: &'a Arc<dyn Machine>,
     start_limit: Duration,
     facts: Facts,
     /// GPUs that there are, whatever was chosen.
@@ -309,7 +308,7 @@ impl Run<'_> {
         snapshot: &Snapshot,
     ) -> Option<(Worker, Launch, DriverFacts)> {
         let mut launch = Launch {
-            machine: self.machine.clone(),
+            machine: Arc::clone(self.machine),
             selections: selections(snapshot),
             memory_limit: self.args.memory,
             start_limit: self.start_limit,
@@ -382,7 +381,7 @@ impl Run<'_> {
     /// Records what the driver said, and what was kept from it.
     fn driver(&mut self, floor_seconds: f64, facts: DriverFacts) -> DriverFacts {
         let facts = DriverFacts {
-            environment_removed: environment::removed(self.machine),
+            environment_removed: environment::removed(self.machine.as_ref()),
             ..facts
         };
         self.follower.take(Event::Driver {

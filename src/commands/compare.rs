@@ -2,9 +2,9 @@
 
 use super::{Failure, Judging, output};
 use crate::cli::{Cli, CompareArgs, CompareFormat};
-use crate::diagnose::compare;
-use crate::report::comparison;
-use crate::report::read::{at_most_one_stdin, load};
+use diagnose::compare;
+use report::comparison;
+use report::read::{at_most_one_stdin, load};
 
 /// Runs it.
 ///

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{DISCOVERY_LIMIT, select};
-use crate::discover::{self, Late};
-use crate::hardware::{HardwareError, Machine, Telemetry};
-use crate::measure::Selection;
-use crate::model::measurement::CudaDevice;
-use crate::model::order::Order;
-use crate::model::snapshot::{Gpu, SlowFact, Snapshot};
-use crate::worker::environment;
+use discover::{self, Late};
+use hardware::{HardwareError, Machine, Telemetry};
+use measure::Selection;
+use model::measurement::CudaDevice;
+use model::order::Order;
+use model::snapshot::{Gpu, SlowFact, Snapshot};
+use worker::environment;
 
 /// Where the facts of a machine come from, and how long they may take.
 pub struct Facts {
@@ -20,7 +20,7 @@ pub struct Facts {
 
 impl Facts {
     /// Opens the telemetry.
-    pub fn open(machine: &Machine, limit: Option<Duration>) -> Self {
+    pub fn open(machine: &Arc<dyn Machine>, limit: Option<Duration>) -> Self {
         let limit = limit.unwrap_or(DISCOVERY_LIMIT);
         Self {
             telemetry: discover::open(machine, limit),
@@ -108,10 +108,10 @@ pub fn with_unidentified(mut devices: Vec<CudaDevice>, snapshot: &Snapshot) -> V
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::reading::Reading;
-    use crate::model::snapshot::{GpuProcess, NumaNode};
-    use crate::model::testing::h200_vm;
-    use crate::model::units::Bytes;
+    use model::reading::Reading;
+    use model::snapshot::{GpuProcess, NumaNode};
+    use model::testing::h200_vm;
+    use model::units::Bytes;
 
     #[test]
     fn gpus_are_opened_with_what_surrounds_them() {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::output::{self, Files};
 use super::{Failure, Judging};
 use crate::cli::{Cli, DiagnoseArgs};
-use crate::report::read::{at_most_one_stdin, load};
+use report::read::{at_most_one_stdin, load};
 
 /// Runs it.
 ///
@@ -39,13 +39,12 @@ mod tests {
     use serde_json::Value;
 
     use super::super::Judging;
-    use crate::diagnose::Terms;
-    use crate::fuzz;
-    use crate::model::finding::Severity;
-    use crate::model::report::SCHEMA;
-    use crate::report::html::embed::page_with;
-    use crate::report::read::parse;
-    use crate::report::{FORMATS, Style, named, render, sample};
+    use diagnose::Terms;
+    use model::finding::Severity;
+    use model::report::SCHEMA;
+    use report::html::embed::page_with;
+    use report::read::parse;
+    use report::{FORMATS, Style, named, render};
 
     /// Reports to start from: small ones, so that there are many cases.
     static BASES: LazyLock<Vec<Value>> = LazyLock::new(|| {
@@ -197,7 +196,7 @@ mod tests {
         let evil =
             "</script><script id=\"peerscope-report\" type=\"application/gzip\">AAAA</script>";
         report.machine = evil.into();
-        report.snapshot.gpus[0].name = crate::model::reading::Reading::Known(evil.into());
+        report.snapshot.gpus[0].name = model::reading::Reading::Known(evil.into());
         let page = render(&report, named("html").unwrap(), &Style::PLAIN);
         let back = parse(page.as_bytes()).unwrap();
         assert_eq!(
@@ -234,7 +233,7 @@ mod tests {
     fn a_report_of_more_gpus_than_there_are_takes_no_table() {
         let mut report = sample::healthy(2);
         let device = report.measurements.as_ref().unwrap().driver.devices[0].clone();
-        let devices = (0..100_000).map(|n| crate::model::measurement::CudaDevice {
+        let devices = (0..100_000).map(|n| model::measurement::CudaDevice {
             index: n * 40_000,
             ..device.clone()
         });

@@ -2,11 +2,10 @@
 
 use super::{output, remark};
 use crate::cli::ExpectArgs;
-use crate::diagnose::expectations::Expectations;
-use crate::model::report::Conclusion;
-use crate::report;
-use crate::report::escape::clean;
-use crate::report::read::load;
+use diagnose::expectations::Expectations;
+use model::report::Conclusion;
+use report::escape::clean;
+use report::read::load;
 
 /// Runs it.
 ///

@@ -2,9 +2,8 @@
 
 use super::output;
 use crate::cli::{Cli, ExplainArgs};
-use crate::diagnose;
-use crate::model::nearest::did_you_mean;
-use crate::report::rules;
+use model::nearest::did_you_mean;
+use report::rules;
 
 /// Runs it.
 ///

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use super::output::{self, Files};
 use super::{Failure, timestamp};
 use crate::cli::{Cli, FleetArgs};
-use crate::fleet::{self, Earlier, Question, formats, names};
-use crate::report::Of;
+use fleet::{self, Earlier, Question, formats, names};
+use report::Of;
 
 /// Runs it.
 ///

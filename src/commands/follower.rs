@@ -4,15 +4,14 @@ use std::time::Duration;
 
 use super::progress::Progress;
 use super::remark;
-use crate::hardware::LinkSample;
-use crate::measure::Outcome;
-use crate::measure::counters::Counters;
-use crate::measure::mark::Marker;
-use crate::measure::watch::Watch;
-use crate::model::timeline::Timeline;
-use crate::plan;
-use crate::recording::{Event, Recorder};
-use crate::worker::supervisor::Listener;
+use hardware::LinkSample;
+use measure::Outcome;
+use measure::counters::Counters;
+use measure::mark::Marker;
+use measure::watch::Watch;
+use model::timeline::Timeline;
+use recording::{Event, Recorder};
+use worker::supervisor::Listener;
 
 /// Shows how far the run is, and records it.
 pub(super) struct Follower {

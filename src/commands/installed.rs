@@ -74,7 +74,7 @@ mod tests {
             "{names:?}"
         );
         assert!(
-            !names.contains(&crate::worker::protocol::SUBCOMMAND),
+            !names.contains(&worker::protocol::SUBCOMMAND),
             "{names:?}"
         );
         assert!(

@@ -23,26 +23,28 @@ mod turn;
 pub use refuse::parse;
 
 use std::io::Write;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::cli::{Cli, Command, FailOn, ReportArgs};
-use crate::diagnose::expectations::Expectations;
-use crate::diagnose::{
+use ::diagnose::expectations::Expectations;
+use ::diagnose::{
     Ending, Evidence, Settings, Terms, collectives, config, expected, expected_host, expected_load,
 };
-use crate::hardware::{self, DRIVER_START_LIMIT, Machine, limits};
-use crate::model::measurement::Measurements;
-use crate::model::report::{Report, SCHEMA, Timing, Tool, Verdict};
-use crate::model::request::Request;
-use crate::model::snapshot::Snapshot;
-use crate::model::topology::Topology;
-use crate::recording::Recorded;
-use crate::report::escape::{acts, clean};
-use crate::report::read;
-use crate::worker;
+use hardware::{DRIVER_START_LIMIT, Machine, limits};
+use live::Live;
+use sim::Simulated;
+use model::measurement::Measurements;
+use model::report::{Report, SCHEMA, Timing, Tool, Verdict};
+use model::request::Request;
+use model::snapshot::Snapshot;
+use model::topology::Topology;
+use recording::Recorded;
+use report::escape::{acts, clean};
+use report::read;
 
 /// How long discovery may take by default. NVML answers within a second on healthy
 /// machines and can block for minutes on sick ones.
@@ -52,9 +54,11 @@ const DISCOVERY_LIMIT: Duration = Duration::from_secs(15);
 ///
 /// # Errors
 ///
-/// What to say on stderr; the exit code is that of [`crate::diagnose::Ending::Usage`] then.
+/// What to say on stderr; the exit code is that of [`diagnose::Ending::Usage`] then.
 pub fn run(cli: &Cli) -> Result<u8, Failure> {
-    hardware::prepare();
+    limits::raise();
+    live::ignore_file_size_signal();
+    live::give_memory_back();
     match carry_out(cli) {
         // What a limit of the process kept from being done is no wrong use.
         Err(failure) if limits::was_in_the_way() && !matches!(cli.command, Command::Worker(_)) => {
@@ -69,8 +73,8 @@ fn carry_out(cli: &Cli) -> Result<u8, Failure> {
     limits::enough_address_space()?;
     refuse::without_effect(cli)?;
     let machine = match &cli.command {
-        Command::Worker(args) if args.described => worker::child::described_machine()?,
-        _ => Machine::parse(&cli.machine)?,
+        Command::Worker(args) if args.described => described(&worker::child::description()?)?,
+        _ => machine(&cli.machine)?,
     };
     match &cli.command {
         Command::Topo(args) => topo::run(cli, &machine, args),
@@ -87,10 +91,30 @@ fn carry_out(cli: &Cli) -> Result<u8, Failure> {
         Command::Worker(args) => {
             args.parent.map_or(Ok(()), worker::child::die_with)?;
             let limit = cli.driver_deadline.unwrap_or(DRIVER_START_LIMIT);
-            worker::child::serve(&machine, limit, std::io::stdout())?;
+            worker::child::serve(machine.as_ref(), limit, std::io::stdout())?;
             Ok(0)
         }
     }
+}
+
+/// The machine that `--machine` names.
+///
+/// # Errors
+///
+/// A sentence that names the machine and lists those that exist, or that names the file, line
+/// and key that are wrong.
+fn machine(name: &str) -> Result<Arc<dyn Machine>, String> {
+    if name == live::NAME {
+        return Ok(Arc::new(Live));
+    }
+    Ok(Arc::new(Simulated::find(name)?))
+}
+
+/// The machine that the parent of a worker describes.
+fn described(line: &str) -> Result<Arc<dyn Machine>, String> {
+    let machine = Simulated::described(line.as_bytes())
+        .map_err(|error| format!("the machine is not readable: {error}"))?;
+    Ok(Arc::new(machine))
 }
 
 /// Why a command came to no verdict.
@@ -309,7 +333,7 @@ impl Judging {
         let began = Instant::now();
         (report.request.config, report.request.silenced) = (
             self.config.clone(),
-            crate::diagnose::silenced(&self.settings),
+            ::diagnose::silenced(&self.settings),
         );
         if let Some(measurements) = &mut report.measurements {
             expected::fill(
@@ -338,11 +362,11 @@ impl Judging {
             baseline,
             ..Evidence::of(report, &self.settings)
         };
-        let findings = crate::diagnose::judge(&evidence);
-        report.verdict = crate::diagnose::verdict(&findings, measurements, self.terms);
+        let findings = ::diagnose::judge(&evidence);
+        report.verdict = ::diagnose::verdict(&findings, measurements, self.terms);
         report.findings = findings;
         report.advice = measurements
-            .map(crate::diagnose::advise)
+            .map(::diagnose::advise)
             .unwrap_or_default();
         report.timing.diagnose = began.elapsed().as_secs_f64();
     }

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::cli::{Cli, Color, ReportArgs};
-use crate::hardware::limits;
-use crate::model::report::Report;
-use crate::model::timeline::Timeline;
-use crate::report::{self, Format, Of, Style, prometheus};
+use hardware::limits;
+use model::report::Report;
+use model::timeline::Timeline;
+use report::{self, Format, Of, Style, prometheus};
 
 /// How often a reader of stdout who is late is looked after, where stdout does not wait itself.
 const READER: Duration = Duration::from_millis(10);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
-use crate::plan::Round;
+use plan::Round;
 
 /// How often the bar is drawn again, also while nothing ends.
 const TICK: Duration = Duration::from_millis(100);

@@ -6,12 +6,11 @@ use std::time::Instant;
 use super::output::{self, Files};
 use super::{Failure, Judging, Observed, remark, trace};
 use crate::cli::{Cli, RecoverArgs};
-use crate::model::report::MOST_GPUS;
-use crate::model::report::Report;
-use crate::model::timeline::Timeline;
-use crate::recording::{self, Header, Recording, is_going_on, place};
-use crate::report;
-use crate::report::read::bounded;
+use model::report::MOST_GPUS;
+use model::report::Report;
+use model::timeline::Timeline;
+use recording::{self, Header, Recording, is_going_on, place};
+use report::read::bounded;
 
 /// Runs it.
 ///
@@ -100,11 +99,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::diagnose::Terms;
-    use crate::model::finding::Severity;
-    use crate::recording::read;
-    use crate::recording::testing::RUN;
-    use crate::report::{Style, named, render};
+    use diagnose::Terms;
+    use model::finding::Severity;
+    use recording::read;
+    use recording::testing::RUN;
+    use report::{Style, named, render};
 
     fn judging() -> Judging {
         Judging::from(Terms::from(Severity::Error))
@@ -140,8 +139,6 @@ mod tests {
     #[test]
     fn fuzz_journals() {
         use serde_json::Value;
-
-        use crate::fuzz;
 
         // The facts, the driver, the plan, and some of what follows them.
         let lines: Vec<Value> = RUN

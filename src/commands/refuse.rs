@@ -4,7 +4,7 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 
 use crate::cli::{CheckArgs, Cli, Command, DiagnoseArgs, RecoverArgs};
-use crate::worker::protocol::SUBCOMMAND;
+use worker::protocol::SUBCOMMAND;
 
 /// The commands on which a global option has an effect; `--color` and `--exit-contract` have one on every
 /// command's output and exit code.
@@ -72,7 +72,7 @@ pub fn without_effect(cli: &Cli) -> Result<(), String> {
     };
     let mut formats = files
         .iter()
-        .filter_map(|file| crate::report::for_path(file).ok())
+        .filter_map(|file| report::for_path(file).ok())
         .chain([format]);
     if brief && !formats.clone().any(|format| format.name == "text") {
         return Err(

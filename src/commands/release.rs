@@ -6,9 +6,9 @@
 //! things are refused to whoever comes too early: a context on a GPU in exclusive mode, and the reset of a GPU, which
 //! may be what somebody does who reads of a fault. Then it is waited for.
 
-use crate::model::snapshot::{ComputeMode, Snapshot};
-use crate::worker::Worker;
-use crate::worker::start;
+use model::snapshot::{ComputeMode, Snapshot};
+use worker::Worker;
+use worker::start;
 
 /// Whether a GPU admits one process at a time.
 pub fn is_exclusive(snapshot: &Snapshot) -> bool {

@@ -1,10 +1,10 @@
 //! `--gpus`: the GPUs that a command looks at.
 
-use crate::diagnose::missing;
-use crate::model::report::MOST_GPUS;
-use crate::model::request::{LeftOutGpu, Request};
-use crate::model::snapshot::{Gpu, Snapshot};
-use crate::model::units::PciAddress;
+use diagnose::missing;
+use model::report::MOST_GPUS;
+use model::request::{LeftOutGpu, Request};
+use model::snapshot::{Gpu, Snapshot};
+use model::units::PciAddress;
 
 /// Keeps the GPUs named by index, range of indices, UUID or PCI address, and the pairs between them; what that
 /// leaves out is in the request. An empty list keeps all.

@@ -6,19 +6,18 @@ use super::devices::Facts;
 use super::output::{self, Files};
 use super::{Failure, Judging, Observed, select, timestamp};
 use crate::cli::{Cli, FailOn, TopoArgs};
-use crate::discover;
-use crate::hardware::Machine;
-use crate::model::report::Timing;
-use crate::model::snapshot::SlowFact;
-use crate::report::{Of, Style};
-use crate::topology;
+use hardware::Machine;
+use std::sync::Arc;
+use model::report::Timing;
+use model::snapshot::SlowFact;
+use report::{Of, Style};
 
 /// Runs it.
 ///
 /// # Errors
 ///
 /// What to say on stderr.
-pub fn run(cli: &Cli, machine: &Machine, args: &TopoArgs) -> Result<u8, Failure> {
+pub fn run(cli: &Cli, machine: &Arc<dyn Machine>, args: &TopoArgs) -> Result<u8, Failure> {
     let started = Instant::now();
     let files = Files::prepare(&args.output, Of::Topology)?;
     let judging = Judging::of(cli, FailOn::Error)?;

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::output::{Files, Whole};
 use super::remark;
 use crate::cli::CheckArgs;
-use crate::model::report::Report;
-use crate::model::timeline::Timeline;
-use crate::plan::{Group, Profile};
-use crate::trace::{self, About};
+use model::report::Report;
+use model::timeline::Timeline;
+use plan::{Group, Profile};
+use trace::{self, About};
 
 /// Checks that the file can be written, and that this run has something to draw in it.
 ///

@@ -4,10 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::remark;
-use crate::discover;
-use crate::hardware::{ErrorKind, HardwareError, Lock, Machine, NotLocked};
-use crate::model::measurement::{DriverFacts, Hindrance};
-use crate::recording::{Event, Journal, Recorded, Recorder};
+use hardware::{ErrorKind, HardwareError, Lock, Machine, NotLocked};
+use model::measurement::{DriverFacts, Hindrance};
+use recording::{Event, Journal, Recorded, Recorder};
 
 /// How often it is tried again.
 const POLL: Duration = Duration::from_millis(50);
@@ -34,7 +33,7 @@ pub enum Turn {
 
 /// Takes the lock of the machine, waiting for so long where another run has it. Where that run has ended and only
 /// its worker still dies, that is waited for without being asked.
-pub fn take(machine: &Machine, wait: Option<Duration>, stop: &AtomicBool) -> Turn {
+pub fn take(machine: &dyn Machine, wait: Option<Duration>, stop: &AtomicBool) -> Turn {
     let began = Instant::now();
     let limit = wait.unwrap_or_default();
     let mut announced = false;

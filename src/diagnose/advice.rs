@@ -3,13 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::model::advice::{Advice, Basis};
-use crate::model::flow::HostMemory;
-use crate::model::host::{Allocation, HostWay};
-use crate::model::measurement::Measurements;
-use crate::model::one_gpu::OneGpu;
-use crate::model::placement::{HostMode, Pair, Placement, StreamKind};
-use crate::model::rounding::{percent, rate, short};
+use model::advice::{Advice, Basis};
+use model::flow::HostMemory;
+use model::host::{Allocation, HostWay};
+use model::measurement::Measurements;
+use model::one_gpu::OneGpu;
+use model::placement::{HostMode, Pair, Placement, StreamKind};
+use model::rounding::{percent, rate, short};
 
 /// A kernel runs beside a copy where at least this share of its time does, per cent: halfway between what placements
 /// that overlap reach (100) and those that do not (0 to 1), see [`super::rules`] on `placement-serialises`.
@@ -242,13 +242,13 @@ fn middle(values: impl Iterator<Item = f64>) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::host::HostCopy;
-    use crate::model::measurement::{Overlap, Status};
-    use crate::model::one_gpu::Ending;
-    use crate::model::pipeline::Pipeline;
-    use crate::model::placement::Side;
-    use crate::model::testing::host_copy;
-    use crate::model::units::{Bytes, MIB};
+    use model::host::HostCopy;
+    use model::measurement::{Overlap, Status};
+    use model::one_gpu::Ending;
+    use model::pipeline::Pipeline;
+    use model::placement::Side;
+    use model::testing::host_copy;
+    use model::units::{Bytes, MIB};
 
     fn overlap(kind: StreamKind, percent: f64) -> Overlap {
         Overlap {

@@ -6,16 +6,16 @@ use super::advice_tests::{Judged, Row, but, guest};
 use super::testing::prelude::*;
 use super::testing::{cell, latency, with_host, with_memory};
 use super::{Evidence, Settings, judge};
-use crate::diagnose::expectations::Expectations;
-use crate::model::flow::{Flow, HostMemory};
-use crate::model::host::{Allocation, HostCopy};
-use crate::model::load::{LoadPattern, Pattern};
-use crate::model::measurement::{DriverFacts, Measurements, Overlap, Status, Verified};
-use crate::model::placement::{HostMode, Pair, Path, Placement, Side, StreamKind};
-use crate::model::report::Report;
-use crate::model::snapshot::{ComputeMode, GpuProcess, Snapshot};
-use crate::model::testing::{host_copy, overlap as overlap_of};
-use crate::model::units::{Bytes, GbPerSecond, MIB};
+use crate::expectations::Expectations;
+use model::flow::{Flow, HostMemory};
+use model::host::{Allocation, HostCopy};
+use model::load::{LoadPattern, Pattern};
+use model::measurement::{DriverFacts, Measurements, Overlap, Status, Verified};
+use model::placement::{HostMode, Pair, Path, Placement, Side, StreamKind};
+use model::report::Report;
+use model::snapshot::{ComputeMode, GpuProcess, Snapshot};
+use model::testing::{host_copy, overlap as overlap_of};
+use model::units::{Bytes, GbPerSecond, MIB};
 
 /// All whose facts are those of a machine.
 pub(super) fn all() -> Vec<Row> {
@@ -397,11 +397,11 @@ fn load_rows() -> Vec<Row> {
         let mut measurements = with_host(&machine, &[26.4; 4]);
         set(&mut measurements, 26.4, |_| true);
         let up = |gpu| Flow {
-            from: crate::model::flow::Endpoint::Host {
+            from: model::flow::Endpoint::Host {
                 node: None,
                 memory: HostMemory::Pinned,
             },
-            to: crate::model::flow::Endpoint::Gpu(gpu),
+            to: model::flow::Endpoint::Gpu(gpu),
         };
         measurements.load = vec![pattern(
             Pattern::ThroughOneHop,

@@ -4,10 +4,10 @@ use super::advice_steps::Step;
 use super::advice_tests::{Row, bare_h200, but, guest, named, near, sound};
 use super::testing::prelude::*;
 use super::testing::with_host;
-use crate::model::measurement::{LinkUnderLoad, Measurements, Verified};
-use crate::model::placement::Path;
-use crate::model::reading::Unknown;
-use crate::model::snapshot::{NvSwitch, Snapshot};
+use model::measurement::{LinkUnderLoad, Measurements, Verified};
+use model::placement::Path;
+use model::reading::Unknown;
+use model::snapshot::{NvSwitch, Snapshot};
 
 /// All of them.
 pub(super) fn all() -> Vec<Row> {
@@ -67,7 +67,7 @@ fn link_rows() -> Vec<Row> {
             let Reading::Known(fabric) = &mut gpu.fabric else {
                 continue;
             };
-            fabric.state = crate::model::snapshot::FabricState::NotStarted;
+            fabric.state = model::snapshot::FabricState::NotStarted;
         }
         let measurements = measured(&machine, 0.84);
         (machine, measurements)
@@ -161,7 +161,7 @@ fn setting_rows() -> Vec<Row> {
     };
     let links_down = |change: fn(&mut Snapshot)| {
         let mut machine = h200_vm(4);
-        crate::diagnose::tests::with_links_down(&mut machine, &[0, 1, 2, 3], 0..18);
+        crate::tests::with_links_down(&mut machine, &[0, 1, 2, 3], 0..18);
         change(&mut machine);
         let measurements = measured(&machine, 0.84);
         (machine, measurements)

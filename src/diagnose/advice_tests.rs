@@ -7,11 +7,11 @@ use super::rules;
 use super::testing::cell;
 use super::testing::prelude::*;
 use super::{advice_more_rows, advice_rows};
-use crate::model::finding::Finding;
-use crate::model::measurement::{Measurements, Status, Verified};
-use crate::model::placement::{Pair, Path};
-use crate::model::reading::Unknown;
-use crate::model::snapshot::Snapshot;
+use model::finding::Finding;
+use model::measurement::{Measurements, Status, Verified};
+use model::placement::{Pair, Path};
+use model::reading::Unknown;
+use model::snapshot::Snapshot;
 
 /// The steps of a finding, by what it says to do and to suspect.
 fn steps(finding: &Finding) -> BTreeSet<Step> {

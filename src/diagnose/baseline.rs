@@ -4,14 +4,14 @@ use std::collections::{HashMap, HashSet};
 
 use super::evidence::Evidence;
 use super::host_figures::{self, Figure, Short, What};
-use crate::model::finding::{Finding, Scope, Subject};
-use crate::model::flow::Setup;
-use crate::model::measurement::{PeerBandwidth, Status};
-use crate::model::placement::Pair;
-use crate::model::report::Report;
-use crate::model::request::{LeftOutGpu, Request};
-use crate::model::snapshot::Gpu;
-use crate::model::units::PciAddress;
+use model::finding::{Finding, Scope, Subject};
+use model::flow::Setup;
+use model::measurement::{PeerBandwidth, Status};
+use model::placement::Pair;
+use model::report::Report;
+use model::request::{LeftOutGpu, Request};
+use model::snapshot::Gpu;
+use model::units::PciAddress;
 
 /// Today's machine beside an earlier report of it.
 pub struct Beside<'a> {

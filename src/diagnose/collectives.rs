@@ -12,11 +12,11 @@
 use std::collections::BTreeMap;
 
 use super::expected::as_written;
-use crate::model::collective::{Algorithm, AllReduce};
-use crate::model::flow::Endpoint;
-use crate::model::load::{LoadPattern, Pattern};
-use crate::model::measurement::Measurements;
-use crate::model::units::GbPerSecond;
+use model::collective::{Algorithm, AllReduce};
+use model::flow::Endpoint;
+use model::load::{LoadPattern, Pattern};
+use model::measurement::Measurements;
+use model::units::GbPerSecond;
 
 /// Both algorithms, from the patterns in which every GPU sends and receives; none where they were not measured.
 pub fn of(measurements: &Measurements) -> Vec<AllReduce> {
@@ -59,28 +59,4 @@ fn all_reduce(algorithm: Algorithm, load: &LoadPattern) -> Option<AllReduce> {
         bus_gbps: as_written(GbPerSecond(algorithm_gbps * passes)),
         algorithm_gbps: as_written(GbPerSecond(algorithm_gbps)),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::report::sample;
-
-    #[test]
-    fn a_ring_has_what_its_slowest_gpu_sends_and_trees_a_little_less() {
-        let mut measurements = sample::loaded().measurements.unwrap();
-        measurements.load[1].flows[5].achieved_gbps = Some(GbPerSecond(384.0));
-        let [ring, tree] = of(&measurements).try_into().unwrap();
-        assert_eq!(
-            (ring.gpus, ring.bus_gbps, ring.algorithm_gbps),
-            (8, GbPerSecond(384.0), GbPerSecond(219.4286))
-        );
-        assert_eq!(
-            (tree.bus_gbps, tree.algorithm_gbps),
-            (GbPerSecond(336.0), GbPerSecond(192.0))
-        );
-        assert_eq!(tree.pattern, "ring");
-        measurements.load[1].disturbed = true;
-        assert_eq!(of(&measurements), []);
-    }
 }

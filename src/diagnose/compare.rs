@@ -11,11 +11,11 @@ use super::rule::Rule;
 use super::rules::{baseline_not_compared, changed_since_baseline, fell_since_baseline};
 use super::settings::Settings;
 use super::verdict::{Terms, verdict};
-use crate::model::finding::Finding;
-use crate::model::flow::Setup;
-use crate::model::order::Order;
-use crate::model::placement::{Pair, Path};
-use crate::model::report::{Report, Verdict};
+use model::finding::Finding;
+use model::flow::Setup;
+use model::order::Order;
+use model::placement::{Pair, Path};
+use model::report::{Report, Verdict};
 
 /// Rules that look at an earlier report; the others say of each report what they say of it alone.
 static OF_BOTH: [Rule; 3] = [

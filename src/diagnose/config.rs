@@ -8,9 +8,9 @@ use super::expected::{self, Share};
 use super::rule::Parameter;
 use super::rules;
 use super::settings::{Level, Settings};
-use crate::model::finding::Severity;
-use crate::model::from_toml::from_toml;
-use crate::model::nearest::did_you_mean;
+use model::finding::Severity;
+use model::from_toml::from_toml;
+use model::nearest::did_you_mean;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -114,7 +114,7 @@ fn known_code(code: &str, table: &str) -> Result<&'static [Parameter], String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::finding::RuleId;
+    use model::finding::RuleId;
 
     #[test]
     fn what_is_set_is_found_again() {
@@ -138,9 +138,9 @@ mod tests {
 
     #[test]
     fn what_is_silenced_is_known() {
-        let silenced = |text: &str| crate::diagnose::silenced(&parse(text).unwrap());
+        let silenced = |text: &str| crate::silenced(&parse(text).unwrap());
         let one = |code: &'static str, severity| {
-            vec![crate::model::request::Silenced {
+            vec![model::request::Silenced {
                 code: RuleId::new(code),
                 severity,
             }]

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::model::flow::Endpoint;
-use crate::model::measurement::Cell;
-use crate::model::measurement::{Hidden, Measurements, Status, Verified};
-use crate::model::placement::{Pair, Path};
-use crate::model::topology::{LinkClass, Topology};
+use model::flow::Endpoint;
+use model::measurement::Cell;
+use model::measurement::{Hidden, Measurements, Status, Verified};
+use model::placement::{Pair, Path};
+use model::topology::{LinkClass, Topology};
 
 /// Every measurement that was asked for.
 ///

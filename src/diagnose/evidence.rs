@@ -6,13 +6,13 @@ use super::coverage;
 use super::expectations::Expectations;
 use super::expected::{self, Expectation};
 use super::settings::Settings;
-use crate::model::host::HostCopy;
-use crate::model::measurement::{LinkUnderLoad, Measurements, PeerBandwidth};
-use crate::model::placement::{Pair, Path};
-use crate::model::report::Report;
-use crate::model::request::Request;
-use crate::model::snapshot::Snapshot;
-use crate::model::topology::{LinkClass, Topology};
+use model::host::HostCopy;
+use model::measurement::{LinkUnderLoad, Measurements, PeerBandwidth};
+use model::placement::{Pair, Path};
+use model::report::Report;
+use model::request::Request;
+use model::snapshot::Snapshot;
+use model::topology::{LinkClass, Topology};
 
 /// Everything that a rule may look at.
 #[derive(Debug, Clone, Copy)]

@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::expectations_host::{Bound, CallLimit, HostFloor, OfHost, PipelineFloor, TurnLimit};
-use crate::model::from_toml::from_toml;
-use crate::model::placement::{Pair, Path};
-use crate::model::report::Report;
-use crate::model::snapshot::Gpu;
-use crate::model::to_toml::to_toml;
-use crate::model::topology::LinkClass;
+use model::from_toml::from_toml;
+use model::placement::{Pair, Path};
+use model::report::Report;
+use model::snapshot::Gpu;
+use model::to_toml::to_toml;
+use model::topology::LinkClass;
 
 /// What a machine must have. What is not given is not looked at.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::host_figures::{self, Kind, What};
-use crate::model::asynchrony::Call;
-use crate::model::flow::HostMemory;
-use crate::model::host::{Allocation, HostDirection, HostWay};
-use crate::model::placement::Engine;
-use crate::model::report::Report;
+use model::asynchrony::Call;
+use model::flow::HostMemory;
+use model::host::{Allocation, HostDirection, HostWay};
+use model::placement::Engine;
+use model::report::Report;
 
 /// Least rate of copies between host and GPU.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

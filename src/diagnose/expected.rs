@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 use super::expected_sound::Degraded;
 use super::models;
 pub use super::models::{Expected, Share};
-use crate::model::flow::Setup;
-use crate::model::measurement::{Measurements, PeerBandwidth};
-use crate::model::placement::{Direction, Engine, Path};
-use crate::model::rounding::four_places;
-use crate::model::snapshot::Snapshot;
-use crate::model::topology::{LinkClass, PairRoute, Topology};
-use crate::model::units::{Bytes, GbPerSecond};
+use model::flow::Setup;
+use model::measurement::{Measurements, PeerBandwidth};
+use model::placement::{Direction, Engine, Path};
+use model::rounding::four_places;
+use model::snapshot::Snapshot;
+use model::topology::{LinkClass, PairRoute, Topology};
+use model::units::{Bytes, GbPerSecond};
 
 const fn row(
     key: &'static str,

@@ -8,11 +8,11 @@ use super::expected::{
     BOTH_WAYS_PCIE, BOTH_WAYS_REACHED_PCIE, Expectation, HOST, Share, as_written,
 };
 use super::expected_sound::Degraded;
-use crate::model::flow::HostMemory;
-use crate::model::host::{Allocation, HostCopy, HostDirection};
-use crate::model::placement::Engine;
-use crate::model::topology::Topology;
-use crate::model::units::GbPerSecond;
+use model::flow::HostMemory;
+use model::host::{Allocation, HostCopy, HostDirection};
+use model::placement::Engine;
+use model::topology::Topology;
+use model::units::GbPerSecond;
 
 /// What this copy is expected to reach; `None` where its theoretical rate is not known, or nothing is expected of its
 /// kind.
@@ -72,7 +72,7 @@ pub fn fill(copies: &mut [HostCopy], topology: &Topology, shares: &BTreeMap<Stri
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::testing::host_copy;
+    use model::testing::host_copy;
 
     /// A copy at this rate over a link of this one.
     fn over(theoretical: f64, gbps: f64) -> HostCopy {

@@ -10,16 +10,16 @@ use std::collections::BTreeMap;
 
 use super::expected::{self, BOTH_WAYS_PCIE, BOTH_WAYS_STAGED, HOST, PCIE_NEAR, as_written};
 use super::models::Share;
-use crate::model::flow::{Endpoint, Flow, Setup};
-use crate::model::host::{HostDirection, HostWay};
-use crate::model::load::{LoadFlow, LoadPattern};
-use crate::model::measurement::{Measurements, PeerBandwidth};
-use crate::model::placement::{Direction, Pair, Path};
-use crate::model::snapshot::Snapshot;
-use crate::model::topology::{LinkKind, Topology};
-use crate::model::units::GbPerSecond;
-use crate::topology::load::{self, Load, Step, Together, Ways, passage};
-use crate::topology::shares;
+use model::flow::{Endpoint, Flow, Setup};
+use model::host::{HostDirection, HostWay};
+use model::load::{LoadFlow, LoadPattern};
+use model::measurement::{Measurements, PeerBandwidth};
+use model::placement::{Direction, Pair, Path};
+use model::snapshot::Snapshot;
+use model::topology::{LinkKind, Topology};
+use model::units::GbPerSecond;
+use topology::load::{self, Load, Step, Together, Ways, passage};
+use topology::shares;
 
 /// What is left over NVLink of a GPU's sending while it receives as well: 390 of 394.6 GB/s on 8 x H200, where every
 /// GPU sent and received (measured). Per cent.

@@ -1,13 +1,13 @@
 //! Predictions against figures of machines that are healthy, and how evenly flows share.
 
 use super::*;
-use crate::diagnose::testing::{measured, set};
-use crate::model::flow::HostMemory;
-use crate::model::host::HostCopy;
-use crate::model::load::Pattern;
-use crate::model::measurement::Status;
-use crate::model::testing::{h200_vm, two_sockets};
-use crate::topology::build;
+use crate::testing::{measured, set};
+use model::flow::HostMemory;
+use model::host::HostCopy;
+use model::load::Pattern;
+use model::measurement::Status;
+use model::testing::{h200_vm, two_sockets};
+use topology::build;
 
 fn pairs(pairs: &[(u32, u32)]) -> Vec<Flow> {
     pairs
@@ -125,7 +125,7 @@ fn memory_of_the_host_is_a_limit_where_it_was_measured() {
         })
         .collect();
     let of = |at_once: bool| {
-        let mut measurements = crate::diagnose::testing::with_host(&machine, &[55.0; 4]);
+        let mut measurements = crate::testing::with_host(&machine, &[55.0; 4]);
         let to_host = measurements
             .host
             .iter()

@@ -1,10 +1,10 @@
 //! What copies could reach were every link as it should be. An expectation that follows a degraded link would call a
 //! fault normal: "104% of expected" of a card with one of its sixteen lanes.
 
-use crate::model::node::NodeId;
-use crate::model::placement::{Pair, Path};
-use crate::model::topology::{Link, LinkKind, Topology};
-use crate::model::units::GbPerSecond;
+use model::node::NodeId;
+use model::placement::{Pair, Path};
+use model::topology::{Link, LinkKind, Topology};
+use model::units::GbPerSecond;
 
 /// The links of a machine that carry less than both their ends can do, or than those of like GPUs.
 pub struct Degraded<'a> {
@@ -94,8 +94,8 @@ fn least(rates: impl Iterator<Item = GbPerSecond>) -> Option<GbPerSecond> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::testing::{h200_vm, two_sockets, two_sockets_with_narrow_gpu};
-    use crate::topology::build;
+    use model::testing::{h200_vm, two_sockets, two_sockets_with_narrow_gpu};
+    use topology::build;
 
     fn rate(topology: &Topology, pair: (u32, u32), path: Path) -> Option<f64> {
         let pair = Pair {
@@ -141,7 +141,7 @@ mod tests {
     fn gpus_with_nvlinks_down_could_have_those_of_the_others() {
         let mut machine = h200_vm(4);
         assert!(Degraded::of(&build(&machine)).is_none());
-        crate::diagnose::tests::with_links_down(&mut machine, &[1], 3..5);
+        crate::tests::with_links_down(&mut machine, &[1], 3..5);
         let topology = build(&machine);
         assert_eq!(rate(&topology, (0, 1), Path::Direct), Some(450.0));
         assert_eq!(rate(&topology, (0, 2), Path::Direct), None);

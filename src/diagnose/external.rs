@@ -2,9 +2,9 @@
 
 use super::evidence::Evidence;
 use super::suspects::suspect;
-use crate::model::finding::Suspect;
-use crate::model::snapshot::{PciFunction, PciKind};
-use crate::topology::pcie;
+use model::finding::Suspect;
+use model::snapshot::{PciFunction, PciKind};
+use topology::pcie;
 
 /// How a GPU hangs on the machine from outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,12 +5,12 @@ use super::testing::{
     cell, codes, exit, fact, findings, is, measured, of_no_known_model, only, subjects, touches,
 };
 use super::verdict::exit_code;
-use crate::model::finding::{Severity, Subject};
-use crate::model::measurement::{Measurements, PeerBandwidth, Verified};
-use crate::model::placement::{Direction, Engine, Pair, Path, Placement, Side, StreamKind};
-use crate::model::reading::Reading;
-use crate::model::testing::{function_mut, generation, h200_vm, lanes, two_sockets};
-use crate::model::units::GbPerSecond;
+use model::finding::{Severity, Subject};
+use model::measurement::{Measurements, PeerBandwidth, Verified};
+use model::placement::{Direction, Engine, Pair, Path, Placement, Side, StreamKind};
+use model::reading::Reading;
+use model::testing::{function_mut, generation, h200_vm, lanes, two_sockets};
+use model::units::GbPerSecond;
 
 fn scale(measurements: &mut Measurements, by: f64, which: impl Fn(&PeerBandwidth) -> bool) {
     for cell in measurements.peer.iter_mut().filter(|cell| which(cell)) {

@@ -1,8 +1,8 @@
 //! GPUs on the bus that NVML does not list, and those that it does not list on purpose.
 
 use super::*;
-use crate::diagnose::testing::prelude::*;
-use crate::model::reading::Unknown;
+use crate::testing::prelude::*;
+use model::reading::Unknown;
 
 fn display(address: &str, driver: BoundDriver) -> DisplayFunction {
     let unread = DisplayFunction::unread(pci(address), None, &Unknown::Unsupported);

@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use super::words;
-use crate::model::asynchrony::{Call, HostCall};
-use crate::model::flow::HostMemory;
-use crate::model::host::{Allocation, HostDirection, HostWay};
-use crate::model::measurement::Measurements;
-use crate::model::one_gpu::OneGpu;
-use crate::model::placement::Engine;
-use crate::model::rounding::short;
-use crate::model::units::GbPerSecond;
+use model::asynchrony::{Call, HostCall};
+use model::flow::HostMemory;
+use model::host::{Allocation, HostDirection, HostWay};
+use model::measurement::Measurements;
+use model::one_gpu::OneGpu;
+use model::placement::Engine;
+use model::rounding::short;
+use model::units::GbPerSecond;
 
 /// What decides a figure most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -300,9 +300,9 @@ pub fn groups(worse: &[Short]) -> Vec<Group> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::host::HostCopy;
-    use crate::model::measurement::Status;
-    use crate::model::testing::host_copy;
+    use model::host::HostCopy;
+    use model::measurement::Status;
+    use model::testing::host_copy;
 
     const UP: What = What::Copy {
         way: HostWay::PINNED,

@@ -6,10 +6,10 @@ use super::evidence::{Evidence, Index};
 use super::rule::Rule;
 use super::settings::{Level, Settings};
 use super::{causes, rules, side_by_side, words};
-use crate::model::finding::{Finding, Severity};
-use crate::model::measurement::{Measurements, Status};
-use crate::model::order::Order;
-use crate::model::request::Silenced;
+use model::finding::{Finding, Severity};
+use model::measurement::{Measurements, Status};
+use model::order::Order;
+use model::request::Silenced;
 
 /// The measurements with no figure where another program disturbed it; none where it disturbed nothing.
 fn without_disturbed(measurements: &Measurements) -> Option<Measurements> {

@@ -4,14 +4,14 @@
 use std::collections::BTreeSet;
 
 use super::evidence::Evidence;
-use crate::model::finding::Finding;
-use crate::model::measurement::{LinkUnderLoad, PeerBandwidth};
-use crate::model::node::NodeId;
-use crate::model::pcie::Connection;
-use crate::model::placement::{Pair, Path};
-use crate::model::rounding;
-use crate::model::snapshot::PciFunction;
-use crate::model::units::GbPerSecond;
+use model::finding::Finding;
+use model::measurement::{LinkUnderLoad, PeerBandwidth};
+use model::node::NodeId;
+use model::pcie::Connection;
+use model::placement::{Pair, Path};
+use model::rounding;
+use model::snapshot::PciFunction;
+use model::units::GbPerSecond;
 
 /// The figures that pairs are judged by whose copies passed a link: direct ones whose route has it,
 /// staged ones of the GPUs below it.

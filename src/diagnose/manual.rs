@@ -7,7 +7,7 @@ use super::rules;
 #[cfg(test)]
 use super::rules::ALL;
 #[cfg(test)]
-use crate::model::rounding::{one_place, range, short};
+use model::rounding::{one_place, range, short};
 
 /// The manual page of a rule in Markdown, as `explain` prints it below its first line.
 pub fn page(rule: &Rule) -> String {

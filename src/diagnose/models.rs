@@ -2,9 +2,9 @@
 //! than what their kind of link reaches, so a machine that is uniformly slow shows. A model that is not here
 //! is judged by the table of links.
 
-use crate::model::placement::Pair;
-use crate::model::snapshot::Snapshot;
-use crate::model::units::GbPerSecond;
+use model::placement::Pair;
+use model::snapshot::Snapshot;
+use model::units::GbPerSecond;
 
 /// Share of the theoretical rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -250,8 +250,8 @@ fn has_any(name: &str, words: &[&str]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::reading::Reading;
-    use crate::model::testing::h200_vm;
+    use model::reading::Reading;
+    use model::testing::h200_vm;
 
     const PAIR: Pair = Pair {
         source: 0,

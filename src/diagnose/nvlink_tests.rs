@@ -2,10 +2,10 @@
 
 use super::testing::{findings, only};
 use super::tests::with_links_down;
-use crate::model::finding::{Finding, Severity, Subject};
-use crate::model::reading::{Reading, Unknown};
-use crate::model::snapshot::{Gpu, NvLinkRemote, NvSwitch, P2pStatus, Snapshot};
-use crate::model::testing::{all_pairs, nvlinks, pci, two_sockets};
+use model::finding::{Finding, Severity, Subject};
+use model::reading::{Reading, Unknown};
+use model::snapshot::{Gpu, NvLinkRemote, NvSwitch, P2pStatus, Snapshot};
+use model::testing::{all_pairs, nvlinks, pci, two_sockets};
 
 const CARD: &str = "NVIDIA A40";
 const BOARD: &str = "NVIDIA A100-SXM4-40GB";

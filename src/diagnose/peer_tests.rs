@@ -4,13 +4,13 @@ use super::testing::{
     cell, codes, exit, fact, findings, is, measured, of_no_known_model, only, touches, without,
 };
 use super::tests::{deny, with_links_down};
-use crate::model::finding::{Severity, Subject};
-use crate::model::measurement::{DriverFacts, Measurements, PeerBandwidth, Status, Verified};
-use crate::model::placement::{Engine, Pair, Path};
-use crate::model::reading::Reading;
-use crate::model::snapshot::{CommonAncestor, FabricState, P2pStatus, Snapshot};
-use crate::model::testing::{all_pairs, function_mut, h200_vm, nvlink_bridge, two_sockets};
-use crate::model::units::GbPerSecond;
+use model::finding::{Severity, Subject};
+use model::measurement::{DriverFacts, Measurements, PeerBandwidth, Status, Verified};
+use model::placement::{Engine, Pair, Path};
+use model::reading::Reading;
+use model::snapshot::{CommonAncestor, FabricState, P2pStatus, Snapshot};
+use model::testing::{all_pairs, function_mut, h200_vm, nvlink_bridge, two_sockets};
+use model::units::GbPerSecond;
 
 const GPU_3: Subject = Subject::Gpu { index: 3 };
 
@@ -262,7 +262,7 @@ fn missing_links_are_shown_by_siblings_and_remote_ends() {
 fn set_fabric(
     machine: &mut Snapshot,
     gpus: std::ops::Range<usize>,
-    change: impl Fn(&mut crate::model::snapshot::Fabric),
+    change: impl Fn(&mut model::snapshot::Fabric),
 ) {
     for gpu in &mut machine.gpus[gpus] {
         if let Reading::Known(fabric) = &mut gpu.fabric {

@@ -1,7 +1,7 @@
 //! What a rule is.
 
 use super::evidence::Evidence;
-use crate::model::finding::{Finding, RuleId, Severity, Subject};
+use model::finding::{Finding, RuleId, Severity, Subject};
 
 /// What a rule finds in the evidence.
 type Judge = fn(&Evidence<'_>) -> Vec<Finding>;
@@ -115,9 +115,9 @@ impl Rule {
 macro_rules! page {
     ($file:literal) => {{
         const FILE: &str = include_str!($file);
-        const TOP: [u8; $crate::diagnose::rule::length_of_top(FILE)] =
-            $crate::diagnose::rule::top(FILE);
-        const { $crate::diagnose::rule::text(&TOP) }
+        const TOP: [u8; $crate::rule::length_of_top(FILE)] =
+            $crate::rule::top(FILE);
+        const { $crate::rule::text(&TOP) }
     }};
 }
 pub(super) use page;

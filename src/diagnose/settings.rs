@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::expected::Share;
-use crate::model::finding::{RuleId, Severity};
+use model::finding::{RuleId, Severity};
 
 /// What a user says of a rule's severity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

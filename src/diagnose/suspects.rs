@@ -6,14 +6,14 @@ use std::collections::BTreeSet;
 use super::cluster::{Common, Group};
 use super::evidence::Evidence;
 use super::{links, words};
-use crate::model::finding::{Setting, Suspect};
-use crate::model::node::NodeId;
-use crate::model::placement::{Pair, Path};
-use crate::model::reading::{Reading, Unknown};
-use crate::model::snapshot::{Gpu, PciFunction, PciKind};
-use crate::model::topology::{Link, LinkKind};
-use crate::model::units::PciAddress;
-use crate::topology::pcie;
+use model::finding::{Setting, Suspect};
+use model::node::NodeId;
+use model::placement::{Pair, Path};
+use model::reading::{Reading, Unknown};
+use model::snapshot::{Gpu, PciFunction, PciKind};
+use model::topology::{Link, LinkKind};
+use model::units::PciAddress;
+use topology::pcie;
 
 /// A suspect.
 pub fn suspect(cause: impl Into<String>, test: impl Into<String>) -> Suspect {

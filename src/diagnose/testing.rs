@@ -3,26 +3,26 @@
 use serde_json::Value;
 
 use super::{Evidence, Settings, judge, verdict};
-use crate::model::finding::{Finding, Severity};
-use crate::model::flow::{HostMemory, Setup};
-use crate::model::host::{Allocation, HostCopy, HostDirection};
-use crate::model::measurement::{
+use model::finding::{Finding, Severity};
+use model::flow::{HostMemory, Setup};
+use model::host::{Allocation, HostCopy, HostDirection};
+use model::measurement::{
     CudaPeerAccess, Latency, LocalCopy, Measurements, PeerBandwidth, Status, Verified,
 };
-use crate::model::placement::{Pair, Path};
-use crate::model::reading::Reading;
-use crate::model::request::Request;
-use crate::model::snapshot::Snapshot;
-use crate::model::testing::host_copy;
-use crate::model::topology::Topology;
-use crate::model::units::{Bytes, GIB, GbPerSecond};
-use crate::topology::{build, host, refute, with_cuda};
+use model::placement::{Pair, Path};
+use model::reading::Reading;
+use model::request::Request;
+use model::snapshot::Snapshot;
+use model::testing::host_copy;
+use model::topology::Topology;
+use model::units::{Bytes, GIB, GbPerSecond};
+use topology::{build, host, refute, with_cuda};
 
 /// What most tests of rules need.
 pub mod prelude {
     pub use super::{exit, fact, findings, is, measured, only, set, touches};
-    pub use crate::model::reading::Reading;
-    pub use crate::model::testing::{
+    pub use model::reading::Reading;
+    pub use model::testing::{
         empty, function, function_mut, generation, h200_vm, lanes, nvlink_bridge, pci, two_sockets,
     };
 }

@@ -1,15 +1,15 @@
 use super::testing::{cell, exit, findings, is, measured, only, set, touches};
 use super::verdict::exit_code;
 use super::{RULES, explain, verdict};
-use crate::model::finding::{Severity, Subject};
-use crate::model::measurement::{
+use model::finding::{Severity, Subject};
+use model::measurement::{
     CudaDevice, DriverFacts, LinkUnderLoad, Measurements, PeerBandwidth, Status, Verified,
 };
-use crate::model::placement::{HostMode, Pair, Path, Placement, StreamKind};
-use crate::model::reading::Reading;
-use crate::model::snapshot::{FabricState, P2pStatus, Snapshot};
-use crate::model::testing::{all_pairs, empty, function_mut, h200_vm, overlap, two_sockets};
-use crate::model::units::GbPerSecond;
+use model::placement::{HostMode, Pair, Path, Placement, StreamKind};
+use model::reading::Reading;
+use model::snapshot::{FabricState, P2pStatus, Snapshot};
+use model::testing::{all_pairs, empty, function_mut, h200_vm, overlap, two_sockets};
+use model::units::GbPerSecond;
 
 #[test]
 fn codes_are_unique_kebab_case_and_append_only() {
@@ -27,7 +27,7 @@ fn codes_are_unique_kebab_case_and_append_only() {
         );
     }
     // The index is written from the rules in their order, so what it had stays at its head.
-    let index = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/rules/README.md");
+    let index = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/rules/README.md");
     let index = std::fs::read_to_string(index).unwrap();
     let known: Vec<_> = index
         .lines()
@@ -61,7 +61,7 @@ fn every_rule_has_a_whole_manual_page() {
 /// `PEERSCOPE_WRITE_DOCS=1 cargo test --lib docs_rules` writes them anew.
 #[test]
 fn docs_rules_hold_what_the_rules_say() {
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/rules");
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/rules");
     let files = super::manual::files();
     if std::env::var_os("PEERSCOPE_WRITE_DOCS").is_some() {
         std::fs::create_dir_all(&folder).unwrap();
@@ -232,7 +232,7 @@ fn a_generation_counts_only_under_load() {
     // Copies at the full rate refute what the link goes on to show.
     measurements.links = vec![link([1, 1], 40)];
     assert_eq!(findings(&machine, Some(&measurements)), []);
-    crate::diagnose::testing::set(&mut measurements, 3.3, |cell| cell.pair.touches(1));
+    crate::testing::set(&mut measurements, 3.3, |cell| cell.pair.touches(1));
     let found = only(
         &findings(&machine, Some(&measurements)),
         "pcie-narrow",
@@ -258,12 +258,12 @@ fn a_short_run_of_staged_copies_shows_a_generation_if_others_are_as_fast_as_they
             .find(|found| found.code == "pcie-narrow")
             .map(|found| found.subject)
     };
-    crate::diagnose::testing::set(&mut measurements, 12.0, |_| true);
+    crate::testing::set(&mut measurements, 12.0, |_| true);
     assert_eq!(narrow(&measurements), None, "nothing is slow");
-    crate::diagnose::testing::set(&mut measurements, 2.0, |cell| cell.pair.touches(1));
+    crate::testing::set(&mut measurements, 2.0, |cell| cell.pair.touches(1));
     assert_eq!(narrow(&measurements), Some(Subject::Gpu { index: 1 }));
     // What slows all of them is no link.
-    crate::diagnose::testing::set(&mut measurements, 2.0, |_| true);
+    crate::testing::set(&mut measurements, 2.0, |_| true);
     assert_eq!(narrow(&measurements), None);
 }
 

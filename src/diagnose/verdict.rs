@@ -5,9 +5,9 @@ use clap::ValueEnum;
 
 use super::coverage::coverage;
 use super::rules;
-use crate::model::finding::{Finding, RuleId, Severity};
-use crate::model::measurement::Measurements;
-use crate::model::report::{Conclusion, Report, Verdict};
+use model::finding::{Finding, RuleId, Severity};
+use model::measurement::Measurements;
+use model::report::{Conclusion, Report, Verdict};
 
 /// Exit codes of the default contract.
 pub mod exit_code {
@@ -171,9 +171,9 @@ pub fn verdict(
 mod tests {
     use super::super::testing::measured;
     use super::*;
-    use crate::model::finding::Subject;
-    use crate::model::measurement::Status;
-    use crate::model::testing::h200_vm;
+    use model::finding::Subject;
+    use model::measurement::Status;
+    use model::testing::h200_vm;
 
     const SEVERITIES: [Severity; 3] = [Severity::Info, Severity::Warning, Severity::Error];
 

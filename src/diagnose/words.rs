@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::fact::{Fact, Facts};
-use crate::model::finding::Subject;
-use crate::model::placement::Pair;
-use crate::model::snapshot::Snapshot;
-use crate::model::units::PciAddress;
-use crate::topology::pcie;
+use model::fact::{Fact, Facts};
+use model::finding::Subject;
+use model::placement::Pair;
+use model::snapshot::Snapshot;
+use model::units::PciAddress;
+use topology::pcie;
 
 /// Longest list of pairs that a message spells out; the evidence has them all.
 const SPELT_OUT: usize = 6;

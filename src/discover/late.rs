@@ -7,9 +7,9 @@ use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 use super::{not_started, problem_of, read_slowly, seconds, start, unread_row, without_telemetry};
-use crate::hardware::{ErrorKind, GpuGroup, HardwareError, Telemetry};
-use crate::model::reading::{Reading, Unknown};
-use crate::model::snapshot::{Gpu, GpuPair, NvLink, SlowFact, Snapshot};
+use hardware::{ErrorKind, GpuGroup, HardwareError, Telemetry};
+use model::reading::{Reading, Unknown};
+use model::snapshot::{Gpu, GpuPair, NvLink, SlowFact, Snapshot};
 
 /// The GPUs as NVML names them, and nothing else: enough to choose some of them. Without any, where NVML does not say.
 pub fn identified(telemetry: &Arc<dyn Telemetry>, limit: Duration) -> Snapshot {

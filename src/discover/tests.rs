@@ -1,9 +1,9 @@
 use std::sync::Mutex;
 
 use super::*;
-use crate::hardware::{LinkSample, Moved};
-use crate::model::snapshot::{BoundDriver, DeviceFile, NvLink, NvLinkRemote, P2pStatus};
-use crate::model::testing::{lanes, nvlinks};
+use hardware::{LinkSample, Moved};
+use model::snapshot::{BoundDriver, DeviceFile, NvLink, NvLinkRemote, P2pStatus};
+use model::testing::{lanes, nvlinks};
 
 /// Where a fake machine gets stuck.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,8 +106,8 @@ impl Telemetry for Fake {
         LinkSample::default()
     }
 
-    fn counts(&self, _index: u32, _links: &[u8]) -> crate::hardware::Counts {
-        crate::hardware::Counts::default()
+    fn counts(&self, _index: u32, _links: &[u8]) -> hardware::Counts {
+        hardware::Counts::default()
     }
 
     fn moved(&self, _index: u32) -> Moved {

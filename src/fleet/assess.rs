@@ -13,10 +13,10 @@ use super::outliers::Compared;
 use super::patterns::Incident;
 use super::sources::Gathered;
 use super::{inventory, names, outliers, patterns};
-use crate::diagnose::{Ending, Terms, is_gap};
-use crate::model::finding::Severity;
-use crate::model::order::Order;
-use crate::model::report::{Conclusion, Tool};
+use diagnose::{Ending, Terms, is_gap};
+use model::finding::Severity;
+use model::order::Order;
+use model::report::{Conclusion, Tool};
 
 /// What is asked of a fleet, beside its reports.
 #[derive(Debug)]
@@ -142,7 +142,7 @@ pub fn assess(gathered: &Gathered, question: &Question) -> Fleet {
     }
 }
 
-fn rule(code: &str) -> crate::model::finding::RuleId {
+fn rule(code: &str) -> model::finding::RuleId {
     code.to_owned().into()
 }
 

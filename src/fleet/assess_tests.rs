@@ -2,9 +2,9 @@ use super::super::digest::Finding as Found;
 use super::super::sources::Broken;
 use super::super::testing::{assessed, fleet_of, question, slow};
 use super::*;
-use crate::diagnose::Contract;
-use crate::model::finding::Subject;
-use crate::report::Style;
+use diagnose::Contract;
+use model::finding::Subject;
+use report::Style;
 
 fn gathered(digests: Vec<Digest>) -> Gathered {
     Gathered {

@@ -9,8 +9,7 @@ use super::digest::word;
 use super::inventory::RACK;
 use super::model::{Changes, Node, SCHEMA};
 use super::names;
-use crate::model::report::Conclusion;
-use crate::recording;
+use model::report::Conclusion;
 
 /// An earlier fleet file, as far as it is compared.
 #[derive(Debug, Deserialize)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::digest::Digest;
 use super::inventory;
-use crate::model::order::Order;
+use model::order::Order;
 
 /// Nodes that can be compared.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,7 +70,7 @@ fn signature(digest: &Digest) -> u64 {
 mod tests {
     use super::super::testing::fleet_of;
     use super::*;
-    use crate::model::topology::LinkClass;
+    use model::topology::LinkClass;
 
     #[test]
     fn nodes_that_are_connected_in_another_way_are_a_cohort_of_their_own() {

@@ -6,10 +6,10 @@ use serde::Deserialize;
 
 use super::excerpt::{Excerpt, Shape};
 use super::kind::{Figure, Figures, Kind};
-use crate::model::finding::{Severity, Subject};
-use crate::model::placement::Pair;
-use crate::model::report::{Conclusion, MOST_GPUS, Report, SCHEMA, Verdict};
-use crate::model::topology::LinkClass;
+use model::finding::{Severity, Subject};
+use model::placement::Pair;
+use model::report::{Conclusion, MOST_GPUS, Report, SCHEMA, Verdict};
+use model::topology::LinkClass;
 
 /// A report in little.
 #[derive(Debug, Clone, PartialEq)]
@@ -350,8 +350,8 @@ pub const fn word(conclusion: Conclusion) -> &'static str {
 mod tests {
     use super::super::kind::{Ends, What};
     use super::*;
-    use crate::model::units::Bytes;
-    use crate::report::{Style, named, render, sample};
+    use model::units::Bytes;
+    use report::{Style, named, render};
 
     fn digest_of(text: &[u8]) -> Result<Digest, NoReport> {
         read("a/node7.json", text, &mut Vec::new())
@@ -376,7 +376,7 @@ mod tests {
             "h200x2-worker-killed",
             "h200x2-beside-copies",
         ] {
-            let path = format!("{}/tests/data/{file}.json", env!("CARGO_MANIFEST_DIR"));
+            let path = format!("{}/../../tests/data/{file}.json", env!("CARGO_MANIFEST_DIR"));
             texts.push(std::fs::read_to_string(path).unwrap());
         }
         for text in texts {
@@ -460,9 +460,9 @@ mod tests {
                 .unwrap()
                 .node
         };
-        report.snapshot.host.hostname = crate::model::reading::Reading::Known("rack1".into());
+        report.snapshot.host.hostname = model::reading::Reading::Known("rack1".into());
         assert_eq!(of(&report), "rack1");
-        report.snapshot.host.hostname = Err(crate::model::reading::Unknown::Unsupported).into();
+        report.snapshot.host.hostname = Err(model::reading::Unknown::Unsupported).into();
         assert_eq!(of(&report), "node7");
     }
 }

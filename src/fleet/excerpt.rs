@@ -2,14 +2,14 @@
 
 use serde::Deserialize;
 
-use crate::model::finding::{Severity, Subject};
-use crate::model::flow::HostMemory;
-use crate::model::load::Pattern;
-use crate::model::measurement::{Status, Verified};
-use crate::model::placement::{Direction, Engine, Pair, Path, Placement, Side};
-use crate::model::report::Verdict;
-use crate::model::topology::LinkClass;
-use crate::model::units::{Generation, Lanes};
+use model::finding::{Severity, Subject};
+use model::flow::HostMemory;
+use model::load::Pattern;
+use model::measurement::{Status, Verified};
+use model::placement::{Direction, Engine, Pair, Path, Placement, Side};
+use model::report::Verdict;
+use model::topology::LinkClass;
+use model::units::{Generation, Lanes};
 
 /// A report, as far as a fleet looks at it.
 #[derive(Debug, Deserialize)]

@@ -1,4 +1,4 @@
-//! A fleet in each format. The names and extensions are those of reports ([`crate::report::FORMATS`]).
+//! A fleet in each format. The names and extensions are those of reports ([`report::FORMATS`]).
 
 use std::fmt::Write as _;
 
@@ -7,13 +7,13 @@ use quick_junit::{NonSuccessKind, TestCase, TestCaseStatus, TestSuite};
 
 use super::model::{Finding, Fleet, Node};
 use super::page::{conclusion, headline, page};
-use crate::model::finding::Severity;
-use crate::model::report::Conclusion;
-use crate::report::escape::clean;
-use crate::report::gauges::{Labels, Metrics};
-use crate::report::markdown::{cell, text};
-use crate::report::prometheus::count;
-use crate::report::{Style, html, json, junit};
+use model::finding::Severity;
+use model::report::Conclusion;
+use report::escape::clean;
+use report::gauges::{Labels, Metrics};
+use report::markdown::{cell, text};
+use report::prometheus::count;
+use report::{Style, html, json, junit};
 
 /// Every code of a fleet's findings; docs/fleet.md explains them.
 pub const CODES: [&str; 8] = [
@@ -38,7 +38,7 @@ pub fn render(fleet: &Fleet, format: &str, style: &Style) -> String {
         "markdown" => markdown(fleet),
         "junit" => junit_file(fleet),
         "prometheus" => prometheus(fleet),
-        _ => crate::report::text::lay_out(&page(fleet, style.verbose), style),
+        _ => report::text::lay_out(&page(fleet, style.verbose), style),
     }
 }
 

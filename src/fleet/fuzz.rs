@@ -7,8 +7,7 @@ use serde_json::Value;
 use super::digest::{Digest, NoReport, read};
 use super::sources::{Broken, Gathered};
 use super::testing::{assessed, fleet_of};
-use crate::fuzz;
-use crate::report::{Style, named, render, sample};
+use report::{Style, named, render};
 
 /// Reports as they are written.
 static TEXTS: LazyLock<Vec<String>> = LazyLock::new(|| {
@@ -83,7 +82,7 @@ fn fuzz_fleets_with_a_report_of_broken_structure() {
             let value = fuzz::mutated(&BASES[base], &mutations);
             // As peerscope writes it, what a digest does not need is taken out before it is read.
             let text = if tidy {
-                crate::report::json::tidy(&value)
+                report::json::tidy(&value)
             } else {
                 value.to_string()
             };

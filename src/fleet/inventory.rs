@@ -7,8 +7,8 @@ use serde_json::json;
 use super::digest::Digest;
 use super::model::{Attribute, Finding, Share};
 use super::names;
-use crate::model::finding::Severity;
-use crate::model::order::Order;
+use model::finding::Severity;
+use model::order::Order;
 
 /// Fewest nodes of one model in which one can be odd. Chosen.
 const FEWEST: usize = 5;

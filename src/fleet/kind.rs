@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::fmt;
 
 use super::excerpt::{Counted, HostCopy, Latency, Load, Local, Measurements, Peer};
-use crate::model::load::Pattern;
-use crate::model::measurement::{Status, Verified};
-use crate::model::placement::{Direction, Engine, Pair, Path, Placement, Side};
-use crate::model::topology::LinkClass;
+use model::load::Pattern;
+use model::measurement::{Status, Verified};
+use model::placement::{Direction, Engine, Pair, Path, Placement, Side};
+use model::topology::LinkClass;
 
 /// What was measured, and how: figures of one kind can be compared.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]

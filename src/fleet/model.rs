@@ -6,8 +6,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::sources::Broken;
-use crate::model::finding::{Severity, Subject};
-use crate::model::report::{Conclusion, Tool};
+use model::finding::{Severity, Subject};
+use model::report::{Conclusion, Tool};
 
 /// The name and version of the format.
 pub const SCHEMA: &str = "peerscope.fleet/1";

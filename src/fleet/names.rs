@@ -1,6 +1,6 @@
 //! Lists of nodes as Slurm writes them: `node[001-003,7],gpu1`.
 
-use crate::model::order::Order;
+use model::order::Order;
 use std::collections::BTreeSet;
 
 /// Most names that a list may have: a list is typed by hand or written by Slurm, and no cluster is larger. Chosen.

@@ -13,8 +13,8 @@ use super::kind::{Ends, Kind};
 use super::model::{Figures, Finding};
 use super::names;
 use super::robust::{Robust, median};
-use crate::model::finding::Severity;
-use crate::model::order::Order;
+use model::finding::Severity;
+use model::order::Order;
 
 /// Fewest nodes that a figure is compared with, itself among them: of fewer, nobody knows which is the odd one.
 /// Chosen.
@@ -240,7 +240,7 @@ fn low_positions(
         message: format!(
             "{blame} in the middle of all {} nodes: {kind} at {} {}, {:.0}% of the other positions",
             cohort.nodes.len(),
-            crate::model::rounding::short(f64::from(worst.value)),
+            model::rounding::short(f64::from(worst.value)),
             kind.what.unit(),
             worst.percent
         ),
@@ -286,7 +286,7 @@ fn finding(digest: &Digest, low: &[Low], worst: &Low, kind: &Kind) -> Finding {
         .iter()
         .filter(|figure| figure.value.is_some())
         .count();
-    let short = |value: f32| crate::model::rounding::short(f64::from(value));
+    let short = |value: f32| model::rounding::short(f64::from(value));
     let unit = kind.what.unit();
     let what = if kind.what.is_time() {
         "slower"

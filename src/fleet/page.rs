@@ -6,13 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::digest::word;
 use super::model::{Cohort, Finding, Fleet, Node};
 use super::names;
-use crate::model::finding::Severity;
-use crate::model::order::Order;
-use crate::model::report::{Conclusion, MOST_GPUS};
-use crate::model::rounding::{percent, short};
-use crate::report::figures::count;
-use crate::report::matrix::{Align, Cell, Table};
-use crate::report::page::{Page, Paint};
+use model::finding::Severity;
+use model::order::Order;
+use model::report::{Conclusion, MOST_GPUS};
+use model::rounding::{percent, short};
+use report::figures::count;
+use report::matrix::{Align, Cell, Table};
+use report::page::{Page, Paint};
 
 /// Findings of one code that are shown in full; the others are listed by node.
 const SHOWN: usize = 5;

@@ -8,8 +8,8 @@ use super::inventory::{DRIVER, KERNEL, LINKS, RACK, TOPOLOGY, VBIOS};
 use super::model::{Code, Finding};
 use super::names;
 use super::robust::chance;
-use crate::model::finding::Severity;
-use crate::model::order::Order;
+use model::finding::Severity;
+use model::order::Order;
 
 /// Something that stands out on a node, by the code of its rule or of the fleet.
 #[derive(Debug, Clone, PartialEq, Eq)]

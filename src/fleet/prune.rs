@@ -249,7 +249,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::report::{Style, named, render, sample};
+    use report::{Style, named, render};
 
     fn prune(text: &str) -> Option<String> {
         let mut out = Vec::new();
@@ -257,7 +257,7 @@ mod tests {
         Some(String::from_utf8(out).unwrap())
     }
 
-    fn json(report: &crate::model::report::Report) -> String {
+    fn json(report: &model::report::Report) -> String {
         render(report, named("json").unwrap(), &Style::PLAIN)
     }
 

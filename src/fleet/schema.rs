@@ -1,6 +1,6 @@
 //! The JSON Schema of a fleet file, made from the types and kept as docs/fleet.schema.json.
 //!
-//! `PEERSCOPE_WRITE_SCHEMA=1 cargo test --lib schema` writes the file again.
+//! `PEERSCOPE_WRITE_SCHEMA=1 cargo test -p peerscope-fleet schema` writes the file again.
 
 use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
@@ -10,9 +10,9 @@ use super::formats::{CODES, render};
 use super::model::{Fleet, SCHEMA};
 use super::sources::{Broken, Gathered};
 use super::testing::{loaded_fleet_of, question, slow};
-use crate::report::Style;
+use report::Style;
 
-const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/fleet.schema.json");
+const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/fleet.schema.json");
 
 fn schema() -> Value {
     let generator = SchemaSettings::draft2020_12()
@@ -76,7 +76,7 @@ fn the_schema_in_docs_is_that_of_the_types() {
     let kept = std::fs::read_to_string(FILE).unwrap_or_default();
     assert!(
         made == kept,
-        "docs/fleet.schema.json is not up to date: PEERSCOPE_WRITE_SCHEMA=1 cargo test --lib schema, and commit it"
+        "docs/fleet.schema.json is not up to date: PEERSCOPE_WRITE_SCHEMA=1 cargo test -p peerscope-fleet schema, and commit it"
     );
 }
 

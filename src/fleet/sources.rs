@@ -9,8 +9,7 @@ use flate2::read::MultiGzDecoder;
 use rayon::iter::{IntoParallelIterator, IntoParallelRefIterator, ParallelIterator};
 
 use super::digest::{Digest, NoReport, read};
-use crate::model::order::Order;
-use crate::recording;
+use model::order::Order;
 
 /// Ends of the names of files that are looked at within folders and archives.
 const ENDS: [&str; 6] = [".json", ".json.gz", ".tar", ".tar.gz", ".tgz", ".jsonl.gz"];
@@ -306,8 +305,8 @@ mod tests {
     use std::io::Write;
 
     use super::*;
-    use crate::model::reading::Reading;
-    use crate::report::{Style, named, render, sample};
+    use model::reading::Reading;
+    use report::{Style, named, render};
 
     fn report(node: &str) -> String {
         let mut report = sample::healthy(2);

@@ -5,10 +5,10 @@ use super::digest::{Digest, read};
 use super::kind::Figure;
 use super::model::Fleet;
 use super::sources::Gathered;
-use crate::model::finding::Severity;
-use crate::model::reading::Reading;
-use crate::model::report::Report;
-use crate::report::sample;
+use model::finding::Severity;
+use model::reading::Reading;
+use model::report::Report;
+
 
 /// So many nodes of eight GPUs, alike but for names and a little noise of their figures.
 pub fn fleet_of(nodes: usize) -> Vec<Digest> {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{HardwareError, HostDriver};
-use crate::model::measurement::RdmaSupport;
-use crate::model::units::PciAddress;
+use model::measurement::RdmaSupport;
+use model::units::PciAddress;
 
 /// A device by CUDA's ordinal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

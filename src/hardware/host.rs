@@ -2,8 +2,8 @@
 //! [`Driver`](super::Driver).
 
 use super::{Buffer, Device, HardwareError, PatternCheck, Stream};
-use crate::model::flow::HostMemory;
-use crate::model::units::Bytes;
+use model::flow::HostMemory;
+use model::units::Bytes;
 
 /// A buffer in the memory of the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -157,7 +157,7 @@ pub trait HostDriver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::units::GIB;
+    use model::units::GIB;
 
     #[test]
     fn never_more_is_taken_than_a_twentieth_or_than_the_group_leaves() {

@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use crate::model::snapshot::Xid;
+use model::snapshot::Xid;
 
 /// The most of the kernel's log that is read, bytes. Its buffer is smaller on all but odd machines.
 const MOST: usize = 16 << 20;

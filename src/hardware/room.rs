@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use rustix::process::{Resource, getrlimit};
 
 use super::{ErrorKind, HardwareError, HostRoom, ProcessMemory, root};
-use crate::model::units::{Bytes, KIB};
+use model::units::{Bytes, KIB};
 
 impl HostRoom {
     /// As it is now.
@@ -113,7 +113,7 @@ fn leaves(folder: &Path, files: &Files) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::units::MIB;
+    use model::units::MIB;
 
     #[test]
     fn the_group_that_leaves_least_counts_and_idle_files_make_room() {

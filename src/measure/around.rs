@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use super::bench::Bench;
-use crate::hardware::HardwareError;
-use crate::model::flow::Endpoint;
-use crate::model::placement::{Path, Side};
-use crate::plan::{Action, Round};
+use hardware::HardwareError;
+use model::flow::Endpoint;
+use model::placement::{Path, Side};
+use plan::{Action, Round};
 
 impl Bench<'_> {
     /// Waits until the devices of a round have done all that was enqueued on them.

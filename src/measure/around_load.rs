@@ -2,9 +2,9 @@
 
 use super::readings::Readings;
 use super::watch::LoadCounted;
-use crate::hardware::LinkSample;
-use crate::model::measurement::{AroundLoad, GpuReadings};
-use crate::model::snapshot::PcieErrors;
+use hardware::LinkSample;
+use model::measurement::{AroundLoad, GpuReadings};
+use model::snapshot::PcieErrors;
 
 /// Which readings of a GPU were taken while load patterns ran: from one place up to another.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -112,7 +112,7 @@ fn readings(readings: &Readings) -> GpuReadings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::watch::NvLinksCounted;
+    use crate::watch::NvLinksCounted;
 
     fn sample(replays: u64, celsius: u32, reasons: &[&str]) -> LinkSample {
         LinkSample {

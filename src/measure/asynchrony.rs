@@ -8,12 +8,12 @@ use super::bench::Bench;
 use super::figures::{count, without_figures};
 use super::ground::Work;
 use super::statistics::{median, spread_percent};
-use crate::hardware::{ErrorKind, HardwareError, Stream};
-use crate::model::asynchrony::{Hazard, LaunchLoop};
-use crate::model::measurement::Status;
-use crate::model::one_gpu::Ending;
-use crate::model::placement::{Engine, Pair, Path, Side};
-use crate::plan::{Action, Round};
+use hardware::{ErrorKind, HardwareError, Stream};
+use model::asynchrony::{Hazard, LaunchLoop};
+use model::measurement::Status;
+use model::one_gpu::Ending;
+use model::placement::{Engine, Pair, Path, Side};
+use plan::{Action, Round};
 
 /// Length of the kernels of a loop: about what a small matrix product takes.
 const LOOP_KERNEL: Duration = Duration::from_micros(10);

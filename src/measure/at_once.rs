@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::model::placement::{Engine, Path, Side};
-use crate::model::units::Bytes;
+use model::placement::{Engine, Path, Side};
+use model::units::Bytes;
 
 /// Pairs that are copied at once are compared with one of them alone in every so many of the rounds of a
 /// kind.

@@ -5,10 +5,10 @@ use std::sync::{Arc, mpsc};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use crate::hardware::{Moved, Telemetry, limits};
-use crate::model::background::{Background, LeftAlone, Moment};
-use crate::model::order::Order;
-use crate::model::units::GbPerSecond;
+use hardware::{Moved, Telemetry, limits};
+use model::background::{Background, LeftAlone, Moment};
+use model::order::Order;
+use model::units::GbPerSecond;
 
 /// Time between the first two looks. The counter of PCIe bytes wraps every 67 ms at 64 GB/s.
 const PAUSE: Duration = Duration::from_millis(30);
@@ -171,8 +171,7 @@ fn rate(bytes: u64, from: &Moved, to: &Moved) -> Option<GbPerSecond> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hardware::sim;
-    use crate::hardware::sim::spec::OthersWork;
+    use sim::spec::OthersWork;
 
     fn look(at: u64, nvlink: u64, pcie: u32, utilization: u8) -> Moved {
         Moved {

@@ -7,11 +7,11 @@ use super::contents::Check;
 use super::figures::at_the_same_time;
 use super::lane::{Lane, Shape};
 use super::statistics::{median, settled, spread_percent};
-use crate::hardware::HardwareError;
-use crate::model::flow::Setup;
-use crate::model::placement::{Direction, Pair, Path, Placement};
-use crate::model::units::Bytes;
-use crate::plan::{FIXED_COST_BYTES, FIXED_COST_COPIES, stream_of};
+use hardware::HardwareError;
+use model::flow::Setup;
+use model::placement::{Direction, Pair, Path, Placement};
+use model::units::Bytes;
+use plan::{FIXED_COST_BYTES, FIXED_COST_COPIES, stream_of};
 
 /// Rows that differ by less, in per cent, agree: more of them would change nothing. Rows of 1 GB on H200
 /// scatter by 0.1 to 0.2% (docs/measurement.md).
@@ -258,13 +258,12 @@ fn empty(lane: &Lane, setup: Setup, shape: &Shape, pairs: usize) -> Row {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hardware::Machine;
-    use crate::measure::Selection;
-    use crate::model::placement::{HostMode, StreamKind};
+    use crate::Selection;
+    use model::placement::{HostMode, StreamKind};
 
     #[test]
     fn one_row_is_enough_where_its_placement_costs_what_it_cost_another_pair() {
-        let driver = Machine::parse("h200x2").unwrap().driver().unwrap();
+        let driver = sim::driver(sim::Simulated::find("h200x2").unwrap().spec).unwrap();
         let select = |index: u32| {
             let info = &driver.devices()[index as usize];
             Selection {
@@ -293,7 +292,7 @@ mod tests {
             ..side
         });
         let row = |us: f64| Row {
-            rows: vec![crate::measure::Span {
+            rows: vec![crate::Span {
                 start_ns: 0.0,
                 end_ns: us * 1e3,
             }],

@@ -10,13 +10,13 @@ use super::following::{Following, OPEN_GATES};
 use super::kept::HostPool;
 use super::seats::{self, Selection, find, hidden};
 use super::seeds::Seeds;
-use crate::hardware::{Buffer, Device, Driver, ErrorKind, Event, HardwareError, Stream};
-use crate::model::flow::Setup;
-use crate::model::maps::{Map, Set};
-use crate::model::measurement::{CudaDevice, CudaPeerAccess, DriverFacts};
-use crate::model::placement::{Pair, Path, Placement, Side, StreamKind};
-use crate::model::units::Bytes;
-use crate::plan::{Round, stream_of};
+use hardware::{Buffer, Device, Driver, ErrorKind, Event, HardwareError, Stream};
+use model::flow::Setup;
+use model::maps::{Map, Set};
+use model::measurement::{CudaDevice, CudaPeerAccess, DriverFacts};
+use model::placement::{Pair, Path, Placement, Side, StreamKind};
+use model::units::Bytes;
+use plan::{Round, stream_of};
 
 /// One device, ready.
 pub(super) struct Seat {
@@ -68,7 +68,6 @@ pub struct Bench<'a> {
 impl<'a> Bench<'a> {
     /// Opens the devices, takes memory, and asks who may reach whom. What fails stands in
     /// [`Bench::facts`]; a device that fails costs itself only.
-    #[cfg(test)]
     pub fn open(driver: &'a dyn Driver, selections: &[Selection], memory_limit: Bytes) -> Self {
         Self::open_telling(driver, selections, memory_limit, false, &mut |_| ())
     }

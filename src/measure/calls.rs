@@ -12,14 +12,14 @@ use super::figures::{count, without_figures};
 use super::ground::{Ground, Work};
 use super::statistics::{median, spread_percent};
 use super::timeline::Ran;
-use crate::hardware::{Event, HardwareError, Stream};
-use crate::model::asynchrony::{Call, HostCall};
-use crate::model::flow::HostMemory;
-use crate::model::host::HostDirection;
-use crate::model::measurement::Status;
-use crate::model::one_gpu::Ending;
-use crate::model::placement::HostMode;
-use crate::plan::{Action, Round};
+use hardware::{Event, HardwareError, Stream};
+use model::asynchrony::{Call, HostCall};
+use model::flow::HostMemory;
+use model::host::HostDirection;
+use model::measurement::Status;
+use model::one_gpu::Ending;
+use model::placement::HostMode;
+use plan::{Action, Round};
 
 /// Length of the kernel that is launched or waited for: longer than any call takes by itself.
 const KERNEL: Duration = Duration::from_micros(200);

@@ -6,11 +6,11 @@
 //! differs from the pattern in every bit, so that a single byte that was never written shows.
 
 use super::bench::{Bench, Seat};
-use crate::hardware::{HardwareError, PatternCheck, Stream};
-use crate::model::flow::Setup;
-use crate::model::measurement::Verified;
-use crate::model::placement::Pair;
-use crate::model::units::Bytes;
+use hardware::{HardwareError, PatternCheck, Stream};
+use model::flow::Setup;
+use model::measurement::Verified;
+use model::placement::Pair;
+use model::units::Bytes;
 use serde::{Deserialize, Serialize};
 
 /// What became of the bytes that one flow has copied.

@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use super::Outcome;
 use super::foreign::{Whole, foreign};
-use crate::hardware::{Counts, Telemetry};
-use crate::model::background::Background;
-use crate::model::flow::{Endpoint, Flow};
-use crate::model::load::{Counted, LinkShare};
-use crate::model::reading::Reading;
-use crate::model::snapshot::Snapshot;
-use crate::model::units::Bytes;
-use crate::plan::{Action, Round};
+use hardware::{Counts, Telemetry};
+use model::background::Background;
+use model::flow::{Endpoint, Flow};
+use model::load::{Counted, LinkShare};
+use model::reading::Reading;
+use model::snapshot::Snapshot;
+use model::units::Bytes;
+use plan::{Action, Round};
 
 /// How long counters are waited for, each time: on H200 those of 18 links of 8 GPUs take 0.1 s in all.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -38,7 +38,7 @@ pub struct Counters {
 impl Counters {
     /// Those of all GPUs of these facts, for these rounds.
     pub fn new(telemetry: &Arc<dyn Telemetry>, snapshot: &Snapshot, rounds: &[Round]) -> Self {
-        let watched = |gpu: &crate::model::snapshot::Gpu| {
+        let watched = |gpu: &model::snapshot::Gpu| {
             let links = gpu.nvlinks.known().map_or(&[][..], Vec::as_slice).iter();
             let active = links.filter(|link| link.active == Reading::Known(true));
             Watched {

@@ -1,14 +1,14 @@
 use std::time::Duration;
 
 use super::*;
-use crate::hardware::sim::spec::{CounterFault, LinkPart, MachineSpec, OthersWork, Pairs};
-use crate::hardware::sim::{self, builtin};
-use crate::measure::LoadTimes;
-use crate::model::flow::{HostMemory, Setup};
-use crate::model::load::Pattern;
-use crate::model::placement::Pair;
-use crate::model::snapshot::SlowFact;
-use crate::plan::Task;
+use sim::spec::{CounterFault, LinkPart, MachineSpec, OthersWork, Pairs};
+use sim::{self, builtin};
+use crate::LoadTimes;
+use model::flow::{HostMemory, Setup};
+use model::load::Pattern;
+use model::placement::Pair;
+use model::snapshot::SlowFact;
+use plan::Task;
 
 const SENT: u64 = 360 << 20;
 
@@ -46,7 +46,7 @@ fn there_and_back() -> Vec<Flow> {
 /// What the GPUs count while each of these flows copies so many bytes.
 fn counted(spec: MachineSpec, flows: Vec<Flow>) -> Vec<Counted> {
     let telemetry = sim::telemetry(spec);
-    let snapshot = crate::discover::discover(
+    let snapshot = discover::discover(
         Arc::clone(&telemetry),
         SlowFact::ALL,
         Duration::from_secs(60),
@@ -204,7 +204,7 @@ fn counters_that_are_not_to_be_had_say_why() {
 /// What others moved while these patterns ran, each of which copies so many bytes there and back.
 fn foreign(spec: MachineSpec, patterns: &[u64], lost: bool) -> Vec<Background> {
     let telemetry = sim::telemetry(spec);
-    let snapshot = crate::discover::discover(
+    let snapshot = discover::discover(
         Arc::clone(&telemetry),
         SlowFact::ALL,
         Duration::from_secs(60),

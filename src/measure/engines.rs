@@ -9,11 +9,11 @@ use super::bench::Bench;
 use super::figures::{count, without_figures};
 use super::ground::Work;
 use super::statistics::median;
-use crate::hardware::HardwareError;
-use crate::model::measurement::Status;
-use crate::model::one_gpu::Ending;
-use crate::model::pipeline::Engines;
-use crate::plan::{Action, Round};
+use hardware::HardwareError;
+use model::measurement::Status;
+use model::one_gpu::Ending;
+use model::pipeline::Engines;
+use plan::{Action, Round};
 
 /// Two pieces of work overlap where they do so for more than this share of the shorter one, per cent: halfway
 /// between what takes turns and what runs side by side.

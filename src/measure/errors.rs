@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use crate::hardware::{GpuGroup, Telemetry};
-use crate::model::reading::Reading;
-use crate::model::snapshot::{Gpu, NvLink, PciFunction};
+use hardware::{GpuGroup, Telemetry};
+use model::reading::Reading;
+use model::snapshot::{Gpu, NvLink, PciFunction};
 
 /// A GPU by its index, with its active NVLinks.
 pub(super) type Links = (u32, Vec<NvLink>);

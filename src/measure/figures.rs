@@ -3,8 +3,8 @@
 use super::contents::Check;
 use super::statistics::{median, settled};
 use super::{Outcome, Row, Span};
-use crate::hardware::ErrorKind;
-use crate::model::measurement::Status;
+use hardware::ErrorKind;
+use model::measurement::Status;
 
 /// Status and reason of an outcome without figures.
 pub(super) fn without_figures(outcome: &Outcome) -> (Status, Option<String>) {

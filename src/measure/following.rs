@@ -3,8 +3,8 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-use crate::hardware::{Event, Stream};
-use crate::model::timeline::{Part, Timeline};
+use hardware::{Event, Stream};
+use model::timeline::{Part, Timeline};
 
 /// The call that opens the gates.
 pub(super) const OPEN_GATES: &str = "open the gates";

@@ -4,11 +4,11 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::Outcome;
 use super::load::copied;
-use crate::hardware::Counts;
-use crate::model::background::{Background, LeftAlone, Moment};
-use crate::model::flow::{Endpoint, Flow};
-use crate::model::units::{Bytes, GbPerSecond};
-use crate::plan::{Action, Round};
+use hardware::Counts;
+use model::background::{Background, LeftAlone, Moment};
+use model::flow::{Endpoint, Flow};
+use model::units::{Bytes, GbPerSecond};
+use plan::{Action, Round};
 
 /// How far beyond the bytes of this program counters may be, per cent of them. Chosen: five times what healthy machines
 /// show (8 x H200: within 1%).
@@ -174,7 +174,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::model::placement::Pair;
+    use model::placement::Pair;
 
     const GB: u64 = 1_000_000_000;
 

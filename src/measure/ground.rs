@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::bench::{Bench, Origin};
-use crate::hardware::{Buffer, Device, ErrorKind, Event, HardwareError, HostBuffer, Stream};
-use crate::model::flow::{Endpoint, Flow, HostMemory};
-use crate::model::timeline::WorkKind;
-use crate::plan::Round;
+use hardware::{Buffer, Device, ErrorKind, Event, HardwareError, HostBuffer, Stream};
+use model::flow::{Endpoint, Flow, HostMemory};
+use model::timeline::WorkKind;
+use plan::Round;
 
 /// A GPU, its buffers, and those in the memory of the host that it exchanges bytes with.
 pub(super) struct Ground {

@@ -9,12 +9,12 @@ use super::contents::Check;
 use super::host_pool::{Lent, of_host};
 use super::statistics::spread_percent;
 use super::{Outcome, Row, Span};
-use crate::hardware::{Buffer, ErrorKind, Event, HardwareError, PatternCheck, Stream};
-use crate::model::flow::{Endpoint, Flow, HostMemory, Setup};
-use crate::model::host::Allocation;
-use crate::model::placement::{Engine, Pair, Path, Placement, Side, StreamKind};
-use crate::model::units::MIB;
-use crate::plan::Round;
+use hardware::{Buffer, ErrorKind, Event, HardwareError, PatternCheck, Stream};
+use model::flow::{Endpoint, Flow, HostMemory, Setup};
+use model::host::Allocation;
+use model::placement::{Engine, Pair, Path, Placement, Side, StreamKind};
+use model::units::MIB;
+use plan::Round;
 
 /// The copy in front of a row's first event.
 const WARM_BYTES: u64 = MIB;

@@ -4,11 +4,11 @@ use super::contents::Check;
 use super::figures::{count, without_figures};
 use super::statistics::{median, settled, spread_percent};
 use super::{Outcome, Row};
-use crate::model::flow::{Endpoint, Flow, HostMemory, Setup};
-use crate::model::host::{Allocation, HostCopy, HostDirection};
-use crate::model::measurement::{Status, Verified};
-use crate::model::placement::Direction;
-use crate::model::units::GbPerSecond;
+use model::flow::{Endpoint, Flow, HostMemory, Setup};
+use model::host::{Allocation, HostCopy, HostDirection};
+use model::measurement::{Status, Verified};
+use model::placement::Direction;
+use model::units::GbPerSecond;
 
 /// The cells of a round.
 pub(super) fn cells(

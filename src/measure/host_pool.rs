@@ -4,9 +4,9 @@
 use super::bench::Bench;
 use super::kept::Kept;
 pub(super) use super::kept::Lent;
-use crate::hardware::{Device, ErrorKind, HardwareError, HostBuffer};
-use crate::model::flow::HostMemory;
-use crate::model::units::Bytes;
+use hardware::{Device, ErrorKind, HardwareError, HostBuffer};
+use model::flow::HostMemory;
+use model::units::Bytes;
 
 /// The host's memory is nothing of a GPU's: that there is none says nothing of the hardware.
 pub(super) fn of_host(error: HardwareError) -> HardwareError {

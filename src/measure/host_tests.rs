@@ -1,20 +1,20 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::hardware::sim::spec::{CopyFault, HostFault, HostWay as Way, InitFault, MachineSpec};
-use crate::hardware::sim::{self, builtin};
-use crate::model::flow::HostMemory::{self, Pageable, Pinned, Registered};
-use crate::model::host::{Allocation, HostCopy, HostDirection};
-use crate::model::measurement::Verified;
-use crate::model::placement::Engine;
-use crate::model::snapshot::SlowFact;
-use crate::model::units::{Bytes, MIB};
-use crate::plan::profile::Name;
-use crate::plan::{self, Group, Profile};
+use sim::spec::{CopyFault, HostFault, HostWay as Way, InitFault, MachineSpec};
+use sim::{self, builtin};
+use model::flow::HostMemory::{self, Pageable, Pinned, Registered};
+use model::host::{Allocation, HostCopy, HostDirection};
+use model::measurement::Verified;
+use model::placement::Engine;
+use model::snapshot::SlowFact;
+use model::units::{Bytes, MIB};
+use plan::profile::Name;
+use plan::{self, Group, Profile};
 
 /// What the host probes of a profile come to on a machine.
 fn measured(spec: MachineSpec, name: Name) -> Measurements {
-    let snapshot = crate::discover::discover(sim::telemetry(spec.clone()), SlowFact::ALL, FOR_SLOW);
+    let snapshot = discover::discover(sim::telemetry(spec.clone()), SlowFact::ALL, FOR_SLOW);
     let driver = sim::driver(spec).unwrap();
     let select = |index: u32| Selection {
         index,
@@ -25,7 +25,7 @@ fn measured(spec: MachineSpec, name: Name) -> Measurements {
     let gpus: Vec<u32> = (0..u32::try_from(snapshot.gpus.len()).unwrap()).collect();
     let selections: Vec<_> = gpus.iter().map(|gpu| select(*gpu)).collect();
     let bench = Bench::open(driver.as_ref(), &selections, Bytes(256 * MIB));
-    let topology = crate::topology::with_cuda(crate::topology::build(&snapshot), bench.facts());
+    let topology = topology::with_cuda(topology::build(&snapshot), bench.facts());
     let rounds = plan::rounds(&plan::Request {
         gpus: &gpus,
         driver: bench.facts(),

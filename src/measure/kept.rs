@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use crate::hardware::HostBuffer;
+use hardware::HostBuffer;
 
 /// A buffer that is kept.
 #[derive(Debug, Clone, Copy)]

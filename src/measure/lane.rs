@@ -7,11 +7,11 @@
 
 use super::Span;
 use super::bench::{Bench, Origin};
-use crate::hardware::{Buffer, ErrorKind, Event, HardwareError, Stream};
-use crate::model::flow::Setup;
-use crate::model::placement::{Engine, Pair, Path, Placement, Side};
-use crate::model::units::MIB;
-use crate::plan::is_blocking;
+use hardware::{Buffer, ErrorKind, Event, HardwareError, Stream};
+use model::flow::Setup;
+use model::placement::{Engine, Pair, Path, Placement, Side};
+use model::units::MIB;
+use plan::is_blocking;
 
 /// The copy in front of a row's first event.
 const WARM_BYTES: u64 = MIB;

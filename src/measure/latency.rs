@@ -4,11 +4,11 @@ use super::bench::{Bench, Origin};
 use super::figures::{count, rates};
 use super::statistics::{median, spread_percent};
 use super::{Outcome, Row};
-use crate::hardware::HardwareError;
-use crate::model::flow::Setup;
-use crate::model::measurement::{Latency, Status};
-use crate::model::placement::{Pair, Path, Side};
-use crate::plan::{LATENCY_COPIES, stream_of};
+use hardware::HardwareError;
+use model::flow::Setup;
+use model::measurement::{Latency, Status};
+use model::placement::{Pair, Path, Side};
+use plan::{LATENCY_COPIES, stream_of};
 
 impl Bench<'_> {
     pub(super) fn latency(

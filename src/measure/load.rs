@@ -14,13 +14,13 @@ use super::host_pool::Lent;
 use super::statistics::{median, spread_percent};
 use super::window::{Engine, Ran, Sample, in_turn, while_all_run};
 use super::{LoadTimes, Outcome};
-use crate::hardware::{Buffer, ErrorKind, Event, HardwareError, PatternCheck, Stream};
-use crate::model::flow::{Endpoint, Flow};
-use crate::model::load::{LoadFlow, LoadPattern};
-use crate::model::measurement::{Status, Verified};
-use crate::model::placement::{Engine as Mover, Pair, Path, Side};
-use crate::model::units::{Bytes, GbPerSecond, MIB};
-use crate::plan::{AREA_STEP, Action, Round};
+use hardware::{Buffer, ErrorKind, Event, HardwareError, PatternCheck, Stream};
+use model::flow::{Endpoint, Flow};
+use model::load::{LoadFlow, LoadPattern};
+use model::measurement::{Status, Verified};
+use model::placement::{Engine as Mover, Pair, Path, Side};
+use model::units::{Bytes, GbPerSecond, MIB};
+use plan::{AREA_STEP, Action, Round};
 
 /// The copy in front of a row's first event.
 const WARM_BYTES: u64 = MIB;

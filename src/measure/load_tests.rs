@@ -2,12 +2,12 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::*;
-use crate::hardware::sim::spec::{Collapse, CopyFault, MachineSpec, PairFault, Pairs, Shared};
-use crate::hardware::sim::{self, builtin};
-use crate::measure::{Selection, assemble};
-use crate::model::flow::{HostMemory, Setup};
-use crate::model::load::Pattern;
-use crate::plan::Task;
+use sim::spec::{Collapse, CopyFault, MachineSpec, PairFault, Pairs, Shared};
+use sim::{self, builtin};
+use crate::{Selection, assemble};
+use model::flow::{HostMemory, Setup};
+use model::load::Pattern;
+use plan::Task;
 
 /// Rounds of flows on a simulated machine, with 1 GiB of each GPU.
 struct Machine {
@@ -66,7 +66,7 @@ impl Machine {
         let tables = assemble(
             &[round],
             &outcomes,
-            &crate::model::topology::Topology::default(),
+            &model::topology::Topology::default(),
         );
         (tables.load[0].clone(), took)
     }

@@ -7,12 +7,12 @@ use super::Outcome;
 use super::bench::{Bench, Origin};
 use super::figures::{count, without_figures};
 use super::statistics::{median, spread_percent};
-use crate::hardware::{ErrorKind, HardwareError};
-use crate::model::flow::Setup;
-use crate::model::measurement::{LocalCopy, Status};
-use crate::model::placement::{Pair, Side};
-use crate::model::units::GbPerSecond;
-use crate::plan::LOCAL_COPIES;
+use hardware::{ErrorKind, HardwareError};
+use model::flow::Setup;
+use model::measurement::{LocalCopy, Status};
+use model::placement::{Pair, Side};
+use model::units::GbPerSecond;
+use plan::LOCAL_COPIES;
 
 impl Bench<'_> {
     /// Times rows of copies within a GPU, each behind a gate of its own.
@@ -99,8 +99,8 @@ pub(super) fn cell(gpu: u32, setup: Setup, outcome: &Outcome) -> LocalCopy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::Span;
-    use crate::model::units::{Bytes, MIB};
+    use crate::Span;
+    use model::units::{Bytes, MIB};
 
     #[test]
     fn bytes_are_counted_once_and_the_rows_give_the_spread() {

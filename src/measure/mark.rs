@@ -6,9 +6,9 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use super::errors::{Links, collect_links, read_functions, read_links};
-use crate::hardware::Telemetry;
-use crate::model::snapshot::{Gpu, NvLink, PciFunction, Snapshot};
-use crate::plan::{Action, Round};
+use hardware::Telemetry;
+use model::snapshot::{Gpu, NvLink, PciFunction, Snapshot};
+use plan::{Action, Round};
 
 /// How many rounds before the first load pattern the reading begins: with 8 GPUs they take longer than the reading.
 const AHEAD: u32 = 16;

@@ -2,9 +2,9 @@
 
 use super::bench::Bench;
 use super::{Outcome, asynchrony, calls, engines, pipeline};
-use crate::hardware::HardwareError;
-use crate::model::measurement::Measurements;
-use crate::plan::{Action, Round};
+use hardware::HardwareError;
+use model::measurement::Measurements;
+use plan::{Action, Round};
 
 impl Bench<'_> {
     /// Runs a round on one GPU; none where it is no such round.

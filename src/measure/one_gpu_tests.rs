@@ -1,16 +1,16 @@
 use std::time::Duration;
 
 use super::*;
-use crate::hardware::sim::spec::MachineSpec;
-use crate::hardware::sim::{self, builtin};
-use crate::model::asynchrony::{Call, HostCall};
-use crate::model::flow::{Endpoint, Flow, HostMemory, Setup};
-use crate::model::host::HostDirection;
-use crate::model::measurement::Measurements;
-use crate::model::pipeline::Bound;
-use crate::model::placement::HostMode;
-use crate::model::units::{Bytes, MIB};
-use crate::plan::Task;
+use sim::spec::MachineSpec;
+use sim::{self, builtin};
+use model::asynchrony::{Call, HostCall};
+use model::flow::{Endpoint, Flow, HostMemory, Setup};
+use model::host::HostDirection;
+use model::measurement::Measurements;
+use model::pipeline::Bound;
+use model::placement::HostMode;
+use model::units::{Bytes, MIB};
+use plan::Task;
 
 fn within(gpu: u32) -> Flow {
     Flow {

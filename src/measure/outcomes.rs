@@ -41,7 +41,6 @@ impl Outcomes {
     }
 
     /// How many there are.
-    #[cfg(test)]
     pub fn len(&self) -> usize {
         self.placed.iter().flatten().count() + self.others.len()
     }
@@ -59,7 +58,7 @@ impl FromIterator<(u32, Outcome)> for Outcomes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::measurement::Status;
+    use model::measurement::Status;
 
     fn lost(reason: &str) -> Outcome {
         Outcome::Lost {

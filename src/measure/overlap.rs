@@ -14,12 +14,12 @@ use super::figures::without_figures;
 use super::statistics::median;
 use super::timeline::Ran;
 use super::{Outcome, OverlapSample, Span};
-use crate::hardware::{ErrorKind, Event, HardwareError, Stream};
-use crate::model::flow::Setup;
-use crate::model::measurement::{Overlap, Status};
-use crate::model::placement::{HostMode, Pair, Path, Placement, Side};
-use crate::model::timeline::WorkKind;
-use crate::model::units::{Bytes, MIB};
+use hardware::{ErrorKind, Event, HardwareError, Stream};
+use model::flow::Setup;
+use model::measurement::{Overlap, Status};
+use model::placement::{HostMode, Pair, Path, Placement, Side};
+use model::timeline::WorkKind;
+use model::units::{Bytes, MIB};
 
 /// Length of the spacer before the kernel, as a share of the copy's time.
 const SPACER_SHARE: f64 = 0.2;

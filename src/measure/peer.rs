@@ -3,12 +3,12 @@
 use super::figures::{Rates, count};
 use super::statistics::{median, spread_percent};
 use super::verify::{Verifications, both};
-use crate::model::flow::Setup;
-use crate::model::measurement::{PeerBandwidth, Status};
-use crate::model::placement::Pair;
-use crate::model::topology::Topology;
-use crate::model::units::{Bytes, GbPerSecond};
-use crate::plan::FIXED_COST_BYTES;
+use model::flow::Setup;
+use model::measurement::{PeerBandwidth, Status};
+use model::placement::Pair;
+use model::topology::Topology;
+use model::units::{Bytes, GbPerSecond};
+use plan::FIXED_COST_BYTES;
 
 /// The cell of one flow.
 pub(super) fn cell(
@@ -103,7 +103,7 @@ impl Line {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::units::MIB;
+    use model::units::MIB;
 
     fn line(bytes: u64, copy_ns: &[f64], small_ns: &[f64]) -> Option<Line> {
         let rates = Rates {

@@ -7,12 +7,12 @@ use super::bench::Bench;
 use super::figures::{count, without_figures};
 use super::host_pool::of_host;
 use super::statistics::median;
-use crate::hardware::{ErrorKind, HardwareError, HostRoom};
-use crate::model::flow::{Endpoint, HostMemory, Setup};
-use crate::model::host::Pinning;
-use crate::model::measurement::Status;
-use crate::model::units::{Bytes, GIB};
-use crate::plan::Round;
+use hardware::{ErrorKind, HardwareError, HostRoom};
+use model::flow::{Endpoint, HostMemory, Setup};
+use model::host::Pinning;
+use model::measurement::Status;
+use model::units::{Bytes, GIB};
+use plan::Round;
 
 /// What page-locking cost, each as often as it was done; nanoseconds, and bytes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

@@ -19,13 +19,13 @@ use super::ground::{Ground, Work};
 use super::statistics::{median, spread_percent};
 use super::timeline::Ran;
 use super::{Outcome, Span};
-use crate::hardware::{ErrorKind, Event, HardwareError, Stream};
-use crate::model::flow::HostMemory;
-use crate::model::measurement::Status;
-use crate::model::one_gpu::Ending;
-use crate::model::pipeline::{Bound, Pipeline};
-use crate::model::units::Bytes;
-use crate::plan::{Action, Round};
+use hardware::{ErrorKind, Event, HardwareError, Stream};
+use model::flow::HostMemory;
+use model::measurement::Status;
+use model::one_gpu::Ending;
+use model::pipeline::{Bound, Pipeline};
+use model::units::Bytes;
+use plan::{Action, Round};
 
 /// Length of a batch's kernel, as a share of the longer copy's time.
 const KERNEL_SHARE: f64 = 0.8;

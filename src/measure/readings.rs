@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::hardware::LinkSample;
+use hardware::LinkSample;
 
 /// Readings of one GPU. Most are like the one before, and a long run of many GPUs has a million.
 #[derive(Debug, Clone, Default, PartialEq)]

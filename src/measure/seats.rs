@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::hardware::{DeviceInfo, DeviceMemory, ErrorKind, HardwareError};
-use crate::model::measurement::{DriverFacts, Hidden};
-use crate::model::units::{Bytes, MIB, PciAddress};
+use hardware::{DeviceInfo, DeviceMemory, ErrorKind, HardwareError};
+use model::measurement::{DriverFacts, Hidden};
+use model::units::{Bytes, MIB, PciAddress};
 
 /// Device memory left to others, and to the driver's own needs, when buffers are sized.
 const MEMORY_MARGIN: u64 = 64 * MIB;
@@ -120,8 +120,8 @@ pub(super) fn hidden() -> (Hidden, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::measurement::CudaDevice;
-    use crate::model::units::GIB;
+    use model::measurement::CudaDevice;
+    use model::units::GIB;
 
     fn wanted(shared: bool) -> Selection {
         Selection {

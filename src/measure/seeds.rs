@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-use crate::model::placement::{Engine, Pair, Path, Side};
+use model::placement::{Engine, Pair, Path, Side};
 
 /// Seeds of a process's verifications.
 #[derive(Debug)]

@@ -1,14 +1,14 @@
 use std::time::Duration;
 
 use super::*;
-use crate::hardware::{Driver, ErrorKind, Machine, sim};
-use crate::model::flow::{Flow, Setup};
-use crate::model::measurement::Verified;
-use crate::model::placement::{
+use hardware::{Driver, ErrorKind};
+use model::flow::{Flow, Setup};
+use model::measurement::Verified;
+use model::placement::{
     Direction, Engine, HostMode, Pair, Path, Placement, Side, StreamKind,
 };
-use crate::model::units::{Bytes, MIB};
-use crate::plan::{Action, Round, Task};
+use model::units::{Bytes, MIB};
+use plan::{Action, Round, Task};
 
 const PAIR: Pair = Pair {
     source: 0,
@@ -17,7 +17,7 @@ const PAIR: Pair = Pair {
 
 /// Runs tasks on the first two GPUs of a simulated machine.
 fn run(machine: &str, tasks: &[Task]) -> Vec<Outcome> {
-    run_on(Machine::parse(machine).unwrap().driver().unwrap(), tasks)
+    run_on(sim::driver(sim::Simulated::find(machine).unwrap().spec).unwrap(), tasks)
 }
 
 fn run_on(driver: Box<dyn Driver>, tasks: &[Task]) -> Vec<Outcome> {
@@ -127,7 +127,7 @@ fn both_ways_on_default_streams_take_turns_and_on_side_streams_do_not() {
 }
 
 /// The overlap of these bytes in each placement.
-fn overlaps(bytes: u64) -> Vec<crate::model::measurement::Overlap> {
+fn overlaps(bytes: u64) -> Vec<model::measurement::Overlap> {
     let streams = Placement::all().filter(|placement| placement.host == HostMode::NonBlocking);
     let setup = |placement| {
         Setup::REFERENCE
@@ -154,7 +154,7 @@ fn every_cell_of_the_overlap_table_is_as_measured_with_pytorch() {
         assert_eq!(cells.len(), 16);
         for placement in Placement::all() {
             for compute_on in [Side::Source, Side::Destination] {
-                let of = |cell: &&crate::model::measurement::Overlap| {
+                let of = |cell: &&model::measurement::Overlap| {
                     (cell.placement, cell.compute_on) == (placement, compute_on)
                 };
                 let cell = cells.iter().find(of).unwrap();
@@ -327,7 +327,7 @@ fn disjoint_pairs_are_copied_at_once_and_compared_with_one_alone_now_and_then() 
 
 #[test]
 fn a_gpu_that_cuda_does_not_show_costs_itself_only() {
-    let driver = Machine::parse("h200x2").unwrap().driver().unwrap();
+    let driver = sim::driver(sim::Simulated::find("h200x2").unwrap().spec).unwrap();
     let info = &driver.devices()[0];
     let there = Selection {
         index: 0,

@@ -10,11 +10,11 @@ use std::collections::BTreeSet;
 use super::Outcome;
 use super::bench::Bench;
 use super::following::{GpuClock, OPEN_GATES};
-use crate::hardware::{ErrorKind, Event, HardwareError};
-use crate::model::flow::{Endpoint, Setup};
-use crate::model::placement::{Pair, Side};
-use crate::model::timeline::{Call, ClockReading, Part, Timeline, Work, WorkKind};
-use crate::plan::{Action, Round};
+use hardware::{ErrorKind, Event, HardwareError};
+use model::flow::{Endpoint, Setup};
+use model::placement::{Pair, Side};
+use model::timeline::{Call, ClockReading, Part, Timeline, Work, WorkKind};
+use plan::{Action, Round};
 
 /// Readings of a clock, each of some 10 µs: together they bound it more tightly than the best of them.
 const CLOCK_READINGS: u32 = 16;
@@ -298,12 +298,11 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::hardware::Machine;
-    use crate::measure::{Selection, Told};
-    use crate::model::flow::Flow;
-    use crate::model::placement::Placement;
-    use crate::model::units::{Bytes, MIB};
-    use crate::plan::Task;
+    use crate::{Selection, Told};
+    use model::flow::Flow;
+    use model::placement::Placement;
+    use model::units::{Bytes, MIB};
+    use plan::Task;
 
     const PAIR: Pair = Pair {
         source: 0,
@@ -326,7 +325,7 @@ mod tests {
 
     /// What is seen of rounds on two simulated GPUs.
     fn seen(rounds: &[Round]) -> Vec<Timeline> {
-        let driver = Machine::parse("h200x2").unwrap().driver().unwrap();
+        let driver = sim::driver(sim::Simulated::find("h200x2").unwrap().spec).unwrap();
         let select = |index: u32| Selection {
             index,
             pci: driver.devices()[index as usize].pci,
@@ -367,7 +366,7 @@ mod tests {
             .map(|part| part.name.as_str())
             .collect();
         let twin = Placement {
-            host: crate::model::placement::HostMode::Blocking,
+            host: model::placement::HostMode::Blocking,
             ..Placement::REFERENCE
         };
         assert_eq!(names, [Placement::REFERENCE.to_string(), twin.to_string()]);

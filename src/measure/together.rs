@@ -4,10 +4,10 @@
 use super::bandwidth::APART_PERCENT;
 use super::statistics::median;
 use super::{Outcome, Row, each};
-use crate::model::flow::Setup;
-use crate::model::measurement::AtOnce;
-use crate::model::placement::Pair;
-use crate::model::units::GbPerSecond;
+use model::flow::Setup;
+use model::measurement::AtOnce;
+use model::placement::Pair;
+use model::units::GbPerSecond;
 
 impl Row {
     /// Nanoseconds of a copy at the same time as others and alone, where both were measured.

@@ -11,11 +11,11 @@ use super::Outcome;
 use super::bench::Bench;
 use super::contents::Check;
 use super::figures::without_figures;
-use crate::hardware::{ErrorKind, HardwareError};
-use crate::model::flow::{Flow, Setup};
-use crate::model::measurement::{Status, Verified};
-use crate::model::placement::{Engine, Pair, Placement};
-use crate::model::units::Bytes;
+use hardware::{ErrorKind, HardwareError};
+use model::flow::{Flow, Setup};
+use model::measurement::{Status, Verified};
+use model::placement::{Engine, Pair, Placement};
+use model::units::Bytes;
 
 impl Bench<'_> {
     /// Copies a pattern of each pair, all at once, and checks it where it arrives.
@@ -71,7 +71,7 @@ impl Bench<'_> {
 }
 
 /// Where the check did not see the poison.
-fn blind(before: &crate::hardware::PatternCheck, pair: Pair) -> Option<Check> {
+fn blind(before: &hardware::PatternCheck, pair: Pair) -> Option<Check> {
     (before.poisoned != before.words).then(|| {
         Check::inconclusive(format!(
             "the check itself does not work on GPU {}: of {} words that were poisoned it saw {}",

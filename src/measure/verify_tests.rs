@@ -8,13 +8,13 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::hardware::sim::spec::{CopyFault, MachineSpec, Noise, PairFault, Pairs};
-use crate::hardware::{Driver, sim};
-use crate::model::flow::Setup;
-use crate::model::measurement::Verified;
-use crate::model::placement::{Engine, Pair, Path, Side};
-use crate::model::units::{Bytes, MIB};
-use crate::plan::{Action, Round, Task};
+use sim::spec::{CopyFault, MachineSpec, Noise, PairFault, Pairs};
+use hardware::{Driver};
+use model::flow::Setup;
+use model::measurement::Verified;
+use model::placement::{Engine, Pair, Path, Side};
+use model::units::{Bytes, MIB};
+use plan::{Action, Round, Task};
 
 /// The least memory that a run may take, which makes for buffers of 30 MiB.
 const LIMIT: Bytes = Bytes(64 * MIB);
@@ -33,7 +33,7 @@ fn machine(fault: Option<(CopyFault, Option<Engine>)>) -> MachineSpec {
 }
 
 fn bench(driver: &dyn Driver) -> Bench<'_> {
-    let select = |(info, index): (&crate::hardware::DeviceInfo, u32)| Selection {
+    let select = |(info, index): (&hardware::DeviceInfo, u32)| Selection {
         index,
         uuid: info.uuid.clone(),
         pci: info.pci,

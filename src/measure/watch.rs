@@ -12,11 +12,11 @@ use serde::{Deserialize, Serialize};
 use super::errors::{collect_links, read_functions, read_links};
 use super::mark::Marker;
 use super::readings::Readings;
-use crate::hardware::{LinkSample, Telemetry, limits};
-use crate::model::measurement::{AerAdded, LinkState, LinkUnderLoad, NvLinkErrorsAdded};
-use crate::model::reading::Reading;
-use crate::model::snapshot::{Gpu, NvLink, PciFunction, PcieErrors, Snapshot};
-use crate::model::units::{Generation, Lanes};
+use hardware::{LinkSample, Telemetry, limits};
+use model::measurement::{AerAdded, LinkState, LinkUnderLoad, NvLinkErrorsAdded};
+use model::reading::Reading;
+use model::snapshot::{Gpu, NvLink, PciFunction, PcieErrors, Snapshot};
+use model::units::{Generation, Lanes};
 
 /// Time between readings of one GPU. One reading takes 0.36 ms, and reading without a pause cost
 /// 0.04% of bandwidth on H200, so this costs nothing that could be seen.

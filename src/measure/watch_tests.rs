@@ -1,10 +1,9 @@
 use super::*;
-use crate::hardware::GpuGroup;
-use crate::hardware::sim;
-use crate::hardware::sim::spec::{LinkFault, NvLinkErrors, NvLinkFault};
-use crate::model::reading::Unknown;
-use crate::model::snapshot::PciKind;
-use crate::model::testing::{function, pcie_link};
+use hardware::GpuGroup;
+use sim::spec::{LinkFault, NvLinkErrors, NvLinkFault};
+use model::reading::Unknown;
+use model::snapshot::PciKind;
+use model::testing::{function, pcie_link};
 
 #[test]
 fn what_links_do_and_count_while_copies_run_is_seen() {
@@ -52,7 +51,7 @@ fn what_links_do_and_count_while_copies_run_is_seen() {
     let (samples, counted) = watch.finish(
         &Snapshot {
             gpus,
-            ..crate::model::testing::empty()
+            ..model::testing::empty()
         },
         None,
     );
@@ -193,7 +192,7 @@ fn readings_by_clock(clock: &[u64]) -> Vec<usize> {
     clock
         .iter()
         .for_each(|now| watch.follow(Duration::from_millis(*now)));
-    let (samples, _) = watch.finish(&crate::model::testing::empty(), None);
+    let (samples, _) = watch.finish(&model::testing::empty(), None);
     [0, 1]
         .map(|gpu| samples.iter().filter(|(index, _)| *index == gpu).count())
         .to_vec()

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::order::Order;
-use crate::model::units::GbPerSecond;
+use model::order::Order;
+use model::units::GbPerSecond;
 
 /// Copies take turns where no two of them end closer together than this share of the mean distance.
 const IN_TURN: f64 = 0.5;

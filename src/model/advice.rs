@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// One piece of advice.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Advice {
     /// What it is about, with the figures behind it.
     #[serde(flatten)]
@@ -17,7 +17,7 @@ pub struct Advice {
 
 /// What a piece of advice is about, and the figures behind it: medians over all pairs or GPUs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", tag = "topic")]
 pub enum Basis {
     /// Which streams to copy on between GPUs, so that kernels run beside the copies.

@@ -14,7 +14,7 @@ use super::units::Bytes;
 
 /// What the host calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Call {
     /// The launch of a kernel.
@@ -43,7 +43,7 @@ impl fmt::Display for Call {
 
 /// How long a call holds the host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct HostCall {
     /// The GPU, by NVML's index.
     pub gpu: u32,
@@ -163,7 +163,7 @@ impl OneGpu for HostCall {
 /// A loop of small launches on one GPU, with a wait for a GPU in each turn: the same one, which has just been given
 /// work, or another one, which has none.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct LaunchLoop {
     /// The GPU that works, by NVML's index.
     pub gpu: u32,
@@ -232,7 +232,7 @@ impl OneGpu for LaunchLoop {
 
 /// What a program sees that reads the bytes of a non-blocking copy to the host before it waits for its end.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Hazard {
     /// The GPU, by NVML's index.
     pub gpu: u32,

@@ -14,7 +14,7 @@ const UTILIZATION_PERCENT: u8 = 10;
 
 /// When a GPU was left alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Moment {
     /// While the CUDA driver started.
@@ -70,7 +70,7 @@ fn has_processes(snapshot: &Snapshot, gpu: u32) -> bool {
 /// What a GPU did in such a time, at least: between two looks the rates are averages, and the counter of
 /// PCIe bytes wraps. A figure is null where NVML does not give it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Background {
     /// NVML's index.
     pub gpu: u32,

@@ -8,7 +8,7 @@ use super::units::GbPerSecond;
 
 /// How an all-reduce goes about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Algorithm {
     /// Every GPU passes its parts on to the next one.
@@ -28,7 +28,7 @@ impl fmt::Display for Algorithm {
 
 /// The most that an all-reduce over all GPUs of a pattern could reach where copies are the limit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct AllReduce {
     /// How.
     pub algorithm: Algorithm,

@@ -9,7 +9,7 @@ use super::units::Bytes;
 
 /// What the CUDA driver said when it was opened.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct DriverFacts {
     /// Why CUDA could not be used at all; null when it could.
     pub failure: Option<String>,
@@ -60,7 +60,7 @@ impl DriverFacts {
 
 /// What outside the hardware kept a run from using the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Hindrance {
     /// Another peerscope was checking this machine.
@@ -71,7 +71,7 @@ pub enum Hindrance {
 
 /// How CUDA comes not to show a GPU that NVML shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Hidden {
     /// CUDA_VISIBLE_DEVICES is set and leaves it out.
@@ -82,7 +82,7 @@ pub enum Hidden {
 
 /// One GPU as CUDA sees it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct CudaDevice {
     /// NVML's index.
     pub index: u32,
@@ -120,7 +120,7 @@ facts! {
 
 /// CUDA's word on one ordered pair: may `source` reach the memory of `destination`?
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct CudaPeerAccess {
     /// The pair.
     #[serde(flatten)]
@@ -139,7 +139,7 @@ pub struct CudaPeerAccess {
 
 /// NVML's and CUDA's word on an ordered pair, side by side.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct PeerAccess {
     /// NVML: may the source read the destination's memory?
     #[serde(default)]

@@ -171,10 +171,10 @@ const EFFECTS: &str = "effects";
 
 /// Facts by their keys in JSON.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[cfg_attr(test, schemars(transparent))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), schemars(transparent))]
 pub struct Facts(
-    #[cfg_attr(test, schemars(with = "BTreeMap<String, Value>"))] BTreeMap<String, Fact>,
+    #[cfg_attr(any(test, feature = "testing"), schemars(with = "BTreeMap<String, Value>"))] BTreeMap<String, Fact>,
 );
 
 impl Facts {

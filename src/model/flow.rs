@@ -9,7 +9,7 @@ use super::units::Bytes;
 
 /// How host memory was allocated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum HostMemory {
     /// Allocated by the driver, page-locked.
@@ -163,7 +163,7 @@ impl fmt::Display for Flow {
 
 /// How bytes are copied: everything but the flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Setup {
     /// Streams and host.
     pub placement: Placement,

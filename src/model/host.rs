@@ -11,7 +11,7 @@ use super::units::{Bytes, GbPerSecond};
 
 /// Which way bytes go between host and GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum HostDirection {
     /// From the memory of the host to the GPU.
@@ -34,7 +34,7 @@ impl fmt::Display for HostDirection {
 
 /// Where the host's buffer of a copy comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Allocation {
     /// It was there before the copies, and every one of them uses it.
@@ -54,7 +54,7 @@ impl fmt::Display for Allocation {
 
 /// Bandwidth between the memory of the host and a GPU in one configuration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct HostCopy {
     /// The GPU, by NVML's index.
     pub gpu: u32,
@@ -221,7 +221,7 @@ impl HostCopy {
 
 /// What it costs to page-lock memory of one NUMA node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Pinning {
     /// The NUMA node of the memory. Null where that is not known.
     pub numa_node: Option<u32>,
@@ -260,8 +260,8 @@ pub struct Pinning {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::measurement::Measurements;
-    use crate::model::testing::host_copy;
+    use crate::measurement::Measurements;
+    use crate::testing::host_copy;
 
     #[test]
     fn a_host_copy_says_its_way() {

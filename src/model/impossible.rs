@@ -441,7 +441,3 @@ fn repeated_host(measurements: &Measurements) -> Option<String> {
         .find(|cell| !nodes.insert((cell.numa_node, cell.bytes)));
     twice.map(of_host).or_else(|| pinned.map(of_pinning))
 }
-
-#[cfg(test)]
-#[path = "impossible_tests.rs"]
-mod tests;

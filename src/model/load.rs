@@ -11,7 +11,7 @@ use super::units::{Bytes, GbPerSecond};
 
 /// What the flows of a load have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Pattern {
     /// Two flows into one GPU.
@@ -67,7 +67,7 @@ impl fmt::Display for Pattern {
 
 /// One flow of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct LoadFlow {
     /// Where its bytes come from.
     pub from: Endpoint,
@@ -102,7 +102,7 @@ impl LoadFlow {
 
 /// Several flows that ran at the same time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct LoadPattern {
     /// What the flows have in common.
     pub pattern: Pattern,
@@ -228,7 +228,7 @@ impl LoadPattern {
 /// What the counters of a GPU saw of known traffic, beside what this program sent. Counters may have counted more: what
 /// they count around data, and what others sent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Counted {
     /// The GPU, by NVML's index.
     pub gpu: u32,
@@ -266,7 +266,7 @@ pub struct Counted {
 
 /// What one NVLink counted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct LinkShare {
     /// The link, by NVML's number.
     pub link: u8,
@@ -334,8 +334,8 @@ fn share(part: u64, whole: u64) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::flow::HostMemory;
-    use crate::model::placement::Pair;
+    use crate::flow::HostMemory;
+    use crate::placement::Pair;
 
     fn two_into_one() -> LoadPattern {
         let flows = [1, 2].map(|source| {

@@ -23,7 +23,7 @@ use super::units::{Bytes, GbPerSecond};
 
 /// Everything that was measured, and what was not.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Measurements {
     /// The profile that chose the probes.
     pub profile: String,
@@ -134,7 +134,7 @@ impl Measurements {
 
 /// A figure that cannot be: no number, or no quantity.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Impossible {
     /// From where to where: `GPU 0 → GPU 1`.
     pub flow: String,
@@ -146,7 +146,7 @@ pub struct Impossible {
 
 /// Bandwidth from one GPU to another in one configuration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct PeerBandwidth {
     /// The pair.
     #[serde(flatten)]
@@ -222,7 +222,7 @@ const fn alone() -> u32 {
 
 /// One of several pairs that were copied at once, and the same alone.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct AtOnce {
     /// The pair.
     #[serde(flatten)]
@@ -242,7 +242,7 @@ pub struct AtOnce {
 
 /// Overlap of a copy with a kernel, in one placement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Overlap {
     /// The pair.
     #[serde(flatten)]
@@ -275,7 +275,7 @@ pub struct Overlap {
 
 /// Time of one small copy in a row of them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Latency {
     /// The pair.
     #[serde(flatten)]
@@ -302,7 +302,7 @@ pub struct Latency {
 
 /// Copies within one GPU.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct LocalCopy {
     /// The GPU, by NVML's index.
     pub gpu: u32,

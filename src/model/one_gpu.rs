@@ -10,7 +10,7 @@ use super::units::Bytes;
 
 /// How a measurement ended, and whether its figure counts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Ending {
     /// How the measurement ended.
     pub status: Status,

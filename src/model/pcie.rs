@@ -10,7 +10,7 @@ use super::units::{GbPerSecond, Generation, Lanes, PciAddress, PcieLink};
 
 /// Generation and lanes, each of which may be unknown by itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Shape {
     /// PCIe generation.
     pub generation: Option<Generation>,
@@ -58,7 +58,7 @@ impl fmt::Display for Shape {
 
 /// Why a link counts as narrow: it trained to less than both its ends can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Narrow {
     /// Fewer lanes.
@@ -70,7 +70,7 @@ pub enum Narrow {
 /// A reading of a link that is not believed, and why: ports save power too, and some go on to show what they
 /// read at rest.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Refuted {
     /// What the link would be by this reading.
     pub reading: Shape,
@@ -82,7 +82,7 @@ pub struct Refuted {
 
 /// What contradicts a reading.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 pub enum RefutedBy {
     /// The link showed more lanes while copies ran.
@@ -153,7 +153,7 @@ impl fmt::Display for Refuted {
 
 /// One PCIe link.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Connection {
     /// The port above, where it is visible.
     pub port: Option<PciAddress>,

@@ -11,7 +11,7 @@ use super::units::Bytes;
 
 /// What a pipeline waits for most of the time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Bound {
     /// Its copies.
@@ -35,7 +35,7 @@ impl fmt::Display for Bound {
 /// A pipeline on one GPU: several batches, each copied in, worked on by a kernel and copied out; once in one stream,
 /// where everything waits for what stands before it, and once in several, which take the batches in turn.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Pipeline {
     /// The GPU, by NVML's index.
     pub gpu: u32,
@@ -136,7 +136,7 @@ impl OneGpu for Pipeline {
 
 /// Which copies of one GPU run at the same time, from which its copy engines follow.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Engines {
     /// The GPU, by NVML's index.
     pub gpu: u32,

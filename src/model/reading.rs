@@ -180,23 +180,23 @@ macro_rules! facts {
         #[derive(Debug, Clone, PartialEq)]
         pub struct $name {
             $( $(#[$plain_meta])* pub $plain: $plain_type, )*
-            $( $(#[$field_meta])* pub $field: $crate::model::reading::Reading<$type>, )*
+            $( $(#[$field_meta])* pub $field: $crate::reading::Reading<$type>, )*
         }
 
         impl $name {
             /// All readings unknown for one reason; the plain fields as given.
             #[allow(dead_code, reason = "not every struct of facts is ever unread as a whole")]
             #[allow(clippy::too_many_arguments, reason = "one argument per plain field")]
-            pub fn unread($($plain: $plain_type,)* why: &$crate::model::reading::Unknown) -> Self {
+            pub fn unread($($plain: $plain_type,)* why: &$crate::reading::Unknown) -> Self {
                 Self {
                     $( $plain, )*
-                    $( $field: $crate::model::reading::Reading::Unknown(why.clone()), )*
+                    $( $field: $crate::reading::Reading::Unknown(why.clone()), )*
                 }
             }
         }
 
         const _: () = {
-            use $crate::model::reading::{Reasons, join, split};
+            use $crate::reading::{Reasons, join, split};
 
             #[derive(serde::Serialize)]
             struct Written<'a> {
@@ -209,7 +209,7 @@ macro_rules! facts {
             #[derive(serde::Deserialize)]
             struct Read {
                 $( $plain: $plain_type, )*
-                $( #[serde(default = "none")] $field: Option<$crate::model::reading::number!($type $(as $number)?)>, )*
+                $( #[serde(default = "none")] $field: Option<$crate::reading::number!($type $(as $number)?)>, )*
                 #[serde(default)]
                 unknown: Reasons,
             }
@@ -219,7 +219,7 @@ macro_rules! facts {
                 None
             }
 
-            #[cfg(test)]
+            #[cfg(any(test, feature = "testing"))]
             impl schemars::JsonSchema for $name {
                 fn schema_name() -> std::borrow::Cow<'static, str> {
                     stringify!($name).into()
@@ -282,7 +282,7 @@ pub(crate) use number;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::units::Lanes;
+    use crate::units::Lanes;
 
     facts! {
         /// A thing.

@@ -26,7 +26,7 @@ pub const MOST_GPUS_IN_FULL: usize = 72;
 
 /// A report: everything that was found, measured and concluded.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Report {
     /// [`SCHEMA`].
     pub schema: String,
@@ -109,7 +109,7 @@ impl Report {
 
 /// What wrote a report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Tool {
     /// `peerscope`.
     pub name: String,
@@ -129,7 +129,7 @@ impl Tool {
 
 /// The conclusion in one word.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Conclusion {
     /// Everything that was asked for was tested, and nothing is at fault.
@@ -144,7 +144,7 @@ pub enum Conclusion {
 
 /// The conclusion, with what it rests on.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Verdict {
     /// In one word.
     pub verdict: Conclusion,
@@ -158,7 +158,7 @@ pub struct Verdict {
 
 /// Where the time went, in seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Timing {
     /// Reading the facts.
     pub discover: f64,

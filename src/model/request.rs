@@ -8,7 +8,7 @@ use super::units::PciAddress;
 
 /// What the command line chose, and what a configuration silenced.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Request {
     /// `--gpus` as it was given; empty where all GPUs of the machine are meant.
@@ -31,7 +31,7 @@ pub struct Request {
 
 /// What tells a GPU that was left out from others.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct LeftOutGpu {
     /// NVML's index; null where NVML does not list it.
@@ -44,7 +44,7 @@ pub struct LeftOutGpu {
 
 /// A rule that a configuration silenced.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Silenced {
     /// Its code.
     pub code: RuleId,

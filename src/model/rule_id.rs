@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// The identifier of a rule, such as `pcie-narrow`. Codes are never used again for another rule.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct RuleId(Cow<'static, str>);
 
@@ -26,7 +26,7 @@ impl From<String> for RuleId {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "testing"))]
 impl PartialEq<&str> for RuleId {
     fn eq(&self, code: &&str) -> bool {
         **self == **code

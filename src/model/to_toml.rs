@@ -99,7 +99,7 @@ mod tests {
     use serde::{Deserialize, Serialize};
 
     use super::*;
-    use crate::model::from_toml::from_toml;
+    use crate::from_toml::from_toml;
 
     #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
     struct Thing {

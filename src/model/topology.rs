@@ -12,7 +12,7 @@ use super::units::{GbPerSecond, Lanes, PciAddress, held_as_text};
 
 /// Nodes, links and routes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Topology {
     /// Everything that data can pass through or come from.
     pub nodes: Vec<Node>,
@@ -30,7 +30,7 @@ pub struct Topology {
 
 /// How far a network adapter is from the GPUs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct AdapterPath {
     /// The kernel's name of the adapter.
     pub adapter: String,
@@ -42,7 +42,7 @@ pub struct AdapterPath {
 
 /// How far a GPU is from a network adapter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct GpuDistance {
     /// NVML's index of the GPU.
     pub gpu: u32,
@@ -112,7 +112,7 @@ impl Topology {
 
 /// The way of a GPU to its root.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct GpuPath {
     /// NVML's index of the GPU.
     pub gpu: u32,
@@ -123,7 +123,7 @@ pub struct GpuPath {
 
 /// A node of the graph.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Node {
     /// Unique and stable: `gpu0`, `0000:3b:00.0`, `pci0000:00`, `numa0`, `nvswitch`.
     pub id: NodeId,
@@ -140,7 +140,7 @@ pub struct Node {
 
 /// What a node is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum NodeKind {
     /// A NUMA node: processors and memory.
@@ -163,7 +163,7 @@ pub enum NodeKind {
 
 /// A link between two nodes, with its capacity per direction.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Link {
     /// Id of the node nearer to the processor (or of the lower GPU).
     pub upper: NodeId,
@@ -186,7 +186,7 @@ pub struct Link {
 
 /// What a link is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum LinkKind {
     /// PCI Express.
@@ -255,7 +255,7 @@ held_as_text!(LinkClass);
 
 /// One hop of a route.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Hop {
     /// Id of the node it leaves.
     pub from: NodeId,
@@ -269,7 +269,7 @@ pub struct Hop {
 
 /// What an ordered pair of GPUs has between them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct PairRoute {
     /// The pair.
     #[serde(flatten)]

@@ -7,7 +7,7 @@ use super::units::PciAddress;
 
 /// A GPU's PCIe link over the run: read before, while copies ran, and after.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct LinkUnderLoad {
     /// NVML's index of the GPU.
     pub index: u32,
@@ -44,7 +44,7 @@ pub struct LinkUnderLoad {
 
 /// Errors that one NVLink counted during the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct NvLinkErrorsAdded {
     /// Number of the link on its GPU.
     pub link: u8,
@@ -58,7 +58,7 @@ pub struct NvLinkErrorsAdded {
 
 /// What a GPU showed and counted around the load patterns.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct AroundLoad {
     /// NVML's index of the GPU.
     pub gpu: u32,
@@ -83,7 +83,7 @@ pub struct AroundLoad {
 
 /// Clocks and heat of a GPU over some readings, and what held it back.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct GpuReadings {
     /// How many.
     pub readings: u32,
@@ -104,7 +104,7 @@ impl LinkUnderLoad {
 
 /// What a PCIe link was from one reading on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct LinkState {
     /// Number of the first reading that showed it, from 0.
     pub reading: u32,
@@ -116,7 +116,7 @@ pub struct LinkState {
 
 /// What the AER counters of a PCI function rose by during the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct AerAdded {
     /// The function.
     pub address: PciAddress,

@@ -16,7 +16,7 @@ pub const GIB: u64 = 1 << 30;
 
 /// A size in bytes, written in binary units (`448 MiB`) and kept in reports as a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct Bytes(pub u64);
 
@@ -69,7 +69,7 @@ impl FromStr for Bytes {
 
 /// A rate in decimal gigabytes per second (10^9 bytes), in one direction.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct GbPerSecond(pub f64);
 
@@ -287,7 +287,7 @@ numbers!(Generation: NoSuchGeneration, Lanes: NoSuchLanes);
 
 /// A PCIe link as it is or could be: generation and number of lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct PcieLink {
     /// Generation.
     pub generation: Generation,

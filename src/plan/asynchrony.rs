@@ -3,8 +3,8 @@
 use serde::Deserialize;
 
 use super::{Action, Group, Request, Task, one_gpu, overlap};
-use crate::model::flow::{Flow, HostMemory};
-use crate::model::units::{Bytes, MIB};
+use model::flow::{Flow, HostMemory};
+use model::units::{Bytes, MIB};
 
 /// How long calls hold the host, loops of launches, and data that is read too early.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]

@@ -4,10 +4,10 @@ use std::collections::{BTreeSet, HashMap};
 use std::mem::{Discriminant, discriminant};
 
 use super::{Action, DEADLINE_BASE, Group, Round, Task, obstacle};
-use crate::model::flow::{Endpoint, Flow, Setup};
-use crate::model::measurement::DriverFacts;
-use crate::model::placement::Pair;
-use crate::model::units::Bytes;
+use model::flow::{Endpoint, Flow, Setup};
+use model::measurement::DriverFacts;
+use model::placement::Pair;
+use model::units::Bytes;
 
 /// Has some rounds followed: of each probe that a timeline shows those of the first pair or GPU that can be measured.
 /// How the clocks of their GPUs stand is read before the first round and after the last, far apart, so that it shows how
@@ -102,7 +102,7 @@ const fn is_shown(action: Action) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::measurement::{CudaDevice, CudaPeerAccess};
+    use model::measurement::{CudaDevice, CudaPeerAccess};
 
     /// Two GPUs that reach each other, or whose kernels do not load.
     fn driver(kernels_failure: Option<&str>) -> DriverFacts {

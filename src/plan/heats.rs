@@ -6,9 +6,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::model::node::NodeId;
-use crate::model::placement::Pair;
-use crate::model::topology::{LinkClass, Topology};
+use model::node::NodeId;
+use model::placement::Pair;
+use model::topology::{LinkClass, Topology};
 
 /// All ordered pairs of these GPUs, in heats.
 pub(super) fn heats(gpus: &[u32], topology: &Topology) -> Vec<Vec<Pair>> {

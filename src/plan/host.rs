@@ -7,11 +7,11 @@ use serde::Deserialize;
 use super::many::gpus_in_full;
 use super::wanted::Slot;
 use super::{Action, Group, Request, Task, overlap};
-use crate::model::flow::{Endpoint, Flow, HostMemory, Setup};
-use crate::model::host::Allocation;
-use crate::model::node::NodeId;
-use crate::model::placement::{Direction, Engine};
-use crate::model::units::{Bytes, MIB};
+use model::flow::{Endpoint, Flow, HostMemory, Setup};
+use model::host::Allocation;
+use model::node::NodeId;
+use model::placement::{Direction, Engine};
+use model::units::{Bytes, MIB};
 
 /// Buffers of the host that are taken at the same time besides one for each GPU: two for both ways on another node,
 /// and two while page-locking is timed.

@@ -1,8 +1,8 @@
 use super::profile::Name;
 use super::tests::{GPUS, driver, topology};
 use super::*;
-use crate::model::flow::HostMemory;
-use crate::model::units::{GIB, MIB};
+use model::flow::HostMemory;
+use model::units::{GIB, MIB};
 
 fn plan(name: Name, gpus: &[u32], budget: Option<u64>, groups: &[Group]) -> Vec<Round> {
     let mut driver = DriverFacts {

@@ -3,9 +3,9 @@
 use serde::Deserialize;
 
 use super::{Action, Group, Request, Task};
-use crate::model::flow::Setup;
-use crate::model::placement::Path;
-use crate::model::units::Bytes;
+use model::flow::Setup;
+use model::placement::Path;
+use model::units::Bytes;
 
 /// Bytes of a copy whose latency is measured, as p2pBandwidthLatencyTest has it.
 pub const LATENCY_BYTES: u64 = 16;

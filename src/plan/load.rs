@@ -7,8 +7,8 @@ use serde::Deserialize;
 use super::patterns::{Planned, patterns};
 use super::peers::copy_bytes;
 use super::{Action, Group, Request, Round, Task, deadline, host};
-use crate::model::flow::{Endpoint, Flow, Setup};
-use crate::model::units::{Bytes, MIB};
+use model::flow::{Endpoint, Flow, Setup};
+use model::units::{Bytes, MIB};
 
 /// Time that one copy of a flow alone should take, milliseconds: long against the 8 us that a copy with its event costs
 /// beside its bytes on H200 (docs/measurement.md), and short enough for dozens of patterns.

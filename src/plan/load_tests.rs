@@ -1,17 +1,17 @@
 use std::time::Duration;
 
 use super::*;
-use crate::hardware::sim::{self, builtin};
-use crate::model::load::Pattern;
-use crate::model::measurement::{CudaDevice, CudaPeerAccess, DriverFacts};
-use crate::model::placement::Pair;
-use crate::model::snapshot::SlowFact;
-use crate::plan::profile::{Name, Profile};
+use sim::{self, builtin};
+use model::load::Pattern;
+use model::measurement::{CudaDevice, CudaPeerAccess, DriverFacts};
+use model::placement::Pair;
+use model::snapshot::SlowFact;
+use crate::profile::{Name, Profile};
 
 /// The load rounds of a profile on a machine, all of whose GPUs reach each other if they may at all.
 fn planned(machine: &str, name: Name, direct: bool, serial: bool) -> Vec<Round> {
     let telemetry = sim::telemetry(builtin::get(machine).unwrap());
-    let snapshot = crate::discover::discover(telemetry, SlowFact::ALL, Duration::from_secs(60));
+    let snapshot = discover::discover(telemetry, SlowFact::ALL, Duration::from_secs(60));
     let gpus: Vec<u32> = snapshot.gpus.iter().map(|gpu| gpu.index).collect();
     let device = |index: &u32| CudaDevice {
         index: *index,
@@ -34,14 +34,14 @@ fn planned(machine: &str, name: Name, direct: bool, serial: bool) -> Vec<Round> 
     let request = Request {
         gpus: &gpus,
         driver: &driver,
-        topology: &crate::topology::build(&snapshot),
+        topology: &topology::build(&snapshot),
         profile: &Profile::load(name).unwrap(),
         groups: &Group::ALL.into(),
         overlap_bytes: None,
         deadline: None,
         serial,
     };
-    let all = crate::plan::rounds(&request);
+    let all = crate::rounds(&request);
     let ids: Vec<u32> = all.iter().map(|round| round.id).collect();
     assert!(
         ids.windows(2).all(|ids| ids[0] + 1 == ids[1]),

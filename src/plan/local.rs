@@ -3,8 +3,8 @@
 use serde::Deserialize;
 
 use super::{Action, Group, Request, Task, overlap};
-use crate::model::flow::{Endpoint, Flow, Setup};
-use crate::model::units::Bytes;
+use model::flow::{Endpoint, Flow, Setup};
+use model::units::Bytes;
 
 /// Timed copies of a row, after one that is not.
 pub const LOCAL_COPIES: u32 = 2;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::peers::{Staged, also_staged, is_thinned_out};
 use super::{Group, Profile, Request, budget, is_direct};
-use crate::model::placement::Pair;
+use model::placement::Pair;
 
 /// With more GPUs than this, most pairs are measured in the reference placement alone: the number of
 /// pairs grows with the square of the GPUs, 72 have 5112, and with everything measured on each of
@@ -126,7 +126,7 @@ fn is_in_full(gpus: &[u32], pair: Pair) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::profile::Name;
+    use crate::profile::Name;
 
     #[test]
     fn single_gpus_are_measured_in_full_up_to_sixteen_and_sixteen_at_most_beyond() {

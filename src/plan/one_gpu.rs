@@ -3,8 +3,8 @@
 use super::host::node_of;
 use super::many::gpus_in_full;
 use super::{Action, Request, Task};
-use crate::model::flow::{Endpoint, Flow, HostMemory, Setup};
-use crate::model::units::{Bytes, MIB};
+use model::flow::{Endpoint, Flow, HostMemory, Setup};
+use model::units::{Bytes, MIB};
 
 /// Buffers of the host that a round has at the same time, and those that are kept besides.
 const HOST_BUFFERS: u64 = 4;

@@ -2,9 +2,9 @@ use std::collections::BTreeSet;
 
 use super::profile::Name;
 use super::*;
-use crate::model::flow::HostMemory;
-use crate::model::measurement::CudaDevice;
-use crate::model::units::MIB;
+use model::flow::HostMemory;
+use model::measurement::CudaDevice;
+use model::units::MIB;
 
 /// Whether a round of this task is on one GPU.
 pub(super) fn is_on_one_gpu(task: &Task) -> bool {
@@ -145,7 +145,7 @@ fn without_kernels_calls_on_host_memory_are_timed_all_the_same() {
 
 #[test]
 fn host_memory_is_that_of_the_gpus_own_node() {
-    let topology = crate::topology::build(&crate::model::testing::two_sockets());
+    let topology = topology::build(&model::testing::two_sockets());
     let (driver, profile) = (driver(4), Profile::load(Name::Standard).unwrap());
     let request = Request {
         gpus: &[0, 1, 2, 3],

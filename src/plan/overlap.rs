@@ -5,9 +5,9 @@ use std::str::FromStr;
 use serde::Deserialize;
 
 use super::{Action, Group, Request, Task};
-use crate::model::flow::Setup;
-use crate::model::placement::{HostMode, Placement};
-use crate::model::units::{Bytes, MIB};
+use model::flow::Setup;
+use model::placement::{HostMode, Placement};
+use model::units::{Bytes, MIB};
 
 /// Overlap of copies with kernels.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]

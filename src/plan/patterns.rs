@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::many::{MOST_GPUS_IN_FULL, gpus_in_full};
 use super::{Request, budget, host, is_direct};
-use crate::model::flow::{Endpoint, Flow, HostMemory};
-use crate::model::load::Pattern;
-use crate::model::node::NodeId;
-use crate::model::order::Order;
-use crate::model::placement::Pair;
-use crate::model::topology::{Hop, Link, LinkClass, LinkKind, NodeKind};
+use model::flow::{Endpoint, Flow, HostMemory};
+use model::load::Pattern;
+use model::node::NodeId;
+use model::order::Order;
+use model::placement::Pair;
+use model::topology::{Hop, Link, LinkClass, LinkKind, NodeKind};
 
 /// Hops that are tried with two flows at most: chosen. Machines with more GPUs than [`MOST_GPUS_IN_FULL`] have
 /// hundreds that are alike.

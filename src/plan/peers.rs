@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use serde::Deserialize;
 
 use super::{Action, Group, Request, Task, is_direct};
-use crate::model::flow::Setup;
-use crate::model::placement::{Direction, Engine, Pair, Path, Placement, Side};
-use crate::model::units::{Bytes, GbPerSecond, MIB};
+use model::flow::Setup;
+use model::placement::{Direction, Engine, Pair, Path, Placement, Side};
+use model::units::{Bytes, GbPerSecond, MIB};
 
 /// Time that one copy of a direct measurement should take, milliseconds. The longer, the less its fixed cost
 /// and the events around a row weigh; on H200 with 1 GiB of memory a copy has 510 MiB, as many as

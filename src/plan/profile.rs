@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::{Group, asynchrony, host, latency, load, local, overlap, peers, pipeline};
-use crate::model::from_toml::{NotRead, from_toml};
+use model::from_toml::{NotRead, from_toml};
 
 /// How much is measured.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -101,14 +101,14 @@ mod tests {
 
     #[test]
     fn fuzz_profiles() {
-        let strategy = (0..3_usize, crate::fuzz::edits(5));
-        crate::fuzz::run("profile", 4.0, &strategy, |(base, edits)| {
+        let strategy = (0..3_usize, fuzz::edits(5));
+        fuzz::run("profile", 4.0, &strategy, |(base, edits)| {
             let base = [
                 include_str!("../../probes/profiles/quick.toml"),
                 include_str!("../../probes/profiles/standard.toml"),
                 include_str!("../../probes/profiles/full.toml"),
             ][base];
-            let text = crate::fuzz::edited(base.as_bytes(), &edits);
+            let text = fuzz::edited(base.as_bytes(), &edits);
             match Profile::parse(&String::from_utf8_lossy(&text)) {
                 Ok(profile) => {
                     let groups = super::super::Group::ALL.map(|group| profile.has(group));
@@ -118,7 +118,7 @@ mod tests {
                         Err(format!("{profile:?}"))
                     }
                 }
-                Err(error) => crate::fuzz::assert_is_sentence(&error.to_string()),
+                Err(error) => fuzz::assert_is_sentence(&error.to_string()),
             }
         });
     }

@@ -5,10 +5,10 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::LOCAL_COPIES;
-use crate::model::flow::Setup;
-use crate::model::host::Allocation;
-use crate::model::load::Pattern;
-use crate::model::placement::{Direction, Engine, Path, Side};
+use model::flow::Setup;
+use model::host::Allocation;
+use model::load::Pattern;
+use model::placement::{Direction, Engine, Path, Side};
 
 /// What a round does.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

@@ -1,12 +1,12 @@
 use super::peers::{DIRECT_COPY_MS, SMALLEST_COPY_MIB, copy_bytes};
 use super::profile::Name;
 use super::*;
-use crate::model::flow::Setup;
-use crate::model::measurement::{CudaDevice, CudaPeerAccess, PeerAccess};
-use crate::model::node::NodeId;
-use crate::model::placement::Direction;
-use crate::model::topology::{Hop, LinkClass, PairRoute};
-use crate::model::units::{GbPerSecond, MIB};
+use model::flow::Setup;
+use model::measurement::{CudaDevice, CudaPeerAccess, PeerAccess};
+use model::node::NodeId;
+use model::placement::Direction;
+use model::topology::{Hop, LinkClass, PairRoute};
+use model::units::{GbPerSecond, MIB};
 use std::collections::BTreeMap;
 
 pub(super) const GPUS: [u32; 3] = [0, 1, 2];

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use super::{
     Request, Round, Task, budget, deadline, heats, is_direct, latency, many, overlap, peers,
 };
-use crate::model::flow::Flow;
-use crate::model::placement::{Pair, Path};
+use model::flow::Flow;
+use model::placement::{Pair, Path};
 
 /// Rounds of one task that can be run at once, with the flows of each.
 pub(super) struct Slot {

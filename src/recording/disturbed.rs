@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use crate::model::background::{self, Background};
-use crate::model::measurement::{Cell, Measurements};
-use crate::model::node::NodeId;
-use crate::model::placement::{Pair, Path};
-use crate::model::snapshot::Snapshot;
-use crate::model::topology::{LinkClass, Topology};
-use crate::topology::pcie;
+use model::background::{self, Background};
+use model::measurement::{Cell, Measurements};
+use model::node::NodeId;
+use model::placement::{Pair, Path};
+use model::snapshot::Snapshot;
+use model::topology::{LinkClass, Topology};
+use topology::pcie;
 
 /// A PCIe link by its two ends, the lower one first.
 type Ends = (NodeId, NodeId);

@@ -4,18 +4,18 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::discover::LinksOfGpu;
-use crate::hardware::LinkSample;
-use crate::measure::Outcome;
-use crate::measure::watch::{Counted, LoadCounted, NvLinksCounted};
-use crate::model::background::Background;
-use crate::model::load;
-use crate::model::measurement::{AerAdded, DriverFacts};
-use crate::model::report::Tool;
-use crate::model::request::Request;
-use crate::model::snapshot::{GpuPair, Snapshot};
-use crate::model::timeline::Timeline;
-use crate::plan::Round;
+use discover::LinksOfGpu;
+use hardware::LinkSample;
+use measure::Outcome;
+use measure::watch::{Counted, LoadCounted, NvLinksCounted};
+use model::background::Background;
+use model::load;
+use model::measurement::{AerAdded, DriverFacts};
+use model::report::Tool;
+use model::request::Request;
+use model::snapshot::{GpuPair, Snapshot};
+use model::timeline::Timeline;
+use plan::Round;
 
 /// The name and version of the journal's format.
 pub const SCHEMA: &str = "peerscope.journal/4";

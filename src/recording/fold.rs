@@ -5,24 +5,22 @@ use std::sync::Arc;
 
 use super::disturbed;
 use super::entry::{Entry, Event};
-use crate::discover;
-use crate::discover::LateFacts;
-use crate::hardware::{ErrorKind, HardwareError};
-use crate::measure::around_load::{self, During};
-use crate::measure::readings::Readings;
-use crate::measure::watch::{Counted, summary};
-use crate::measure::{Outcome, Outcomes, assemble};
-use crate::model::background::Background;
-use crate::model::impossible;
-use crate::model::load;
-use crate::model::measurement::{DriverFacts, LinkUnderLoad, Measurements, Status};
-use crate::model::report::Timing;
-use crate::model::request::Request;
-use crate::model::snapshot::Snapshot;
-use crate::model::timeline::Timeline;
-use crate::model::topology::Topology;
-use crate::plan::{Action, Round};
-use crate::topology;
+use discover::LateFacts;
+use hardware::{ErrorKind, HardwareError};
+use measure::around_load::{self, During};
+use measure::readings::Readings;
+use measure::watch::{Counted, summary};
+use measure::{Outcome, Outcomes, assemble};
+use model::background::Background;
+use model::impossible;
+use model::load;
+use model::measurement::{DriverFacts, LinkUnderLoad, Measurements, Status};
+use model::report::Timing;
+use model::request::Request;
+use model::snapshot::Snapshot;
+use model::timeline::Timeline;
+use model::topology::Topology;
+use plan::{Action, Round};
 
 /// A run as far as it has come: the fold over its entries.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::entry::{Entry, Header};
 use super::place;
-use crate::hardware::limits;
+use hardware::limits;
 
 /// A journal that is being written. What goes wrong with it never stops the run: the journal ends
 /// there, and [`Journal::failure`] says why.

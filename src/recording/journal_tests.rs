@@ -2,12 +2,12 @@ use std::os::unix::fs::PermissionsExt;
 
 use super::entry::{Entry, Event, Header, SCHEMA};
 use super::{Journal, Recorder, is_going_on, place, read};
-use crate::hardware::LinkSample;
-use crate::measure::Outcome;
-use crate::measure::{Row, Span};
-use crate::model::placement::StreamKind;
-use crate::model::report::Tool;
-use crate::model::units::Lanes;
+use hardware::LinkSample;
+use measure::Outcome;
+use measure::{Row, Span};
+use model::placement::StreamKind;
+use model::report::Tool;
+use model::units::Lanes;
 use std::path::Path;
 use std::time::Instant;
 

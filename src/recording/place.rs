@@ -6,7 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use super::entry::{Header, is_read};
-use crate::model::order::Order;
+use model::order::Order;
 
 /// How many journals of runs that were cut off are kept. A health check that is killed every few
 /// minutes must not fill the disk; chosen.

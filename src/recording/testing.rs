@@ -5,29 +5,27 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use super::{Event, Header, Journal, Recorded, Recorder, SCHEMA};
-use crate::discover;
-use crate::hardware::Machine;
-use crate::measure::watch::Watch;
-use crate::measure::{Bench, Selection};
-use crate::model::report::Tool;
-use crate::model::units::Bytes;
-use crate::plan::{self, Group, Profile, profile};
-use crate::topology;
+use hardware::Machine;
+use measure::watch::Watch;
+use measure::{Bench, Selection};
+use model::report::Tool;
+use model::units::Bytes;
+use plan::{self, Group, Profile, profile};
 
 /// The journal of `quick` on two GPUs of the machine with a narrow slot, and what the run came to.
 pub static RUN: LazyLock<(Vec<u8>, Recorded)> = LazyLock::new(|| {
-    let machine = Machine::parse("demo").unwrap();
+    let machine = sim::Simulated::find("demo").unwrap();
     let telemetry = machine.telemetry();
     let mut snapshot = discover::discover(
         telemetry.clone(),
-        crate::model::snapshot::SlowFact::ALL,
+        model::snapshot::SlowFact::ALL,
         Duration::from_secs(60),
     );
     snapshot.gpus.truncate(2);
     snapshot
         .pairs
         .retain(|pair| pair.source < 2 && pair.destination < 2);
-    let driver = machine.driver().unwrap();
+    let driver = sim::driver(machine.spec.clone()).unwrap();
     let select = |index: u32| Selection {
         index,
         pci: snapshot.gpus[index as usize].pci.get(),

@@ -1,9 +1,9 @@
 use super::testing::RUN;
 use super::{Event, read};
-use crate::model::measurement::Status;
-use crate::model::reading::Reading;
-use crate::model::snapshot::{NvLinkRemote, P2pStatus};
-use crate::model::testing::nvlinks;
+use model::measurement::Status;
+use model::reading::Reading;
+use model::snapshot::{NvLinkRemote, P2pStatus};
+use model::testing::nvlinks;
 
 #[test]
 fn what_is_read_back_of_a_whole_journal_is_what_the_run_came_to_and_that_it_was_cut_off() {
@@ -97,7 +97,7 @@ fn a_journal_cut_off_anywhere_gives_all_that_was_written() {
 #[test]
 fn a_reading_of_a_link_that_nobody_watched_is_no_harm() {
     let mut recording = super::Recording::new("quick");
-    let sample = crate::hardware::LinkSample::default();
+    let sample = hardware::LinkSample::default();
     recording.take(super::Entry {
         at: 1.0,
         event: Event::Links {

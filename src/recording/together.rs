@@ -2,7 +2,7 @@
 //! one entry for each was 545 MB of a run's journal.
 
 use super::entry::Event;
-use crate::hardware::LinkSample;
+use hardware::LinkSample;
 
 /// The entries for readings that came together, GPU by GPU, each GPU's in their order.
 pub fn entries(readings: Vec<(u32, LinkSample)>) -> Vec<Event> {

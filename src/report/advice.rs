@@ -1,7 +1,7 @@
 //! Advice for programs.
 
 use super::page::{Page, Paint};
-use crate::model::report::Report;
+use model::report::Report;
 
 /// The advice of a report, a topic each; nothing where there is none.
 pub(super) fn write(page: &mut Page, report: &Report) {

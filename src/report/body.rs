@@ -5,10 +5,10 @@ use super::digest::{Caveat, Digest, Figures};
 use super::matrices::Matrices;
 use super::page::{Page, Paint};
 use super::{advice, findings, gaps, host, load, machine, partial, streams, tables, topo};
-use crate::model::measurement::{Measurements, Status};
-use crate::model::placement::{Pair, Path};
-use crate::model::report::{Conclusion, Report};
-use crate::model::rounding::{percent, range, rate, short};
+use model::measurement::{Measurements, Status};
+use model::placement::{Pair, Path};
+use model::report::{Conclusion, Report};
+use model::rounding::{percent, range, rate, short};
 
 /// The whole page.
 pub(super) fn page(digest: &Digest<'_>, verbose: bool) -> Page {

@@ -8,10 +8,10 @@ use super::format::Style;
 use super::page::{Block, Page, Paint};
 use super::text::lay_out;
 use super::{findings, html, markdown, partial};
-use crate::diagnose::compare::Comparison;
-use crate::model::order::Order;
-use crate::model::report::{Conclusion, Report};
-use crate::model::rounding::rate;
+use diagnose::compare::Comparison;
+use model::order::Order;
+use model::report::{Conclusion, Report};
+use model::rounding::rate;
 
 /// For people: the conclusion, what is worse, what is different, and findings that are new or gone.
 pub fn text(comparison: &Comparison, reports: [&Report; 2], style: &Style) -> String {
@@ -150,7 +150,7 @@ fn page(comparison: &Comparison, [old, new]: [&Report; 2], verbose: bool) -> Pag
         paint,
         &format!("{said}; {figures} compared{missing}"),
     );
-    let side = |name: &str, side: &crate::diagnose::compare::Side| {
+    let side = |name: &str, side: &diagnose::compare::Side| {
         format!("{name} {} ({})", side.started_at, side.machine)
     };
     page.line(

@@ -9,14 +9,14 @@ use super::marks::{self, Figure};
 use super::matrix::{Align, Cell, Table};
 use super::page::{Page, Paint};
 use super::paths;
-use crate::model::flow::Setup;
-use crate::model::measurement::PeerBandwidth;
-use crate::model::order::Order;
-use crate::model::placement::{Pair, Path};
-use crate::model::report::Report;
-use crate::model::rounding::{percent, range, rate};
-use crate::model::snapshot::NumaNode;
-use crate::model::topology::LinkClass;
+use model::flow::Setup;
+use model::measurement::PeerBandwidth;
+use model::order::Order;
+use model::placement::{Pair, Path};
+use model::report::Report;
+use model::rounding::{percent, range, rate};
+use model::snapshot::NumaNode;
+use model::topology::LinkClass;
 
 /// A matrix of more GPUs takes several blocks on a wide terminal, and pages on a narrow one.
 const MOST_IN_MATRIX: usize = 16;

@@ -172,8 +172,8 @@ fn summary(digest: &Digest<'_>, tests: &[Test], suites: usize) -> Summary {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::report::Report;
-    use crate::report::sample;
+    use model::report::Report;
+
 
     fn written(report: &Report) -> serde_json::Value {
         serde_json::from_str(&render(&Digest::of(report), &Style::PLAIN)).unwrap()

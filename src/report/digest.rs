@@ -7,14 +7,14 @@ use std::collections::{BTreeMap, HashSet};
 
 use super::figures::{Spread, count};
 use super::partial;
-use crate::model::finding::{Finding, Severity};
-use crate::model::flow::Setup;
-use crate::model::measurement::{Latency, Measurements, PeerBandwidth, Status};
-use crate::model::order::Order;
-use crate::model::placement::{Pair, Path};
-use crate::model::report::{Conclusion, Report};
-use crate::model::timeline::Timeline;
-use crate::model::topology::LinkClass;
+use model::finding::{Finding, Severity};
+use model::flow::Setup;
+use model::measurement::{Latency, Measurements, PeerBandwidth, Status};
+use model::order::Order;
+use model::placement::{Pair, Path};
+use model::report::{Conclusion, Report};
+use model::timeline::Timeline;
+use model::topology::LinkClass;
 
 /// All severities, the worst first.
 pub(super) const SEVERITIES: [Severity; 3] = [Severity::Error, Severity::Warning, Severity::Info];
@@ -391,8 +391,8 @@ pub(super) struct ClassFigures {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::measurement::Verified;
-    use crate::report::sample;
+    use model::measurement::Verified;
+
 
     #[test]
     fn figures_are_those_of_their_class() {

@@ -6,9 +6,9 @@ use super::digest::Digest;
 use super::escape::{dot_label, dot_quoted};
 use super::format::{Format, Of, Style};
 use super::paths;
-use crate::model::node::NodeId;
-use crate::model::rounding::rate;
-use crate::model::topology::{Link, LinkKind, Node, NodeKind};
+use model::node::NodeId;
+use model::rounding::rate;
+use model::topology::{Link, LinkKind, Node, NodeKind};
 
 /// Graphviz.
 pub(super) const FORMAT: Format = Format {
@@ -162,8 +162,8 @@ fn link_statement(link: &Link) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::report::Report;
-    use crate::report::sample;
+    use model::report::Report;
+
 
     fn graph(report: &Report) -> String {
         render(&Digest::of(report), &Style::PLAIN)

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use super::figures::{count, ranges};
 use super::page::GLUE;
 use super::phrases::{FLAGS, PHRASES};
-use crate::model::fact::{Effect, Fact, Facts};
-use crate::model::finding::Finding;
-use crate::model::placement::Pair;
-use crate::model::rounding::short;
+use model::fact::{Effect, Fact, Facts};
+use model::finding::Finding;
+use model::placement::Pair;
+use model::rounding::short;
 
 /// Number of elements of a list that are shown; the rest is counted. The JSON report has them all.
 const SHOWN: usize = 12;
@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn sentences_put_together_what_belongs_together() {
-        let report = crate::report::sample::pcie_box();
+        let report = sample::pcie_box();
         let finding = report
             .findings
             .iter()

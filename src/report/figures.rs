@@ -2,16 +2,16 @@
 
 /// Smallest, median and largest of some figures.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Spread {
-    pub(crate) count: usize,
-    pub(crate) min: f64,
-    pub(crate) median: f64,
-    pub(crate) max: f64,
+pub struct Spread {
+    pub count: usize,
+    pub min: f64,
+    pub median: f64,
+    pub max: f64,
 }
 
 impl Spread {
     /// None when there is no figure.
-    pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<_> = values
             .into_iter()
             .filter(|value| value.is_finite())
@@ -34,7 +34,7 @@ impl Spread {
 }
 
 /// Indices as people write them: `0-3,6`.
-pub(crate) fn ranges(indices: &[u32]) -> String {
+pub fn ranges(indices: &[u32]) -> String {
     let range = |run: &[u32]| match run {
         [first, .., last] => format!("{first}-{last}"),
         run => run.iter().map(ToString::to_string).collect(),
@@ -44,7 +44,7 @@ pub(crate) fn ranges(indices: &[u32]) -> String {
 }
 
 /// `1 pair`, `2 pairs`.
-pub(crate) fn count(number: usize, noun: &str) -> String {
+pub fn count(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 

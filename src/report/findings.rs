@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use super::evidence;
 use super::highlight::paint;
 use super::page::{Page, Paint};
-use crate::model::fact::Fact;
-use crate::model::finding::{Finding, RuleId, Severity, Subject};
-use crate::model::order::Order;
-use crate::model::placement::Pair;
-use crate::model::report::Report;
-use crate::model::snapshot::{Gpu, Snapshot};
-use crate::topology::pcie;
+use model::fact::Fact;
+use model::finding::{Finding, RuleId, Severity, Subject};
+use model::order::Order;
+use model::placement::Pair;
+use model::report::Report;
+use model::snapshot::{Gpu, Snapshot};
+use topology::pcie;
 
 /// Number of findings of one rule that are shown in full; the rest is listed by subject.
 const SHOWN_PER_RULE: usize = 3;

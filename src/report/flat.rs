@@ -14,9 +14,9 @@ use super::figures::Spread;
 use super::findings::sentence;
 use super::format::{Format, Of, Style};
 use super::json;
-use crate::diagnose::Ending;
-use crate::model::finding::Severity;
-use crate::model::report::Conclusion;
+use diagnose::Ending;
+use model::finding::Severity;
+use model::report::Conclusion;
 
 /// One flat JSON object.
 pub(super) const FORMAT: Format = Format {
@@ -166,8 +166,8 @@ fn codes(digest: &Digest<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::report::Report;
-    use crate::report::sample;
+    use model::report::Report;
+
 
     fn written(report: &Report) -> serde_json::Value {
         let text = render(&Digest::of(report), &Style::PLAIN);

@@ -86,7 +86,7 @@ pub enum Of {
     One,
     /// Those of `topo`: the format shows no measurements.
     Topology,
-    /// Those of `fleet`: see [`crate::report::formats`].
+    /// Those of `fleet`: see [`crate::formats`].
     Fleet,
 }
 

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::figures::count;
-use crate::model::flow::Flow;
-use crate::model::measurement::{Measurements, Status};
-use crate::model::report::Report;
+use model::flow::Flow;
+use model::measurement::{Measurements, Status};
+use model::report::Report;
 
 /// Number of reasons for missing measurements that are shown.
 const SHOWN_REASONS: usize = 6;

@@ -5,20 +5,20 @@ use std::fmt::Write;
 use super::escape::clean;
 
 /// Names and values of labels.
-pub(crate) type Labels<'a> = Vec<(&'static str, std::borrow::Cow<'a, str>)>;
+pub type Labels<'a> = Vec<(&'static str, std::borrow::Cow<'a, str>)>;
 
 /// Text that grows by whole metrics, so that HELP and TYPE appear once, before all samples of a metric.
-pub(crate) struct Metrics(pub(crate) String);
+pub struct Metrics(pub String);
 
 impl Metrics {
     /// A metric without labels.
-    pub(crate) fn plain(&mut self, name: &str, help: &str, value: impl Into<f64>) {
+    pub fn plain(&mut self, name: &str, help: &str, value: impl Into<f64>) {
         self.gauge(name, help, [(Labels::new(), value.into())]);
     }
 
     /// A metric with its samples; nothing where there are none. What a report says may fall as well
     /// as rise, so every metric is a gauge.
-    pub(crate) fn gauge<'a>(
+    pub fn gauge<'a>(
         &mut self,
         name: &str,
         help: &str,
@@ -57,7 +57,7 @@ fn escaped(value: &str) -> String {
 }
 
 /// Nine decimal places, a nanosecond, without the noise behind them.
-pub(crate) fn number(value: f64) -> String {
+pub fn number(value: f64) -> String {
     let text = format!("{value:.9}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }

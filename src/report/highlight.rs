@@ -5,8 +5,8 @@ use std::collections::HashMap;
 
 use super::matrix::Cell;
 use super::page::Paint;
-use crate::model::finding::{Finding, Severity, Subject};
-use crate::model::placement::Pair;
+use model::finding::{Finding, Severity, Subject};
+use model::placement::Pair;
 
 /// The worst that the findings say of each GPU and pair.
 #[derive(Debug, Default)]

@@ -6,10 +6,10 @@ use super::figures::{Spread, count};
 use super::matrix::{Cell, Table};
 use super::page::{Page, Paint};
 use super::tables::{done_cell, median, or_dash, spread_cells};
-use crate::model::host::{HostCopy, HostDirection, HostWay, Pinning};
-use crate::model::measurement::Measurements;
-use crate::model::order::Order;
-use crate::model::rounding::{percent, range, rate, short};
+use model::host::{HostCopy, HostDirection, HostWay, Pinning};
+use model::measurement::Measurements;
+use model::order::Order;
+use model::rounding::{percent, range, rate, short};
 
 /// Nodes whose rates differ by less are alike, per cent: repeats spread by as much (cuda-samples issue 449).
 const ALIKE_PERCENT: f64 = 5.0;
@@ -366,9 +366,9 @@ fn pinning(page: &mut Page, nodes: &[Pinning]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::units::GbPerSecond;
-    use crate::report::format::Style;
-    use crate::report::{sample, text};
+    use model::units::GbPerSecond;
+    use crate::format::Style;
+    use crate::{text};
 
     fn shown(measurements: &Measurements, verbose: bool) -> String {
         let mut page = Page::new(verbose);

@@ -9,9 +9,8 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use serde_json::Value;
 
-use super::{FORMATS, Style, escape, sample};
-use crate::fuzz;
-use crate::model::report::Report;
+use super::{FORMATS, Style, escape, };
+use model::report::Report;
 
 /// Which place, which of those alike, and the name there.
 type Named = (Index, Index, String);

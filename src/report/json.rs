@@ -9,8 +9,8 @@ use super::digest::Digest;
 use super::escape::json_fragment;
 use super::format::{Format, Style};
 use super::lean::{Collected, Collecting, Lean};
-use crate::model::report::{MOST_GPUS_IN_FULL, Report};
-use crate::model::rounding::four_places;
+use model::report::{MOST_GPUS_IN_FULL, Report};
+use model::rounding::four_places;
 
 /// JSON.
 pub(super) const FORMAT: Format = Format::new("json", &["json"], "For scripts", render);
@@ -50,7 +50,7 @@ fn put(value: &impl Serialize, to: &mut dyn Write, form: Form<'_, '_>) -> io::Re
 }
 
 /// Anything as JSON in the same form.
-pub(crate) fn tidy(value: &impl Serialize) -> String {
+pub fn tidy(value: &impl Serialize) -> String {
     let mut bytes = Vec::new();
     let written = put(value, &mut bytes, Form::Tidy(PrettyFormatter::new()));
     bytes.push(b'\n');
@@ -143,7 +143,7 @@ impl Formatter for Form<'_, '_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::sample;
+
 
     #[test]
     fn what_is_written_reads_back_and_ends_its_last_line() {

@@ -18,14 +18,13 @@ use super::evidence;
 use super::findings::sentence;
 use super::format::{Format, Style};
 use super::page::GLUE;
-use crate::diagnose;
-use crate::model::finding::{Finding, Severity};
-use crate::model::flow::Flow;
-use crate::model::measurement::Cell;
-use crate::model::measurement::Probe;
-use crate::model::measurement::{Status, Verified};
-use crate::model::report::{Conclusion, Report};
-use crate::model::rounding::{percent, rate};
+use model::finding::{Finding, Severity};
+use model::flow::Flow;
+use model::measurement::Cell;
+use model::measurement::Probe;
+use model::measurement::{Status, Verified};
+use model::report::{Conclusion, Report};
+use model::rounding::{percent, rate};
 
 /// JUnit XML.
 pub(super) const FORMAT: Format =
@@ -51,7 +50,7 @@ pub(super) fn suites(digest: &Digest<'_>) -> quick_junit::Report {
 
 /// Takes out an attribute of `testsuites` that the schema of Jenkins' xUnit plugin does not have.
 /// The suites keep theirs.
-pub(crate) fn without_skipped_in_root(text: &str) -> String {
+pub fn without_skipped_in_root(text: &str) -> String {
     let Some((before, root)) = text.split_once("<testsuites ") else {
         return text.to_owned();
     };
@@ -375,7 +374,7 @@ fn shown_lines(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::sample;
+
 
     fn xml(report: &Report) -> String {
         render(&Digest::of(report), &Style::PLAIN)

@@ -1,6 +1,6 @@
 //! JSON for reports of very many GPUs: without white space, and without what follows from the rest of the report.
-//! 256 GPUs are 65280 pairs, which took 132 MB. Reading puts everything back ([`crate::model::restore`],
-//! [`crate::topology::complete`]); docs/report.md has what is left out.
+//! 256 GPUs are 65280 pairs, which took 132 MB. Reading puts everything back ([`model::restore`],
+//! [`topology::complete`]); docs/report.md has what is left out.
 
 use std::cell::RefCell;
 use std::io::{self, Write};
@@ -262,16 +262,16 @@ impl<W: Write> Formatter for Lean<'_, W> {
 
 #[cfg(test)]
 mod tests {
-    use crate::model::report::Report;
-    use crate::model::units::GbPerSecond;
-    use crate::report::{json, sample};
+    use model::report::Report;
+    use model::units::GbPerSecond;
+    use crate::{json, };
 
     #[test]
     fn what_is_left_out_is_put_back() {
         let mut report = sample::healthy(4);
         // Rows that differ from the one before them.
         report.snapshot.pairs[2].p2p_atomics =
-            Ok(crate::model::snapshot::P2pStatus::NotSupported).into();
+            Ok(model::snapshot::P2pStatus::NotSupported).into();
         let mut lean = Vec::new();
         json::lean(&report, &mut lean).unwrap();
         let text = String::from_utf8(lean).unwrap();
@@ -294,7 +294,7 @@ mod tests {
         );
         let schema = std::fs::read_to_string(concat!(
             env!("CARGO_MANIFEST_DIR"),
-            "/docs/report.schema.json"
+            "/../../docs/report.schema.json"
         ))
         .unwrap();
         let schema = serde_json::from_str(&schema).unwrap();
@@ -309,8 +309,8 @@ mod tests {
         );
         let mut back: Report = serde_json::from_str(&text).unwrap();
         assert!(back.snapshot.pairs.len() < report.snapshot.pairs.len());
-        crate::model::restore::rows(&mut back);
-        crate::topology::complete(&mut back);
+        model::restore::rows(&mut back);
+        topology::complete(&mut back);
         assert_eq!(back.snapshot.pairs, report.snapshot.pairs);
         // Rates have four decimal places, those of the links that routes are made of as well.
         let routes = |report: &Report| json::tidy(&report.topology.pairs);

@@ -11,9 +11,9 @@ use super::findings::sentence;
 use super::flat::state;
 use super::format::{Format, Of, Style};
 use super::partial;
-use crate::diagnose::Ending;
-use crate::model::finding::Severity;
-use crate::model::rounding::percent;
+use diagnose::Ending;
+use model::finding::Severity;
+use model::rounding::percent;
 
 /// One line.
 pub(super) const FORMAT: Format = Format {
@@ -155,8 +155,8 @@ fn shortened(text: &str, longest: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::report::{Conclusion, Report};
-    use crate::report::sample;
+    use model::report::{Conclusion, Report};
+
 
     fn written(report: &Report) -> String {
         render(&Digest::of(report), &Style::PLAIN)

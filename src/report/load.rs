@@ -6,10 +6,10 @@ use super::figures::{Spread, count};
 use super::matrix::{Cell, Table};
 use super::page::{Page, Paint};
 use super::tables::{done_cell, median, or_dash, spread_cells};
-use crate::model::load::{Counted, LinkShare, LoadPattern, Pattern};
-use crate::model::measurement::{AroundLoad, Measurements};
-use crate::model::rounding::{percent, range, rate};
-use crate::model::units::Bytes;
+use model::load::{Counted, LinkShare, LoadPattern, Pattern};
+use model::measurement::{AroundLoad, Measurements};
+use model::rounding::{percent, range, rate};
+use model::units::Bytes;
 
 /// Figures of all patterns of one kind.
 pub(super) struct Kind<'a> {
@@ -326,8 +326,8 @@ fn tenth(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::format::Style;
-    use crate::report::{sample, text};
+    use crate::format::Style;
+    use crate::{text};
 
     fn shown(measurements: &Measurements, verbose: bool) -> String {
         let mut page = Page::new(verbose);

@@ -4,12 +4,12 @@ use super::figures::{count, ranges};
 use super::highlight::Highlights;
 use super::page::{Page, Paint};
 use super::paths;
-use crate::model::measurement::LinkUnderLoad;
-use crate::model::pcie::Connection;
-use crate::model::reading::{Reading, Unknown};
-use crate::model::report::Report;
-use crate::model::snapshot::{Gpu, Host};
-use crate::model::units::{MIB, PcieLink};
+use model::measurement::LinkUnderLoad;
+use model::pcie::Connection;
+use model::reading::{Reading, Unknown};
+use model::report::Report;
+use model::snapshot::{Gpu, Host};
+use model::units::{MIB, PcieLink};
 
 /// Labels wider than this run into their text rather than push all texts to the right.
 const LABELS: usize = 16;

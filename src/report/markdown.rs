@@ -13,11 +13,11 @@ use super::findings::{Alike, by_rule, parts, sentence};
 use super::format::{Format, Style};
 use super::page::GLUE;
 use super::{evidence, gaps, machine, partial, rows};
-use crate::model::finding::{Finding, Severity, Subject};
-use crate::model::measurement::PeerBandwidth;
-use crate::model::order::Order;
-use crate::model::report::Report;
-use crate::model::rounding::{percent, range, rate};
+use model::finding::{Finding, Severity, Subject};
+use model::measurement::PeerBandwidth;
+use model::order::Order;
+use model::report::Report;
+use model::rounding::{percent, range, rate};
 
 /// Markdown.
 pub(super) const FORMAT: Format = Format::new("markdown", &["md"], "For a ticket", render);
@@ -368,7 +368,7 @@ fn reproduce(page: &mut String, digest: &Digest<'_>) -> std::fmt::Result {
 
 /// Text that cannot be taken for Markdown: nothing in it is bold, a link, HTML, a mention or a
 /// reference. `@` and `#` are put in code, where forges look for neither.
-pub(crate) fn text(text: &str) -> String {
+pub fn text(text: &str) -> String {
     let cleaned = clean(text);
     let short: String = cleaned.chars().take(LONGEST).collect();
     let mut escaped = String::with_capacity(short.len() + 8);
@@ -396,7 +396,7 @@ pub(crate) fn text(text: &str) -> String {
 }
 
 /// The same for a cell of a table, which a bar would end.
-pub(crate) fn cell(words: &str) -> String {
+pub fn cell(words: &str) -> String {
     text(words).replace('|', "\\|")
 }
 

@@ -4,9 +4,9 @@ use super::digest::is_sound;
 use super::highlight::Highlights;
 use super::matrix::Cell;
 use super::page::Paint;
-use crate::model::measurement::{PeerBandwidth, Status, Verified};
-use crate::model::placement::{Pair, Path};
-use crate::model::rounding::{percent, tight_rate};
+use model::measurement::{PeerBandwidth, Status, Verified};
+use model::placement::{Pair, Path};
+use model::rounding::{percent, tight_rate};
 
 /// The content of a cell: a figure with its mark and per cent, or a word.
 #[derive(Debug, Clone, PartialEq)]

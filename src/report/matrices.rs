@@ -9,11 +9,11 @@ use super::highlight::Highlights;
 use super::marks::{self, Figure, cells, legend};
 use super::matrix::{Cell, pair_matrix};
 use super::page::{Page, Paint};
-use crate::model::flow::Setup;
-use crate::model::measurement::{Measurements, PeerBandwidth, Status};
-use crate::model::order::Order;
-use crate::model::placement::{Pair, Path, Placement, Side};
-use crate::model::rounding::{percent, range, rate, short};
+use model::flow::Setup;
+use model::measurement::{Measurements, PeerBandwidth, Status};
+use model::order::Order;
+use model::placement::{Pair, Path, Placement, Side};
+use model::rounding::{percent, range, rate, short};
 
 /// The data for the matrices.
 pub(super) struct Matrices<'a> {

@@ -7,19 +7,19 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 use super::escape::clean;
 use super::paint::Paint;
 use super::wrap::wrap;
-use crate::model::placement::Pair;
+use model::placement::Pair;
 
 /// One cell.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Cell {
-    pub(crate) text: String,
-    pub(crate) paint: Paint,
+pub struct Cell {
+    pub text: String,
+    pub paint: Paint,
     /// Share of the possible value, in per cent: drawn as a shade where there are enough colours.
-    pub(crate) share: Option<u8>,
+    pub share: Option<u8>,
 }
 
 impl Cell {
-    pub(crate) fn new(text: impl AsRef<str>, paint: Paint) -> Self {
+    pub fn new(text: impl AsRef<str>, paint: Paint) -> Self {
         Self {
             text: clean(text.as_ref()).into_owned(),
             paint,
@@ -28,7 +28,7 @@ impl Cell {
     }
 
     /// The same cell with its share of the possible value, in per cent.
-    pub(crate) fn with_share(self, percent: Option<f64>) -> Self {
+    pub fn with_share(self, percent: Option<f64>) -> Self {
         #[allow(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -47,7 +47,7 @@ impl<T: AsRef<str>> From<T> for Cell {
 
 /// Which side a column's text keeps to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Align {
+pub enum Align {
     /// Words.
     Left,
     /// Numbers.
@@ -56,12 +56,12 @@ pub(crate) enum Align {
 
 /// A table. The first `labels` columns are repeated at the left of every block it is split into.
 #[derive(Debug, Clone)]
-pub(crate) struct Table {
-    pub(crate) labels: usize,
+pub struct Table {
+    pub labels: usize,
     /// Number of rows at the top that are captions.
-    pub(crate) head: usize,
-    pub(crate) align: Vec<Align>,
-    pub(crate) rows: Vec<Vec<Cell>>,
+    pub head: usize,
+    pub align: Vec<Align>,
+    pub rows: Vec<Vec<Cell>>,
 }
 
 /// A label is cut into lines of at least this many columns; chosen.
@@ -71,7 +71,7 @@ const SHORTEST_LABEL: usize = 16;
 const GAP: usize = 2;
 
 impl Table {
-    pub(crate) fn new(labels: usize, align: Vec<Align>) -> Self {
+    pub fn new(labels: usize, align: Vec<Align>) -> Self {
         Self {
             labels,
             head: 0,
@@ -81,33 +81,33 @@ impl Table {
     }
 
     /// A table with `columns` columns: one of words, the others of figures.
-    pub(crate) fn of_figures(columns: usize) -> Self {
+    pub fn of_figures(columns: usize) -> Self {
         let mut align = vec![Align::Right; columns];
         align[..1].fill(Align::Left);
         Self::new(1, align)
     }
 
     /// The same table with every column on this side.
-    pub(crate) fn aligned(mut self, align: Align) -> Self {
+    pub fn aligned(mut self, align: Align) -> Self {
         self.align.fill(align);
         self
     }
 
     /// Adds a row of captions or figures; missing cells stay empty.
-    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = Cell>) {
+    pub fn row(&mut self, cells: impl IntoIterator<Item = Cell>) {
         let mut row: Vec<_> = cells.into_iter().take(self.align.len()).collect();
         row.resize_with(self.align.len(), Cell::default);
         self.rows.push(row);
     }
 
     /// Adds a row of captions, above all others.
-    pub(crate) fn head_row(&mut self, cells: impl IntoIterator<Item = Cell>) {
+    pub fn head_row(&mut self, cells: impl IntoIterator<Item = Cell>) {
         self.row(cells);
         self.head += 1;
     }
 
     /// Adds a row of captions in words, above all others.
-    pub(crate) fn captions<'a>(&mut self, captions: impl IntoIterator<Item = &'a str>) {
+    pub fn captions<'a>(&mut self, captions: impl IntoIterator<Item = &'a str>) {
         self.head_row(
             captions
                 .into_iter()
@@ -125,7 +125,7 @@ impl Table {
 
     /// The table in blocks of lines, each block at most `width` columns wide if a label and one
     /// column fit at all.
-    pub(crate) fn render(&self, width: usize, color: bool) -> Vec<Vec<String>> {
+    pub fn render(&self, width: usize, color: bool) -> Vec<Vec<String>> {
         let widths: Vec<_> = (0..self.align.len())
             .map(|column| self.column_width(column))
             .collect();
@@ -281,7 +281,7 @@ fn split_columns(text: &str, columns: usize) -> (&str, &str) {
 
 /// A matrix of GPUs: sources in rows, destinations in columns, `X` on the diagonal as in
 /// nvidia-smi. Labels come from `label`, cells from `cell`.
-pub(crate) fn pair_matrix(
+pub fn pair_matrix(
     gpus: &[u32],
     label: impl Fn(u32) -> Cell,
     cell: impl Fn(Pair) -> Cell,

@@ -12,9 +12,9 @@ use time::{Duration, OffsetDateTime};
 use super::digest::{Caveat, Digest};
 use super::escape::clean;
 use super::format::{Format, Of, Style};
-use crate::model::finding::Severity;
-use crate::model::report::Conclusion;
-use crate::model::topology::LinkClass;
+use model::finding::Severity;
+use model::report::Conclusion;
+use model::topology::LinkClass;
 
 /// A feature file.
 pub(super) const FORMAT: Format = Format {
@@ -134,8 +134,8 @@ fn plain(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::report::Report;
-    use crate::report::sample;
+    use model::report::Report;
+
 
     fn written(report: &Report) -> String {
         render(&Digest::of(report), &Style::PLAIN)

@@ -12,11 +12,11 @@ use super::digest::{Digest, is_sound};
 use super::escape::clean;
 use super::format::{Format, Of, Style};
 use super::json;
-use crate::model::flow::Setup;
-use crate::model::host::{HostDirection, HostWay};
-use crate::model::measurement::Measurements;
-use crate::model::placement::{Engine, Side};
-use crate::model::snapshot::Gpu;
+use model::flow::Setup;
+use model::host::{HostDirection, HostWay};
+use model::measurement::Measurements;
+use model::placement::{Engine, Side};
+use model::snapshot::Gpu;
 
 /// nvbandwidth's JSON.
 pub(super) const FORMAT: Format = Format {
@@ -273,8 +273,8 @@ fn testcase(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::report::Report;
-    use crate::report::sample;
+    use model::report::Report;
+
 
     fn written(report: &Report) -> serde_json::Value {
         let file: serde_json::Value =
@@ -313,7 +313,7 @@ mod tests {
     fn what_has_no_sound_figure_has_none_here() {
         let mut report = sample::healthy(2);
         for cell in &mut report.measurements.as_mut().unwrap().peer {
-            cell.verified = crate::model::status::Verified::Corrupt;
+            cell.verified = model::status::Verified::Corrupt;
         }
         let root = written(&report);
         assert_eq!(

@@ -3,12 +3,12 @@
 
 use super::escape::clean;
 use super::matrix::Table;
-pub(crate) use super::paint::Paint;
-pub(crate) use super::wrap::GLUE;
+pub use super::paint::Paint;
+pub use super::wrap::GLUE;
 
 /// A piece of a page. Its texts are clean.
 #[derive(Debug, Clone)]
-pub(crate) enum Block {
+pub enum Block {
     /// Empty space, unless there is some already.
     Blank,
     /// What must be known before anything else.
@@ -44,13 +44,13 @@ pub(crate) enum Block {
 }
 
 /// A page in the making.
-pub(crate) struct Page {
+pub struct Page {
     verbose: bool,
     blocks: Vec<Block>,
 }
 
 impl Page {
-    pub(crate) const fn new(verbose: bool) -> Self {
+    pub const fn new(verbose: bool) -> Self {
         Self {
             verbose,
             blocks: Vec::new(),
@@ -58,26 +58,26 @@ impl Page {
     }
 
     /// Whether every matrix is wanted.
-    pub(crate) const fn verbose(&self) -> bool {
+    pub const fn verbose(&self) -> bool {
         self.verbose
     }
 
-    pub(crate) fn blocks(&self) -> &[Block] {
+    pub fn blocks(&self) -> &[Block] {
         &self.blocks
     }
 
     /// One empty line, and none at the top or after another.
-    pub(crate) fn blank(&mut self) {
+    pub fn blank(&mut self) {
         self.blocks.push(Block::Blank);
     }
 
     /// What must be known before anything else.
-    pub(crate) fn banner(&mut self, text: &str) {
+    pub fn banner(&mut self, text: &str) {
         self.blocks.push(Block::Banner(cleaned(text)));
     }
 
     /// The conclusion in a word, and the reason for it.
-    pub(crate) fn verdict(&mut self, word: &str, paint: Paint, text: &str) {
+    pub fn verdict(&mut self, word: &str, paint: Paint, text: &str) {
         self.blocks.push(Block::Verdict {
             word: cleaned(word),
             paint,
@@ -86,7 +86,7 @@ impl Page {
     }
 
     /// A finding, and the labelled texts below it; empty ones are left out.
-    pub(crate) fn finding(
+    pub fn finding(
         &mut self,
         (word, paint): (&'static str, Paint),
         text: &str,
@@ -103,22 +103,22 @@ impl Page {
     }
 
     /// A heading, separated from what is above.
-    pub(crate) fn heading(&mut self, text: &str) {
+    pub fn heading(&mut self, text: &str) {
         self.blocks.push(Block::Heading(cleaned(text)));
     }
 
     /// Text from the left margin, in one paint.
-    pub(crate) fn line(&mut self, paint: Paint, text: &str) {
+    pub fn line(&mut self, paint: Paint, text: &str) {
         self.blocks.push(Block::Line(paint, cleaned(text)));
     }
 
     /// Text below a heading, indented by two.
-    pub(crate) fn note(&mut self, paint: Paint, text: &str) {
+    pub fn note(&mut self, paint: Paint, text: &str) {
         self.blocks.push(Block::Note(paint, cleaned(text)));
     }
 
     /// A label in its paint, at `indent`, then text that wraps at the column `hang`.
-    pub(crate) fn item(
+    pub fn item(
         &mut self,
         indent: usize,
         hang: usize,
@@ -136,7 +136,7 @@ impl Page {
     }
 
     /// A table.
-    pub(crate) fn table(&mut self, table: Table) {
+    pub fn table(&mut self, table: Table) {
         self.blocks.push(Block::Table(table));
     }
 }

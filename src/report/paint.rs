@@ -4,7 +4,7 @@ use anstyle::{AnsiColor, Effects};
 
 /// What a piece of text means. The words must say it too.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Paint {
+pub enum Paint {
     /// Nothing special.
     #[default]
     Plain,
@@ -22,7 +22,7 @@ pub(crate) enum Paint {
 
 impl Paint {
     /// The text in this paint; the text itself without colour.
-    pub(crate) fn apply(self, text: &str, color: bool) -> String {
+    pub fn apply(self, text: &str, color: bool) -> String {
         if !color || self == Self::Plain || text.is_empty() {
             return text.to_owned();
         }

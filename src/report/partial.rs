@@ -1,8 +1,8 @@
 //! What a report leaves out because somebody chose so, in words: GPUs, probes, rules.
 
 use super::figures::count;
-use crate::model::report::Report;
-use crate::model::request::Request;
+use model::report::Report;
+use model::request::Request;
 
 /// What was not looked at, a sentence each without its full stop: what the command line left out, then what the
 /// plan did.

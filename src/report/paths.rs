@@ -1,10 +1,10 @@
 //! PCIe links and paths in words, root first, as a technician follows them.
 
-use crate::model::pcie::Connection;
-use crate::model::report::Report;
-use crate::model::snapshot::Gpu;
-use crate::model::topology::NodeKind;
-use crate::model::units::{Lanes, PcieLink};
+use model::pcie::Connection;
+use model::report::Report;
+use model::snapshot::Gpu;
+use model::topology::NodeKind;
+use model::units::{Lanes, PcieLink};
 
 /// `Gen5 x16`, `Gen4 x4 of x16 ✗ narrow`, `Gen3 of Gen4 x16 ✗ narrow`, `Gen1 (idle? can do Gen5) x16`: idle
 /// devices lower their generation, so a low one is a hint and not a fault. `Gen4 x16 (shows Gen1 x16)` where
@@ -129,9 +129,8 @@ pub(super) fn path_text(report: &Report, gpu: &Gpu, named: bool) -> PathText {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::testing::{function_mut, generation, lanes, pcie_link, two_sockets};
-    use crate::report::sample;
-    use crate::topology;
+    use model::testing::{function_mut, generation, lanes, pcie_link, two_sockets};
+
 
     fn text(gpu: usize) -> PathText {
         let report = sample::pcie_box();

@@ -252,7 +252,7 @@ mod tests {
     use std::path::Path;
 
     use super::{FLAGS, PHRASES};
-    use crate::report::evidence::{ELSEWHERE, names};
+    use crate::evidence::{ELSEWHERE, names};
 
     /// Every name of a fact in the code of the rules: `.fact("name", …)`, and the two that have a call of their own.
     fn written(folder: &Path, found: &mut BTreeSet<String>) {
@@ -290,7 +290,7 @@ mod tests {
     fn every_fact_of_every_rule_has_a_phrase_and_every_phrase_a_fact() {
         let mut facts: BTreeSet<String> = ["gpus", "pairs"].map(String::from).into();
         written(
-            &Path::new(env!("CARGO_MANIFEST_DIR")).join("src/diagnose"),
+            &Path::new(env!("CARGO_MANIFEST_DIR")).join("../diagnose"),
             &mut facts,
         );
         assert!(facts.len() > 150, "{}", facts.len());

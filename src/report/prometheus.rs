@@ -15,11 +15,10 @@ use super::gauges::{Labels, Metrics};
 use super::host::Ways;
 use super::load::Kind;
 use super::partial;
-use crate::diagnose;
-use crate::model::host::{HostCopy, HostWay, Pinning};
-use crate::model::one_gpu::OneGpu;
-use crate::model::placement::Pair;
-use crate::model::report::{Conclusion, Report};
+use model::host::{HostCopy, HostWay, Pinning};
+use model::one_gpu::OneGpu;
+use model::placement::Pair;
+use model::report::{Conclusion, Report};
 
 /// Prometheus' text format.
 pub const FORMAT: Format = Format::new(
@@ -543,7 +542,7 @@ fn seconds(microseconds: f64) -> f64 {
 }
 
 #[allow(clippy::cast_precision_loss, reason = "counts stay far below 2^53")]
-pub(crate) const fn count(number: usize) -> f64 {
+pub const fn count(number: usize) -> f64 {
     number as f64
 }
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::model::report::Report;
-use crate::report::gauges::number;
-use crate::report::sample;
+use model::report::Report;
+use crate::gauges::number;
+
 
 fn metrics(report: &Report, pairs: bool) -> String {
     render(

@@ -7,10 +7,8 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use super::html;
-use crate::model::report::{MOST_GPUS, Report, SCHEMA};
-use crate::model::{impossible, restore};
-use crate::recording;
-use crate::topology;
+use model::report::{MOST_GPUS, Report, SCHEMA};
+use model::{impossible, restore};
 
 /// The name that stands for standard input.
 const STDIN: &str = "-";

@@ -5,8 +5,8 @@ use super::figures::Spread;
 use super::host::Ways;
 use super::load::{self, Kind};
 use super::streams;
-use crate::model::measurement::Measurements;
-use crate::model::rounding::{range, rate, short};
+use model::measurement::Measurements;
+use model::rounding::{range, rate, short};
 
 /// What was measured, and its range over the GPUs.
 pub(super) fn measured(measurements: &Measurements) -> Vec<(String, String)> {

@@ -3,7 +3,7 @@
 use super::format::Style;
 use super::page::{Page, Paint};
 use super::text::lay_out;
-use crate::model::finding::Severity;
+use model::finding::Severity;
 
 /// Column at which the sentences start: the longest code, the longest severity, and room between.
 const SENTENCE: usize = 36;

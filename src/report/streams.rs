@@ -6,11 +6,11 @@ use super::figures::Spread;
 use super::matrix::{Cell, Table};
 use super::page::{Page, Paint};
 use super::tables::{done_cell, median, or_dash};
-use crate::model::asynchrony::{HostCall, LaunchLoop};
-use crate::model::measurement::Measurements;
-use crate::model::one_gpu::OneGpu;
-use crate::model::pipeline::{Engines, Pipeline};
-use crate::model::rounding::{percent, short};
+use model::asynchrony::{HostCall, LaunchLoop};
+use model::measurement::Measurements;
+use model::one_gpu::OneGpu;
+use model::pipeline::{Engines, Pipeline};
+use model::rounding::{percent, short};
 
 /// All tables that have something to show.
 pub(super) fn write(page: &mut Page, measurements: &Measurements) {

@@ -4,10 +4,10 @@ use super::digest::{Figures, is_sound, local_rates, wrong_pairs};
 use super::figures::Spread;
 use super::matrix::{Cell, Table};
 use super::page::{Page, Paint};
-use crate::model::flow::Setup;
-use crate::model::measurement::{Latency, Measurements, Overlap, PeerBandwidth};
-use crate::model::placement::{Path, Placement, Side};
-use crate::model::rounding::{percent, range, rate, short};
+use model::flow::Setup;
+use model::measurement::{Latency, Measurements, Overlap, PeerBandwidth};
+use model::placement::{Path, Placement, Side};
+use model::rounding::{percent, range, rate, short};
 
 /// All tables that have something to show.
 pub(super) fn write(page: &mut Page, measurements: &Measurements) {

@@ -2,11 +2,13 @@
 
 use unicode_width::UnicodeWidthStr;
 
-use super::{FORMATS, Style, for_path, named, render, sample};
-use crate::model::finding::{RuleId, Severity};
-use crate::model::measurement::{Status, Verified};
-use crate::model::report::Report;
-use crate::model::request::Silenced;
+use super::{FORMATS, Style, for_path, named, render, };
+use diagnose::collectives;
+use model::finding::{RuleId, Severity};
+use model::units::GbPerSecond;
+use model::measurement::{Status, Verified};
+use model::report::Report;
+use model::request::Silenced;
 
 fn text(report: &Report, style: &Style) -> String {
     render(report, named("text").unwrap(), style)
@@ -407,7 +409,7 @@ fn many_findings_of_a_rule_are_folded_with_every_subject_named() {
     report.findings = (0..6)
         .map(|index| {
             let mut finding = template.clone();
-            finding.subject = crate::model::finding::Subject::Gpu { index };
+            finding.subject = model::finding::Subject::Gpu { index };
             finding
         })
         .collect();
@@ -589,4 +591,22 @@ fn latency_and_overlap_of_bytes_that_did_not_arrive_are_on_no_page() {
             "{format} shows none at all: {differ:?}"
         );
     }
+}
+
+#[test]
+fn a_ring_has_what_its_slowest_gpu_sends_and_trees_a_little_less() {
+    let mut measurements = sample::loaded().measurements.unwrap();
+    measurements.load[1].flows[5].achieved_gbps = Some(GbPerSecond(384.0));
+    let [ring, tree] = collectives::of(&measurements).try_into().unwrap();
+    assert_eq!(
+        (ring.gpus, ring.bus_gbps, ring.algorithm_gbps),
+        (8, GbPerSecond(384.0), GbPerSecond(219.4286))
+    );
+    assert_eq!(
+        (tree.bus_gbps, tree.algorithm_gbps),
+        (GbPerSecond(336.0), GbPerSecond(192.0))
+    );
+    assert_eq!(tree.pattern, "ring");
+    measurements.load[1].disturbed = true;
+    assert_eq!(collectives::of(&measurements), []);
 }

@@ -45,7 +45,7 @@ const FINDING: usize = 9;
 const BELOW_FINDING: usize = 18;
 
 /// The page as text.
-pub(crate) fn lay_out(page: &Page, style: &Style) -> String {
+pub fn lay_out(page: &Page, style: &Style) -> String {
     let mut out = Text {
         width: style.width.max(MINIMUM_WIDTH),
         color: style.color,

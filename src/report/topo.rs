@@ -5,16 +5,15 @@ use super::highlight::Highlights;
 use super::matrix::{Align, Cell, Table, pair_matrix};
 use super::page::{Page, Paint};
 use super::{crowd, paths};
-use crate::model::node::NodeId;
-use crate::model::order::Order;
-use crate::model::placement::Pair;
-use crate::model::reading::{Reading, Unknown};
-use crate::model::report::Report;
-use crate::model::rounding::rate;
-use crate::model::snapshot::{Gpu, NvLink, NvLinkRemote, Snapshot};
-use crate::model::topology::{LinkClass, LinkKind};
-use crate::model::units::{GbPerSecond, PciAddress};
-use crate::topology;
+use model::node::NodeId;
+use model::order::Order;
+use model::placement::Pair;
+use model::reading::{Reading, Unknown};
+use model::report::Report;
+use model::rounding::rate;
+use model::snapshot::{Gpu, NvLink, NvLinkRemote, Snapshot};
+use model::topology::{LinkClass, LinkKind};
+use model::units::{GbPerSecond, PciAddress};
 
 /// The graph and its parts.
 pub(super) fn write(page: &mut Page, report: &Report) {

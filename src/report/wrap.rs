@@ -3,7 +3,7 @@
 use textwrap::{Options, WordSeparator, WordSplitter, WrapAlgorithm};
 
 /// Holds a number and its unit on one line; written as a space.
-pub(crate) const GLUE: char = '\u{a0}';
+pub const GLUE: char = '\u{a0}';
 
 /// The text in lines of at most `width` columns, the first indented by `first`, the others by `rest`;
 /// at least one line. Words longer than a line are cut, since a terminal would wrap them anywhere.

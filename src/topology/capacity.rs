@@ -4,7 +4,7 @@
 //! carry of data at best: after the line code, before the headers of packets, whose share depends
 //! on the payload size that host and device settled on.
 
-use crate::model::units::PcieLink;
+use model::units::PcieLink;
 
 /// A payload rate per direction and where it comes from.
 #[derive(Debug, Clone, PartialEq)]
@@ -107,7 +107,7 @@ pub fn nvlink(version: &str, speed_mbps: Option<u32>) -> Option<Capacity> {
 mod tests {
     use super::*;
 
-    use crate::model::testing::pcie_link;
+    use model::testing::pcie_link;
 
     #[test]
     fn pcie_rates_are_those_of_the_table() {

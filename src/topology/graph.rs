@@ -4,11 +4,11 @@ use std::collections::HashMap;
 
 use super::nvlink;
 use super::pcie::{self, Above};
-use crate::model::node::NodeId;
-use crate::model::pcie::Connection;
-use crate::model::snapshot::{Adapter, AdapterKind, Gpu, PciKind, Snapshot};
-use crate::model::topology::{GpuPath, Link, LinkKind, Node, NodeKind, Topology};
-use crate::model::units::{GbPerSecond, PciAddress};
+use model::node::NodeId;
+use model::pcie::Connection;
+use model::snapshot::{Adapter, AdapterKind, Gpu, PciKind, Snapshot};
+use model::topology::{GpuPath, Link, LinkKind, Node, NodeKind, Topology};
+use model::units::{GbPerSecond, PciAddress};
 
 /// Label of the hop between the upstream and a downstream port, which has no rate of its own.
 pub const INSIDE_SWITCH: &str = "inside the switch";

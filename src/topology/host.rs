@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::network::Network;
 use super::routes;
-use crate::model::host::{HostCopy, HostWay};
-use crate::model::node::NodeId;
-use crate::model::snapshot::{Gpu, NvLinkRemote, Snapshot};
-use crate::model::topology::Topology;
-use crate::model::topology::{Hop, Link};
-use crate::model::units::GbPerSecond;
+use model::host::{HostCopy, HostWay};
+use model::node::NodeId;
+use model::snapshot::{Gpu, NvLinkRemote, Snapshot};
+use model::topology::Topology;
+use model::topology::{Hop, Link};
+use model::units::GbPerSecond;
 
 /// The limit of a GPU's copies from and to the host.
 #[derive(Debug, Clone, PartialEq)]
@@ -104,11 +104,11 @@ pub fn fill(snapshot: &Snapshot, topology: &Topology, copies: &mut [HostCopy]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::reading::Reading;
-    use crate::model::testing::{
+    use model::reading::Reading;
+    use model::testing::{
         function_mut, h200_vm, host_copy, two_sockets, two_sockets_with_narrow_gpu,
     };
-    use crate::topology::build;
+    use crate::build;
 
     fn of(machine: &Snapshot, gpu: u32, busy: &[u32]) -> Option<Limit> {
         limit(

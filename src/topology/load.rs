@@ -7,14 +7,14 @@ use super::host::beside_pcie;
 use super::network::Network;
 use super::shares::{Demand, Passage, Share, max_min};
 use super::{graph, nvlink, routes};
-use crate::model::flow::{Endpoint, Flow};
-use crate::model::load::{LoadFlow, LoadPattern};
-use crate::model::measurement::{Impossible, Measurements, PeerBandwidth, Status};
-use crate::model::node::NodeId;
-use crate::model::placement::{Pair, Path};
-use crate::model::snapshot::Snapshot;
-use crate::model::topology::{Hop, Link, LinkClass, LinkKind, Topology};
-use crate::model::units::GbPerSecond;
+use model::flow::{Endpoint, Flow};
+use model::load::{LoadFlow, LoadPattern};
+use model::measurement::{Impossible, Measurements, PeerBandwidth, Status};
+use model::node::NodeId;
+use model::placement::{Pair, Path};
+use model::snapshot::Snapshot;
+use model::topology::{Hop, Link, LinkClass, LinkKind, Topology};
+use model::units::GbPerSecond;
 
 /// How far above what a hop can carry a sum may be, per cent, before it is refused. Chosen: nothing is taken out of
 /// these figures, and healthy machines reach 62 to 92% of it.

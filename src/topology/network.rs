@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use petgraph::graphmap::UnGraphMap;
 
-use crate::model::node::NodeId;
-use crate::model::topology::{Hop, Link, LinkKind, Node, Topology};
+use model::node::NodeId;
+use model::topology::{Hop, Link, LinkKind, Node, Topology};
 
 /// A topology with its links by their ends. NVLinks are apart: two GPUs may have them between them and
 /// a way over PCIe as well.

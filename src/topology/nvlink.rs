@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::capacity;
-use crate::model::placement::Pair;
-use crate::model::reading::Reading;
-use crate::model::snapshot::{FabricState, Gpu, NvLink, NvLinkRemote, P2pStatus, Snapshot};
-use crate::model::units::PciAddress;
+use model::placement::Pair;
+use model::reading::Reading;
+use model::snapshot::{FabricState, Gpu, NvLink, NvLinkRemote, P2pStatus, Snapshot};
+use model::units::PciAddress;
 
 /// Some active NVLinks together.
 #[derive(Debug, Clone, PartialEq)]

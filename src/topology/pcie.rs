@@ -7,10 +7,10 @@
 use std::collections::HashSet;
 
 use super::capacity::{self, Capacity};
-use crate::model::pcie::Narrow;
-pub use crate::model::pcie::{Connection, Shape};
-use crate::model::snapshot::{Gpu, PciFunction, PciKind, Snapshot};
-use crate::model::units::PciAddress;
+use model::pcie::Narrow;
+pub use model::pcie::{Connection, Shape};
+use model::snapshot::{Gpu, PciFunction, PciKind, Snapshot};
+use model::units::PciAddress;
 
 /// Payload rate of a link of this shape, GB/s.
 pub fn rate(shape: Shape) -> Option<f64> {

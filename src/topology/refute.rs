@@ -6,15 +6,15 @@ use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 
 use super::{graph, host, nvlink, pcie, routes};
-use crate::model::host::HostCopy;
-use crate::model::measurement::{LinkUnderLoad, Measurements, PeerBandwidth, Status};
-use crate::model::node::NodeId;
-use crate::model::pcie::{Connection, Narrow, Refuted, RefutedBy, Shape};
-use crate::model::placement::{Pair, Path};
-use crate::model::reading::Reading;
-use crate::model::snapshot::{FabricState, Gpu, Snapshot};
-use crate::model::topology::{LinkKind, Topology};
-use crate::model::units::GbPerSecond;
+use model::host::HostCopy;
+use model::measurement::{LinkUnderLoad, Measurements, PeerBandwidth, Status};
+use model::node::NodeId;
+use model::pcie::{Connection, Narrow, Refuted, RefutedBy, Shape};
+use model::placement::{Pair, Path};
+use model::reading::Reading;
+use model::snapshot::{FabricState, Gpu, Snapshot};
+use model::topology::{LinkKind, Topology};
+use model::units::GbPerSecond;
 
 /// The fastest copies over every PCIe link.
 pub struct Fastest(HashMap<NodeId, RefutedBy>);
@@ -176,7 +176,7 @@ pub fn readings(snapshot: &Snapshot, topology: &mut Topology, measurements: &mut
     let mut changed: HashMap<_, _> = changed.map(|route| (route.pair, route)).collect();
     for route in &mut topology.pairs {
         if let Some(again) = changed.remove(&route.pair) {
-            *route = crate::model::topology::PairRoute {
+            *route = model::topology::PairRoute {
                 peer_access: route.peer_access.clone(),
                 ..again
             };

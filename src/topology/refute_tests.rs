@@ -1,14 +1,14 @@
 use super::{build, refute};
-use crate::model::flow::Setup;
-use crate::model::measurement::{LinkUnderLoad, Measurements, PeerBandwidth, Status, Verified};
-use crate::model::pcie::Narrow;
-use crate::model::placement::{Pair, Path};
-use crate::model::snapshot::Snapshot;
-use crate::model::testing::{
+use model::flow::Setup;
+use model::measurement::{LinkUnderLoad, Measurements, PeerBandwidth, Status, Verified};
+use model::pcie::Narrow;
+use model::placement::{Pair, Path};
+use model::snapshot::Snapshot;
+use model::testing::{
     function_mut, generation, lanes, two_sockets, two_sockets_with_narrow_gpu,
 };
-use crate::model::topology::{Link, Topology};
-use crate::model::units::GbPerSecond;
+use model::topology::{Link, Topology};
+use model::units::GbPerSecond;
 
 fn link_to<'a>(topology: &'a Topology, lower: &str) -> &'a Link {
     topology

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use super::network::Network;
 use super::nvlink::{self, Join};
-use crate::model::measurement::PeerAccess;
-use crate::model::node::NodeId;
-use crate::model::placement::Pair;
-use crate::model::snapshot::{Adapter, CommonAncestor, Gpu, GpuPair, Snapshot};
-use crate::model::topology::{
+use model::measurement::PeerAccess;
+use model::node::NodeId;
+use model::placement::Pair;
+use model::snapshot::{Adapter, CommonAncestor, Gpu, GpuPair, Snapshot};
+use model::topology::{
     AdapterPath, GpuDistance, Hop, Link, LinkClass, LinkKind, NodeKind, PairRoute, Topology,
 };
-use crate::model::units::GbPerSecond;
+use model::units::GbPerSecond;
 
 /// The routes of all ordered pairs, row by row.
 pub fn all(snapshot: &Snapshot, graph: &Topology) -> Vec<PairRoute> {

@@ -6,7 +6,7 @@
 
 use petgraph::graphmap::DiGraphMap;
 
-use crate::model::node::NodeId;
+use model::node::NodeId;
 
 /// One direction of a link.
 pub type Passage = (NodeId, NodeId);
@@ -108,7 +108,7 @@ pub fn max_min(demands: &[Demand], carries: impl Fn(Passage) -> Option<f64>) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hardware::sim::sharing;
+    use sim::sharing;
 
     /// A hop of its own for every number.
     fn hop(number: usize) -> Passage {

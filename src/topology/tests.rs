@@ -1,18 +1,18 @@
 use super::{build, class, complete, with_cuda};
-use crate::model::measurement::{CudaDevice, CudaPeerAccess, DriverFacts};
-use crate::model::node::NodeId;
-use crate::model::pcie::Narrow;
-use crate::model::placement::Pair;
-use crate::model::reading::{Reading, Unknown};
-use crate::model::report::Report;
-use crate::model::snapshot::{
+use model::measurement::{CudaDevice, CudaPeerAccess, DriverFacts};
+use model::node::NodeId;
+use model::pcie::Narrow;
+use model::placement::Pair;
+use model::reading::{Reading, Unknown};
+use model::report::Report;
+use model::snapshot::{
     Adapter, AdapterKind, CommonAncestor, FabricState, Gpu, P2pStatus, PciKind, Snapshot,
 };
-use crate::model::testing::{
+use model::testing::{
     all_pairs, empty, function, function_mut, generation, gpu, h200_vm, lanes, nvlink_bridge,
     nvlinks, pci, two_sockets, two_sockets_with_narrow_gpu,
 };
-use crate::model::topology::{LinkKind, NodeKind, PairRoute, Topology};
+use model::topology::{LinkKind, NodeKind, PairRoute, Topology};
 
 fn route(snapshot: &Snapshot, source: u32, destination: u32) -> PairRoute {
     build(snapshot)
@@ -24,11 +24,11 @@ fn route(snapshot: &Snapshot, source: u32, destination: u32) -> PairRoute {
         .clone()
 }
 
-fn close(rate: Option<crate::model::units::GbPerSecond>, expected: f64) -> bool {
+fn close(rate: Option<model::units::GbPerSecond>, expected: f64) -> bool {
     rate.is_some_and(|rate| (rate.0 - expected).abs() < 0.02)
 }
 
-fn link_to<'a>(topology: &'a Topology, lower: &str) -> &'a crate::model::topology::Link {
+fn link_to<'a>(topology: &'a Topology, lower: &str) -> &'a model::topology::Link {
     topology
         .links
         .iter()
@@ -354,7 +354,7 @@ fn a_fabric_that_is_not_set_up_makes_no_nvlink_route() {
     }
 }
 
-fn fabric(machine: &mut Snapshot, change: fn(&mut crate::model::snapshot::Fabric)) {
+fn fabric(machine: &mut Snapshot, change: fn(&mut model::snapshot::Fabric)) {
     if let Reading::Known(fabric) = &mut machine.gpus[1].fabric {
         change(fabric);
     }
@@ -383,7 +383,7 @@ fn nvlinks_to_nowhere_known_do_not_borrow_the_pcie_rate() {
             4,
             "3.1",
             14062,
-            crate::model::snapshot::NvLinkRemote::Gpu,
+            model::snapshot::NvLinkRemote::Gpu,
             None,
         ));
     }

@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 
 use super::clock::micros;
 use super::placed::{Placed, PlacedPart, PlacedWork, place, stream_names};
-use crate::model::order::Order;
-use crate::model::report::Tool;
-use crate::model::timeline::Timeline;
+use model::order::Order;
+use model::report::Tool;
+use model::timeline::Timeline;
 
 /// The host's process; GPU n is process n + 2. A viewer takes 0 for the idle task.
 const HOST: u64 = 1;

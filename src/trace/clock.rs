@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::model::timeline::{ClockReading, Timeline};
+use model::timeline::{ClockReading, Timeline};
 
 /// How fast two clocks may drift apart where it was not measured: ten times what crystal oscillators are sold with.
 const MOST_DRIFT: f64 = 1e-4;

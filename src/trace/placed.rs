@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::clock::{Clock, ClockFacts, ClockId, clocks, id};
-use crate::model::timeline::{Call, ClockReading, Part, Timeline, Work};
+use model::timeline::{Call, ClockReading, Part, Timeline, Work};
 
 /// Everything that was seen, on the host's clock.
 #[derive(Debug, Default)]

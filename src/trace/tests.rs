@@ -3,8 +3,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::*;
-use crate::model::report::Tool;
-use crate::model::timeline::{Call, ClockReading, Part, Work, WorkKind};
+use model::report::Tool;
+use model::timeline::{Call, ClockReading, Part, Work, WorkKind};
 
 /// A GPU whose clock is 1 ms behind the host's, known to 2 us.
 fn reading(gpu: u32) -> ClockReading {

@@ -7,9 +7,9 @@ use std::time::Duration;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
 use super::protocol::{self, Reply, Request};
-use crate::hardware::{Driver, ErrorKind, HardwareError, Machine, limits};
-use crate::measure::{Bench, Outcome, Told};
-use crate::plan::Round;
+use hardware::{Driver, ErrorKind, HardwareError, Machine, limits};
+use measure::{Bench, Outcome, Told};
+use plan::Round;
 
 /// Serves rounds until the parent closes the pipe, or a context is broken. The driver is to start
 /// within `start_limit`.
@@ -18,7 +18,7 @@ use crate::plan::Round;
 ///
 /// The parent is gone, or its requests are not those of this protocol.
 pub fn serve(
-    machine: &Machine,
+    machine: &dyn Machine,
     start_limit: Duration,
     mut to_parent: impl Write,
 ) -> Result<(), String> {
@@ -27,7 +27,7 @@ pub fn serve(
         Err(error) => return say(&mut to_parent, &Reply::NoDriver { error }),
     };
     // Before the first request, so that the driver starts while the parent still reads facts.
-    let driver = match machine.driver_within(start_limit) {
+    let driver = match machine.driver(start_limit) {
         Ok(driver) => driver,
         Err(error) => return say(&mut to_parent, &Reply::NoDriver { error }),
     };
@@ -145,19 +145,18 @@ pub fn die_with(parent: u32) -> Result<(), String> {
     }
 }
 
-/// The machine that the parent describes in its first line.
+/// The description of a machine that the parent sends as its first line.
 ///
 /// # Errors
 ///
-/// It describes none.
-pub fn described_machine() -> Result<Machine, String> {
+/// The pipe cannot be read.
+pub fn description() -> Result<String, String> {
     let mut line = String::new();
     std::io::stdin()
         .lock()
         .read_line(&mut line)
         .map_err(|error| error.to_string())?;
-    Machine::described(line.as_bytes())
-        .map_err(|error| format!("the machine is not readable: {error}"))
+    Ok(line)
 }
 
 fn say(to_parent: &mut impl Write, reply: &Reply) -> Result<(), String> {

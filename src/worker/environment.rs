@@ -5,8 +5,8 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
 
-use crate::hardware::Machine;
-use crate::measure::Selection;
+use hardware::Machine;
+use measure::Selection;
 
 /// Set to anything but an empty text, it leaves them in place: compute-sanitizer and profilers reach
 /// the worker through CUDA_INJECTION64_PATH.
@@ -42,7 +42,7 @@ const NO_MPS: &str = "/proc/peerscope-without-mps";
 const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
 
 /// Takes the variables from a worker, keeps it away from an MPS daemon, and lets its CUDA show these GPUs only.
-pub fn prepare(command: &mut Command, machine: &Machine, visible: Option<&str>) {
+pub fn prepare(command: &mut Command, machine: &dyn Machine, visible: Option<&str>) {
     for (name, _) in found(std::env::vars_os(), machine.mps_pipe()) {
         match name == MPS_PIPE {
             true => command.env(name, NO_MPS),
@@ -78,7 +78,7 @@ fn mask_beside(selections: &[Selection], there: usize, users: bool) -> Option<St
 }
 
 /// The variables that workers are started without, as `NAME=value`.
-pub fn removed(machine: &Machine) -> Vec<String> {
+pub fn removed(machine: &dyn Machine) -> Vec<String> {
     let shown = |(name, value): (OsString, OsString)| {
         let value: String = value.to_string_lossy().chars().take(LONGEST).collect();
         format!("{}={value}", name.to_string_lossy())

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use super::environment;
 use super::process::{End, Mortal};
 use super::protocol::{self, Reply, Request, SUBCOMMAND};
-use crate::hardware::limits::{self, Scarce};
-use crate::hardware::{ErrorKind, HardwareError, Kills, Machine};
+use hardware::limits::{self, Scarce};
+use hardware::{ErrorKind, HardwareError, Kills, Machine};
 
 /// How long a killed worker may take to die before it is left behind: one that is stuck in the
 /// kernel driver dies when that lets go of it, or never.
@@ -80,7 +80,7 @@ impl Worker {
     ///
     /// The program cannot be started again.
     pub fn spawn(
-        machine: &Machine,
+        machine: &dyn Machine,
         start_limit: Duration,
         visible: Option<&str>,
     ) -> Result<Self, HardwareError> {

@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::model::flow::{Flow, Place};
-use crate::plan::places;
+use model::flow::{Flow, Place};
+use plan::places;
 
 /// After this many pairs of one GPU in a row, the GPU itself is suspected: chosen. One such pair may be
 /// a bad link, two may be its two directions.

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::measure::Outcome;
-use crate::model::timeline::Timeline;
-use crate::plan::Round;
+use measure::Outcome;
+use model::timeline::Timeline;
+use plan::Round;
 
 /// Is notified of events as they happen.
 pub trait Listener {

@@ -114,7 +114,7 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
-    use crate::worker::testing::Fake;
+    use crate::testing::Fake;
 
     fn fake(dies_after: Option<Duration>) -> (Mortal, Arc<AtomicU32>) {
         let kills = Arc::<AtomicU32>::default();

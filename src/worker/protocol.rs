@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::hardware::HardwareError;
-use crate::measure::{Outcome, Selection};
-use crate::model::measurement::DriverFacts;
-use crate::model::timeline::Timeline;
-use crate::model::units::Bytes;
-use crate::plan::Round;
+use hardware::HardwareError;
+use measure::{Outcome, Selection};
+use model::measurement::DriverFacts;
+use model::timeline::Timeline;
+use model::units::Bytes;
+use plan::Round;
 
 /// Name of the hidden subcommand that makes a process a worker.
 pub const SUBCOMMAND: &str = "worker";

@@ -1,16 +1,17 @@
 //! Makes a worker ready. If the driver hangs or crashes on a GPU while it starts, only that GPU is lost:
 //! the others are opened without it.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use super::environment;
 use super::handle::{Received, Worker};
 use super::protocol::{Reply, Request};
-use crate::hardware::{ErrorKind, HardwareError, Machine};
-use crate::measure::Selection;
-use crate::model::measurement::{CudaDevice, DriverFacts};
-use crate::model::units::Bytes;
+use hardware::{ErrorKind, HardwareError, Machine};
+use measure::Selection;
+use model::measurement::{CudaDevice, DriverFacts};
+use model::units::Bytes;
 
 /// GPUs that are left out before the driver itself is given up. Each costs a start of the driver,
 /// and its whole time limit where it hangs: chosen.
@@ -23,7 +24,7 @@ const CUDA_NO_DEVICE: u32 = 100;
 #[derive(Debug, Clone)]
 pub struct Launch {
     /// The machine.
-    pub machine: Machine,
+    pub machine: Arc<dyn Machine>,
     /// The GPUs.
     pub selections: Vec<Selection>,
     /// Maximum memory to use on each.
@@ -53,7 +54,7 @@ impl Launch {
     ///
     /// The program cannot be started again.
     pub fn spawn(&self) -> Result<Worker, HardwareError> {
-        Worker::spawn(&self.machine, self.start_limit, self.mask().as_deref())
+        Worker::spawn(self.machine.as_ref(), self.start_limit, self.mask().as_deref())
     }
 
     /// Whether another worker is to be started without the mask: a name that CUDA does not know hides all after it.

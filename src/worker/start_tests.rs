@@ -6,9 +6,9 @@ use super::handle::Patience;
 use super::protocol::{Reply, Request};
 use super::start::{Launch, Ready, StartError, start};
 use super::testing::{GOING_ON, launch, ready, worker, worker_that_takes};
-use crate::hardware::{ErrorKind, HardwareError};
-use crate::model::measurement::{CudaDevice, DriverFacts, Hidden};
-use crate::model::units::Bytes;
+use hardware::{ErrorKind, HardwareError};
+use model::measurement::{CudaDevice, DriverFacts, Hidden};
+use model::units::Bytes;
 
 #[test]
 fn a_worker_has_the_more_time_to_die_the_more_gpus_it_has() {

@@ -10,11 +10,11 @@ use super::hangs::Hangs;
 pub use super::listener::Listener;
 use super::protocol::{Reply, Request};
 use super::start::{Launch, LeftOut, StartError, start, stuck};
-use crate::hardware::{ErrorKind, HardwareError};
-use crate::measure::Outcome;
-use crate::model::flow::{Endpoint, Flow, Place};
-use crate::model::measurement::Status;
-use crate::plan::Round;
+use hardware::{ErrorKind, HardwareError};
+use measure::Outcome;
+use model::flow::{Endpoint, Flow, Place};
+use model::measurement::Status;
+use plan::Round;
 
 /// Rounds sent ahead, so that the worker never waits for the pipe; and at least those of the slot behind the running one,
 /// or it would wait after every slot until all of its outcomes are recorded. With 256 GPUs a slot has up to 256.

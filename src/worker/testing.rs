@@ -12,10 +12,10 @@ use super::handle::{Patience, Worker};
 use super::process::Process;
 use super::protocol::{Reply, Request};
 use super::start::Launch;
-use crate::hardware::Machine;
-use crate::measure::Selection;
-use crate::model::measurement::DriverFacts;
-use crate::model::units::Bytes;
+use sim::Simulated;
+use measure::Selection;
+use model::measurement::DriverFacts;
+use model::units::Bytes;
 
 /// For workers that die at once, or never.
 const IMPATIENT: Patience = Patience {
@@ -164,7 +164,7 @@ pub fn launch(gpus: u32) -> Launch {
         ..Selection::default()
     };
     Launch {
-        machine: Machine::Live,
+        machine: Arc::new(Simulated::find("none").unwrap()),
         selections: (0..gpus).map(selection).collect(),
         memory_limit: Bytes(1 << 30),
         start_limit: Duration::from_millis(500),

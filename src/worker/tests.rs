@@ -7,12 +7,12 @@ use super::protocol::{Reply, Request};
 use super::start::{Launch, Ready, StartError, start};
 use super::supervisor::{Listener, run_with};
 use super::testing::{GOING_ON, launch, ready, worker, worker_that_dies};
-use crate::hardware::HardwareError;
-use crate::measure::Outcome;
-use crate::model::flow::{Endpoint, Flow, HostMemory, Place, Setup};
-use crate::model::measurement::Status;
-use crate::model::placement::Pair;
-use crate::plan::{Action, Round, Task};
+use hardware::HardwareError;
+use measure::Outcome;
+use model::flow::{Endpoint, Flow, HostMemory, Place, Setup};
+use model::measurement::Status;
+use model::placement::Pair;
+use plan::{Action, Round, Task};
 
 mod ahead;
 mod counted;

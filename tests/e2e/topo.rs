@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use peerscope::hardware::sim::builtin;
+use sim::builtin;
 
 use crate::common::{codes, flowing, run, text_of};
 

@@ -5,9 +5,9 @@ use std::process::Command;
 use std::sync::LazyLock;
 
 use fake_machine::calls;
-use peerscope::hardware::sim::Simulated;
-use peerscope::hardware::sim::spec::MachineSpec;
-use peerscope::model::units::{Bytes, MIB};
+use sim::Simulated;
+use sim::spec::MachineSpec;
+use model::units::{Bytes, MIB};
 use serde_json::Value;
 
 use crate::common::finish;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use libtest_mimic::Trial;
-use peerscope::hardware::sim::builtin;
+use sim::builtin;
 use serde_json::{Value, json};
 use unicode_width::UnicodeWidthStr;
 

@@ -2,7 +2,7 @@
 //! profile must fit the machine that it was made from, whatever the profile of the check.
 
 use libtest_mimic::Trial;
-use peerscope::hardware::sim::builtin;
+use sim::builtin;
 
 use crate::common::{check, codes, read_json, run, text_of, with, write};
 use crate::trial;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use fake_machine::sysfs;
-use peerscope::hardware::sim::Simulated;
+use sim::Simulated;
 
 use crate::common::peerscope;
 

@@ -3,7 +3,7 @@
 //! code, in the simulation or in the fake.
 
 use libtest_mimic::Trial;
-use peerscope::hardware::sim::builtin;
+use sim::builtin;
 use serde_json::Value;
 
 use crate::common::{check, finish, run, with};

@@ -13,9 +13,9 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use super::evidence::Evidence;
-use crate::model::fact::Effect;
-use crate::model::finding::Finding;
-use crate::model::order::Order;
+use model::fact::Effect;
+use model::finding::Finding;
+use model::order::Order;
 
 /// Attributes effects to their causes. A cause is as bad as the worst of its effects, unless it is how
 /// the machine is built or the user has set its severity.

@@ -1,15 +1,15 @@
 //! How a finding explains another, by their scopes.
 
-use crate::diagnose::coverage::{self, coverage};
-use crate::diagnose::evidence::Evidence;
-use crate::diagnose::rules::{
+use crate::coverage::{self, coverage};
+use crate::evidence::Evidence;
+use crate::rules::{
     acs_redirect, fabric_not_ready, iommu_translating, latency_high, unstable_measurement,
 };
-use crate::model::finding::{Finding, Setting, Severity, Subject};
-use crate::model::flow::{Endpoint, HostMemory};
-use crate::model::measurement::Cell;
-use crate::model::one_gpu::OneGpu;
-use crate::model::placement::{Pair, Path};
+use model::finding::{Finding, Setting, Severity, Subject};
+use model::flow::{Endpoint, HostMemory};
+use model::measurement::Cell;
+use model::one_gpu::OneGpu;
+use model::placement::{Pair, Path};
 
 /// How far a cause reaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

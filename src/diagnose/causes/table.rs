@@ -1,9 +1,9 @@
 //! Which rules' findings explain which others, and how.
 
 use super::reach::Reach;
-use crate::diagnose::rule::Rule;
-use crate::diagnose::rules::*;
-use crate::model::finding::RuleId;
+use crate::rule::Rule;
+use crate::rules::*;
+use model::finding::RuleId;
 
 /// A rule whose findings explain those of others.
 struct Cause {

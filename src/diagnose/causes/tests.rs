@@ -1,16 +1,16 @@
 //! What is attributed to a cause, and what stays a finding of its own.
 
-use crate::diagnose::config;
-use crate::diagnose::testing::{
+use crate::config;
+use crate::testing::{
     cell, codes, findings, is, measured, only, set, subjects, touches, with_settings,
 };
-use crate::model::finding::{Finding, Severity};
-use crate::model::measurement::{CudaDevice, LinkUnderLoad, Measurements, NvLinkErrorsAdded};
-use crate::model::placement::{Pair, Path};
-use crate::model::reading::Unknown;
-use crate::model::snapshot::{Gpu, Snapshot};
-use crate::model::testing::{function_mut, generation, h200_vm, lanes, nvlink_bridge, two_sockets};
-use crate::topology::{build, with_cuda};
+use model::finding::{Finding, Severity};
+use model::measurement::{CudaDevice, LinkUnderLoad, Measurements, NvLinkErrorsAdded};
+use model::placement::{Pair, Path};
+use model::reading::Unknown;
+use model::snapshot::{Gpu, Snapshot};
+use model::testing::{function_mut, generation, h200_vm, lanes, nvlink_bridge, two_sockets};
+use topology::{build, with_cuda};
 
 fn at_gen1(index: u32) -> LinkUnderLoad {
     LinkUnderLoad {
@@ -266,7 +266,7 @@ fn slow_staging_is_attributed_to_slow_direct_copies_of_the_same_pairs_alone() {
 
 #[test]
 fn what_a_lost_copy_left_untested_is_attributed_to_it_and_nothing_else() {
-    use crate::model::measurement::Status;
+    use model::measurement::Status;
     let machine = h200_vm(4);
     let mut measurements = measured(&machine, 0.88);
     for cell in measurements

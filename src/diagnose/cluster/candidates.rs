@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::group::Common;
-use crate::model::node::NodeId;
-use crate::model::placement::Pair;
-use crate::model::topology::Topology;
-use crate::topology::is_inside_switch;
+use model::node::NodeId;
+use model::placement::Pair;
+use model::topology::Topology;
+use topology::is_inside_switch;
 
 /// Something that pairs can have in common, with every pair that was looked at and has it.
 pub struct Candidate {

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use super::candidates::Candidate;
 use super::group::Common;
-use crate::model::node::NodeId;
-use crate::model::placement::Pair;
+use model::node::NodeId;
+use model::placement::Pair;
 
 /// Share of all pairs, per cent, that may be good where the whole machine is bad: pairs that just
 /// make it. Chosen: 2 of the 56 pairs of 8 GPUs, none where there are 4 GPUs or fewer.

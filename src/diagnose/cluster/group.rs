@@ -2,11 +2,11 @@
 
 use std::collections::HashSet;
 
-use crate::diagnose::words;
-use crate::model::finding::Subject;
-use crate::model::node::NodeId;
-use crate::model::placement::Pair;
-use crate::model::snapshot::Snapshot;
+use crate::words;
+use model::finding::Subject;
+use model::node::NodeId;
+use model::placement::Pair;
+use model::snapshot::Snapshot;
 
 /// What a group of bad pairs has in common.
 #[derive(Debug, Clone, PartialEq, Eq)]

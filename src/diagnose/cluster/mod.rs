@@ -13,9 +13,9 @@ use candidates::candidates;
 use choose::{Two, all_affected, most_affected};
 pub use group::{Common, Group};
 
-use crate::model::order::Order;
-use crate::model::placement::Pair;
-use crate::model::topology::Topology;
+use model::order::Order;
+use model::placement::Pair;
+use model::topology::Topology;
 
 /// Groups bad pairs by what they have in common. `seen` are all pairs that were looked at: a GPU
 /// or a link that a good pair uses as well, in the same direction, is the lesser suspect.

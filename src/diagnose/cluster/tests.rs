@@ -1,11 +1,11 @@
 //! What bad pairs have in common.
 
 use super::*;
-use crate::model::node::NodeId;
-use crate::model::snapshot::Snapshot;
-use crate::model::testing::{h200_vm, two_sockets};
-use crate::model::topology::Topology;
-use crate::topology::build;
+use model::node::NodeId;
+use model::snapshot::Snapshot;
+use model::testing::{h200_vm, two_sockets};
+use model::topology::Topology;
+use topology::build;
 
 fn bad(pairs: &[(u32, u32)]) -> Vec<Pair> {
     pairs
@@ -150,7 +150,7 @@ fn two_switches_each() -> Snapshot {
             let mut gpu = machine.gpus[at].clone();
             let mut address = gpu.pci.get().unwrap();
             address.bus += offset;
-            gpu.pci = crate::model::reading::Reading::Known(address);
+            gpu.pci = model::reading::Reading::Known(address);
             gpu.index = u32::try_from(gpus.len()).unwrap();
             gpus.push(gpu);
         }

@@ -163,7 +163,7 @@ fn shortened(ports: &[PciAddress]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::prelude::*;
+    use crate::testing::prelude::*;
 
     #[test]
     fn a_redirecting_port_between_two_gpus_is_named_and_explains_slow_copies() {

@@ -26,9 +26,9 @@
 //! PCI Express Base Specification, link training: both ends settle on the widest and fastest that works.
 
 use super::prelude::*;
-use crate::model::node::NodeId;
-use crate::model::topology::Link;
-use crate::topology::pcie::Connection;
+use model::node::NodeId;
+use model::topology::Link;
+use topology::pcie::Connection;
 
 /// The rule.
 pub const RULE: Rule = Rule::new(
@@ -96,8 +96,8 @@ fn finding(link: &Connection, adapters: &BTreeSet<&str>) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::prelude::*;
-    use crate::model::snapshot::{Adapter, AdapterKind};
+    use crate::testing::prelude::*;
+    use model::snapshot::{Adapter, AdapterKind};
 
     /// [`two_sockets`] with an adapter below a root port of its own, as it is and as it could be.
     fn with_adapter(now: (u8, u8)) -> Snapshot {

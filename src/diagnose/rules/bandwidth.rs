@@ -3,7 +3,7 @@
 
 use super::bandwidth_impossible;
 use super::prelude::*;
-use crate::diagnose::expected::Expectation;
+use crate::expected::Expectation;
 
 /// The reference figures of a path, without those whose rate means nothing.
 pub fn sound<'a>(evidence: &Evidence<'a>, path: Path) -> BTreeMap<Pair, &'a PeerBandwidth> {

@@ -29,11 +29,11 @@
 //! above them but what measuring adds. Healthy machines reach 62 to 92%.
 
 use super::prelude::*;
-use crate::diagnose::words::count;
-use crate::model::node::NodeId;
-use crate::model::pcie::Shape;
-use crate::model::snapshot::{NvLink, NvLinkRemote};
-use crate::topology::pcie;
+use crate::words::count;
+use model::node::NodeId;
+use model::pcie::Shape;
+use model::snapshot::{NvLink, NvLinkRemote};
+use topology::pcie;
 
 const ABOVE: Parameter = Parameter {
     name: "above_percent",

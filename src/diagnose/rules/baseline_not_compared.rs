@@ -22,8 +22,8 @@
 //! None: it is about the two reports.
 
 use super::prelude::*;
-use crate::diagnose::baseline::Beside;
-use crate::diagnose::host_figures;
+use crate::baseline::Beside;
+use crate::host_figures;
 
 /// The rule.
 pub const RULE: Rule = Rule::new(

@@ -42,8 +42,8 @@ use super::bandwidth;
 use super::prelude::*;
 use super::remedy;
 use super::unread_traffic;
-use crate::diagnose::expected;
-use crate::model::placement::Placement;
+use crate::expected;
+use model::placement::Placement;
 
 /// The rule.
 pub const RULE: Rule = Rule::new(

@@ -24,8 +24,8 @@
 
 use super::fell_since_baseline;
 use super::prelude::*;
-use crate::diagnose::baseline::{Beside, HostFigures};
-use crate::model::reading::Reading;
+use crate::baseline::{Beside, HostFigures};
+use model::reading::Reading;
 
 const LEAST_RISE: Parameter = Parameter {
     name: "least_rise_percent",

@@ -23,7 +23,7 @@
 //! NVML, `nvmlComputeMode_t`; CUDA Programming Guide, compute modes.
 
 use super::prelude::*;
-use crate::model::snapshot::ComputeMode;
+use model::snapshot::ComputeMode;
 
 /// The rule.
 pub const RULE: Rule = Rule::new(
@@ -36,7 +36,7 @@ pub const RULE: Rule = Rule::new(
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let untested = |index: u32| {
         evidence.measurements.is_some_and(|measurements| {
-            let failed = |device: &crate::model::measurement::CudaDevice| device.failure.is_some();
+            let failed = |device: &model::measurement::CudaDevice| device.failure.is_some();
             measurements.driver.failure.is_some()
                 || measurements
                     .driver
@@ -112,8 +112,8 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::prelude::*;
-    use crate::model::measurement::CudaDevice;
+    use crate::testing::prelude::*;
+    use model::measurement::CudaDevice;
 
     #[test]
     fn it_is_reported_unless_the_run_failed_because_of_it() {

@@ -28,8 +28,8 @@
 //! directions at the same time beside kernels. H200 reports 3 (measured).
 
 use super::prelude::*;
-use crate::model::one_gpu::OneGpu;
-use crate::model::pipeline::Engines;
+use model::one_gpu::OneGpu;
+use model::pipeline::Engines;
 
 /// Engines that copies between host and GPU can show: one for each direction.
 const SHOWN: u32 = 2;
@@ -106,8 +106,8 @@ fn finding(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::prelude::*;
-    use crate::model::testing::engines;
+    use crate::testing::prelude::*;
+    use model::testing::engines;
 
     fn with(cells: Vec<Engines>) -> Measurements {
         Measurements {

@@ -1,8 +1,8 @@
 //! What the rules on counters share: the counts that something is known of.
 
 use super::prelude::*;
-use crate::model::load::Counted;
-use crate::model::units::Bytes;
+use model::load::Counted;
+use model::units::Bytes;
 
 /// The least traffic that counters are judged by. Chosen: a thousand times what small copies and calls add.
 const LEAST: u64 = 64 << 20;

@@ -1,13 +1,13 @@
 //! The rules on counters around known traffic.
 
-use crate::diagnose::testing::prelude::*;
-use crate::model::finding::{Finding, Severity, Subject};
-use crate::model::flow::Flow;
-use crate::model::load::{Counted, LinkShare, LoadPattern, Pattern};
-use crate::model::measurement::{Measurements, Status, Verified};
-use crate::model::placement::Pair;
-use crate::model::snapshot::Snapshot;
-use crate::model::units::{Bytes, GIB, GbPerSecond};
+use crate::testing::prelude::*;
+use model::finding::{Finding, Severity, Subject};
+use model::flow::Flow;
+use model::load::{Counted, LinkShare, LoadPattern, Pattern};
+use model::measurement::{Measurements, Status, Verified};
+use model::placement::Pair;
+use model::snapshot::Snapshot;
+use model::units::{Bytes, GIB, GbPerSecond};
 
 /// A GPU that sent and received so much in a ring, with links that counted it evenly.
 fn seen(gpu: u32) -> Counted {

@@ -25,8 +25,8 @@
 use super::counted::{self, Direction};
 use super::prelude::*;
 use super::traffic_over_pcie;
-use crate::model::load::Counted;
-use crate::model::units::Bytes;
+use model::load::Counted;
+use model::units::Bytes;
 
 const BELOW: Parameter = Parameter {
     name: "below_percent",

@@ -25,8 +25,8 @@
 //! CUDA Programming Guide, environment variables (CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER).
 
 use super::prelude::*;
-use crate::diagnose::coverage::{coverage, hidden};
-use crate::model::measurement::Hidden;
+use crate::coverage::{coverage, hidden};
+use model::measurement::Hidden;
 
 /// The rule.
 pub const RULE: Rule = Rule::new(
@@ -89,11 +89,11 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::prelude::*;
-    use crate::diagnose::verdict;
-    use crate::diagnose::verdict::exit_code;
-    use crate::model::measurement::CudaDevice;
-    use crate::model::report::Conclusion;
+    use crate::testing::prelude::*;
+    use crate::verdict;
+    use crate::verdict::exit_code;
+    use model::measurement::CudaDevice;
+    use model::report::Conclusion;
 
     #[test]
     fn a_mask_is_one_finding_and_a_gap() {
@@ -131,7 +131,7 @@ mod tests {
                 (Conclusion::Inconclusive, exit_code::INCOMPLETE)
             );
         }
-        let nothing = crate::model::measurement::Measurements {
+        let nothing = model::measurement::Measurements {
             peer: Vec::new(),
             ..measurements.clone()
         };

@@ -25,7 +25,7 @@
 //! NVML, NVML_ERROR_LIB_RM_VERSION_MISMATCH (18); the kernel's message "NVRM: API mismatch".
 
 use super::prelude::*;
-use crate::model::restore::NVML_VERSION_MISMATCH;
+use model::restore::NVML_VERSION_MISMATCH;
 
 /// The rule.
 pub const RULE: Rule = Rule::new(
@@ -80,7 +80,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::prelude::*;
+    use crate::testing::prelude::*;
 
     #[test]
     fn versions_that_differ_are_reported_and_unknown_ones_are_not() {

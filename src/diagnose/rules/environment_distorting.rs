@@ -58,7 +58,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::prelude::*;
+    use crate::testing::prelude::*;
 
     #[test]
     fn it_is_named_and_changes_no_verdict() {

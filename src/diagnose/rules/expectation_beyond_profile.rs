@@ -26,10 +26,10 @@
 //! The file itself, and docs/expectations.md.
 
 use super::prelude::*;
-use crate::diagnose::expectations::Expectations;
-use crate::diagnose::expectations_host::Bound;
-use crate::diagnose::host_figures::{self, What};
-use crate::model::flow::Setup;
+use crate::expectations::Expectations;
+use crate::expectations_host::Bound;
+use crate::host_figures::{self, What};
+use model::flow::Setup;
 
 /// The rule.
 pub const RULE: Rule = Rule::new(

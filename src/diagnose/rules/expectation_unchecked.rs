@@ -25,8 +25,8 @@
 use super::expectation_beyond_profile;
 use super::expectation_unmet::Links;
 use super::prelude::*;
-use crate::diagnose::expectations::Expectations;
-use crate::diagnose::host_figures;
+use crate::expectations::Expectations;
+use crate::host_figures;
 
 /// The rule.
 pub const RULE: Rule = Rule::new(

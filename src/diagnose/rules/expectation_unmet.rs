@@ -26,8 +26,8 @@
 
 use super::host;
 use super::prelude::*;
-use crate::diagnose::expectations::Expectations;
-use crate::diagnose::host_figures::{self, Group, Kind, Short, What};
+use crate::expectations::Expectations;
+use crate::host_figures::{self, Group, Kind, Short, What};
 
 /// The rule.
 pub const RULE: Rule = Rule::new(

@@ -35,8 +35,8 @@
 
 use super::fabric_words;
 use super::prelude::*;
-use crate::model::restore::CUDA_SYSTEM_NOT_READY;
-use crate::model::snapshot::{Fabric, NvLink, NvLinkRemote};
+use model::restore::CUDA_SYSTEM_NOT_READY;
+use model::snapshot::{Fabric, NvLink, NvLinkRemote};
 
 /// The rule.
 pub const RULE: Rule = Rule::new(

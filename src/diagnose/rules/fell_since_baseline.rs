@@ -40,8 +40,8 @@
 
 use super::host;
 use super::prelude::*;
-use crate::diagnose::baseline::{Beside, Figures, HostFigures};
-use crate::diagnose::host_figures::{self, Group, Kind};
+use crate::baseline::{Beside, Figures, HostFigures};
+use crate::host_figures::{self, Group, Kind};
 
 const LEAST_FALL: Parameter = Parameter {
     name: "least_fall_percent",
@@ -237,7 +237,7 @@ fn routes(evidence: &Evidence<'_>, beside: &Beside<'_>) -> Vec<Finding> {
                 .push(now.pair);
         }
         if now.class > then.class
-            && !matches!(then.class, crate::model::topology::LinkClass::NvLink(_))
+            && !matches!(then.class, model::topology::LinkClass::NvLink(_))
         {
             let what = format!(
                 "The GPUs are connected by {}, earlier by {}",

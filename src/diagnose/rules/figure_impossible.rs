@@ -24,7 +24,7 @@
 //! 0.54 us (GH200, nvbandwidth 0.9).
 
 use super::prelude::*;
-use crate::diagnose::words::count;
+use crate::words::count;
 
 const LEAST: Parameter = Parameter {
     name: "least_latency_us",
@@ -59,7 +59,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .iter()
         .map(|figure| format!("{}: {}", figure.measurement, figure.why))
         .collect();
-    let shown = |cell: &&crate::model::measurement::Latency| {
+    let shown = |cell: &&model::measurement::Latency| {
         let us = cell.latency_us.unwrap_or_default();
         format!(
             "latency, {}, {}: latency_us is {us}, and no copy is that short",
@@ -98,9 +98,9 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::latency;
-    use crate::diagnose::testing::prelude::*;
-    use crate::model::impossible;
+    use crate::testing::latency;
+    use crate::testing::prelude::*;
+    use model::impossible;
 
     #[test]
     fn a_rate_that_is_no_number_is_set_aside_and_makes_the_run_inconclusive() {

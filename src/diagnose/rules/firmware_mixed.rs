@@ -89,7 +89,7 @@ fn finding(evidence: &Evidence<'_>, model: &str, gpus: &[&Gpu]) -> Option<Findin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::prelude::*;
+    use crate::testing::prelude::*;
 
     #[test]
     fn versions_are_compared_within_a_model() {

@@ -35,8 +35,8 @@
 
 use super::prelude::*;
 use super::{bandwidth, both_ways_low, unread_traffic};
-use crate::diagnose::coverage;
-use crate::model::background::{self, Background};
+use crate::coverage;
+use model::background::{self, Background};
 
 /// The rule.
 pub const RULE: Rule =

@@ -118,8 +118,8 @@ fn finding(evidence: &Evidence<'_>, gpu: &Gpu) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::prelude::*;
-    use crate::model::snapshot::RemappedRows;
+    use crate::testing::prelude::*;
+    use model::snapshot::RemappedRows;
 
     #[test]
     fn what_is_broken_is_an_error_what_waits_a_warning_what_was_mended_nothing() {

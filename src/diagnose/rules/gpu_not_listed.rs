@@ -41,9 +41,9 @@
 
 use super::lost;
 use super::prelude::*;
-use crate::model::reading::{Reading, Unknown};
-use crate::model::snapshot::{BoundDriver, DeviceFile, DisplayFunction};
-use crate::topology::pcie;
+use model::reading::{Reading, Unknown};
+use model::snapshot::{BoundDriver, DeviceFile, DisplayFunction};
+use topology::pcie;
 
 /// Class of display controllers with a screen, without the programming interface.
 const VGA: u32 = 0x0300;

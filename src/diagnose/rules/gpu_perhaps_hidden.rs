@@ -29,8 +29,8 @@
 
 use super::gpu_not_listed::{Why, why};
 use super::prelude::*;
-use crate::model::reading::Reading;
-use crate::model::snapshot::{DeviceFile, DisplayFunction};
+use model::reading::Reading;
+use model::snapshot::{DeviceFile, DisplayFunction};
 
 /// The rule.
 pub const RULE: Rule = Rule::new(
@@ -112,10 +112,10 @@ fn next_step(addresses: &[PciAddress], minors: &[u32]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::{findings, only};
-    use crate::model::reading::Unknown;
-    use crate::model::snapshot::BoundDriver;
-    use crate::model::testing::{pci, two_sockets};
+    use crate::testing::{findings, only};
+    use model::reading::Unknown;
+    use model::snapshot::BoundDriver;
+    use model::testing::{pci, two_sockets};
 
     #[test]
     fn a_gpu_that_nothing_shows_as_hidden_is_a_gap_with_both_possibilities() {
@@ -163,6 +163,6 @@ mod tests {
             "{}",
             found.message
         );
-        assert!(crate::diagnose::is_gap(&RULE.id));
+        assert!(crate::is_gap(&RULE.id));
     }
 }

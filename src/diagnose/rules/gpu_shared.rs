@@ -27,7 +27,7 @@
 
 use super::gpu_busy;
 use super::prelude::*;
-use crate::model::units::Bytes;
+use model::units::Bytes;
 
 /// The rule.
 pub const RULE: Rule = Rule::new("gpu-shared", Severity::Info, page!("gpu_shared.rs"), judge);
@@ -116,8 +116,8 @@ fn pids(evidence: &Evidence<'_>, gpus: &[u32]) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::prelude::*;
-    use crate::model::snapshot::GpuProcess;
+    use crate::testing::prelude::*;
+    use model::snapshot::GpuProcess;
 
     #[test]
     fn other_programs_are_reported_and_suspected_where_copies_were_slow() {

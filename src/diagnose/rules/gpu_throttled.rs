@@ -157,8 +157,8 @@ fn hottest(evidence: &Evidence<'_>, gpu: u32) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::prelude::*;
-    use crate::model::testing::gpu;
+    use crate::testing::prelude::*;
+    use model::testing::gpu;
 
     #[test]
     fn heat_and_power_brake_are_reported_and_what_is_usual_is_not() {

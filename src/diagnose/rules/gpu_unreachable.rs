@@ -29,8 +29,8 @@
 
 use super::prelude::*;
 use super::{lost, shared};
-use crate::model::reading::Unknown;
-use crate::topology::pcie;
+use model::reading::Unknown;
+use topology::pcie;
 
 /// The rule.
 pub const RULE: Rule = Rule::new(

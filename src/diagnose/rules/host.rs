@@ -1,11 +1,11 @@
 //! What the rules on copies between host and GPU share: the figure that each GPU is judged by, and words for them.
 
 use super::prelude::*;
-use crate::diagnose::host_figures::{Kind, What};
-use crate::model::flow::HostMemory;
-use crate::model::host::{HostCopy, HostDirection, HostWay};
-use crate::model::node::NodeId;
-use crate::model::one_gpu::OneGpu;
+use crate::host_figures::{Kind, What};
+use model::flow::HostMemory;
+use model::host::{HostCopy, HostDirection, HostWay};
+use model::node::NodeId;
+use model::one_gpu::OneGpu;
 
 /// Directions that are judged one by one.
 pub const ONE_WAY: [HostDirection; 2] = [HostDirection::ToDevice, HostDirection::ToHost];
@@ -219,10 +219,10 @@ pub fn span(values: impl IntoIterator<Item = f64>) -> Option<String> {
     let values: Vec<f64> = values.into_iter().collect();
     let low = values.iter().copied().reduce(f64::min)?;
     let high = values.iter().copied().reduce(f64::max)?;
-    Some(crate::model::rounding::range(
+    Some(model::rounding::range(
         low,
         high,
-        crate::model::rounding::rate,
+        model::rounding::rate,
         " to ",
     ))
 }

@@ -28,7 +28,7 @@
 use super::host::{self, Rated};
 use super::host_bandwidth_low;
 use super::prelude::*;
-use crate::model::host::{HostDirection, HostWay};
+use model::host::{HostDirection, HostWay};
 
 /// GPUs from which a normal figure is believed.
 const LEAST_GPUS: usize = 3;
@@ -165,8 +165,8 @@ fn finding(evidence: &Evidence<'_>, below: &Below<'_>) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::prelude::*;
-    use crate::diagnose::testing::with_host;
+    use crate::testing::prelude::*;
+    use crate::testing::with_host;
 
     #[test]
     fn one_gpu_below_the_others_is_found_and_what_differs_a_little_is_not() {

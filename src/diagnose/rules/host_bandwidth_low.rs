@@ -30,9 +30,9 @@
 
 use super::host::{self, Rated};
 use super::prelude::*;
-use crate::diagnose::expected::Expectation;
-use crate::diagnose::expected_host;
-use crate::model::host::{HostDirection, HostWay};
+use crate::expected::Expectation;
+use crate::expected_host;
+use model::host::{HostDirection, HostWay};
 
 /// The rule.
 pub const RULE: Rule = Rule::new(
@@ -192,10 +192,10 @@ fn next_step(evidence: &Evidence<'_>, gpus: &[u32], all: usize, together: bool) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::prelude::*;
-    use crate::diagnose::testing::with_host;
-    use crate::model::host::HostCopy;
-    use crate::model::testing::host_copy;
+    use crate::testing::prelude::*;
+    use crate::testing::with_host;
+    use model::host::HostCopy;
+    use model::testing::host_copy;
 
     #[test]
     fn copies_below_what_the_slot_allows_are_found_and_healthy_ones_are_not() {

@@ -27,8 +27,8 @@
 //! measured); 2 to 10 us (p2pBandwidthLatencyTest, cuda-samples issue 230, nccl-tests issues 100 and 117).
 
 use super::prelude::*;
-use crate::model::placement::HostMode;
-use crate::model::rounding::short;
+use model::placement::HostMode;
+use model::rounding::short;
 
 const MOST: Parameter = Parameter {
     name: "most_us",
@@ -95,9 +95,9 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::prelude::*;
+    use crate::testing::prelude::*;
 
-    fn with_host_us(us: f64) -> (crate::model::snapshot::Snapshot, Measurements) {
+    fn with_host_us(us: f64) -> (model::snapshot::Snapshot, Measurements) {
         let machine = h200_vm(3);
         let mut measurements = measured(&machine, 0.88);
         measurements

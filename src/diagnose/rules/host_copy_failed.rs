@@ -23,8 +23,8 @@
 //! CUDA driver API, `CUresult`; NVIDIA's Xid errors page.
 
 use super::prelude::*;
-use crate::model::host::{HostCopy, Pinning};
-use crate::model::one_gpu::OneGpu;
+use model::host::{HostCopy, Pinning};
+use model::one_gpu::OneGpu;
 
 /// The rule.
 pub const RULE: Rule = Rule::new(
@@ -131,9 +131,9 @@ fn finding(evidence: &Evidence<'_>, gpu: u32, bad: &[Bad<'_>]) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::prelude::*;
-    use crate::diagnose::testing::with_host;
-    use crate::model::testing::pinning;
+    use crate::testing::prelude::*;
+    use crate::testing::with_host;
+    use model::testing::pinning;
 
     #[test]
     fn page_locking_that_fails_is_an_error_of_the_machine_and_one_that_is_refused_is_not() {

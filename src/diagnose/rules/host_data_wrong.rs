@@ -23,7 +23,7 @@
 //! CUDA driver API, memory copies; NVIDIA's Xid errors page; PCI Express Base Specification (end-to-end CRC is optional).
 
 use super::prelude::*;
-use crate::model::host::HostCopy;
+use model::host::HostCopy;
 
 /// The rule.
 pub const RULE: Rule = Rule::new(
@@ -92,8 +92,8 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::prelude::*;
-    use crate::diagnose::testing::with_host;
+    use crate::testing::prelude::*;
+    use crate::testing::with_host;
 
     #[test]
     fn bytes_that_do_not_arrive_are_an_error_whatever_the_rate() {

@@ -25,7 +25,7 @@
 
 use super::host::{self, Rated};
 use super::prelude::*;
-use crate::model::host::{HostDirection, HostWay};
+use model::host::{HostDirection, HostWay};
 
 const BELOW: Parameter = Parameter {
     name: "below_own_percent",
@@ -142,10 +142,10 @@ fn of<'a>(evidence: &Evidence<'a>, direction: HostDirection) -> Vec<Far<'a>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::prelude::*;
-    use crate::diagnose::testing::with_host;
-    use crate::model::host::HostCopy;
-    use crate::model::testing::host_copy;
+    use crate::testing::prelude::*;
+    use crate::testing::with_host;
+    use model::host::HostCopy;
+    use model::testing::host_copy;
 
     /// Four GPUs on two nodes, with this rate towards the node that is not theirs.
     fn with_far(gbps: f64) -> (Snapshot, Measurements) {

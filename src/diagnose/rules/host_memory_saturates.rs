@@ -26,8 +26,8 @@
 
 use super::prelude::*;
 use super::{host, load_limited_by_design};
-use crate::model::host::{HostCopy, HostDirection, HostWay};
-use crate::topology::host::at_once;
+use model::host::{HostCopy, HostDirection, HostWay};
+use topology::host::at_once;
 
 const SHARE: Parameter = Parameter {
     name: "of_alone_percent",
@@ -190,8 +190,8 @@ fn sums<'a>(evidence: &Evidence<'a>) -> Vec<Sum<'a>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::prelude::*;
-    use crate::diagnose::testing::with_host;
+    use crate::testing::prelude::*;
+    use crate::testing::with_host;
 
     fn all_at_once(machine: &Snapshot, alone: f64, each: f64) -> Measurements {
         let gpus = u32::try_from(machine.gpus.len()).unwrap();

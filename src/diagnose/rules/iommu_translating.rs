@@ -182,13 +182,13 @@ fn broken(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Pair> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::prelude::*;
+    use crate::testing::prelude::*;
 
     #[test]
     fn it_is_a_warning_where_copies_go_over_pcie() {
         let mut machine = two_sockets();
         machine.host.iommu_translating = Reading::Known(true);
-        machine.pairs = crate::model::testing::all_pairs(4, None, P2pStatus::NotSupported);
+        machine.pairs = model::testing::all_pairs(4, None, P2pStatus::NotSupported);
         let found = only(
             &findings(&machine, None),
             "iommu-translating",

@@ -30,9 +30,9 @@
 //! events in between (measured).
 
 use super::prelude::*;
-use crate::diagnose::cluster;
-use crate::model::measurement::Latency;
-use crate::model::rounding::short;
+use crate::cluster;
+use model::measurement::Latency;
+use model::rounding::short;
 
 const DIRECT: Parameter = Parameter {
     name: "direct_us",
@@ -223,12 +223,12 @@ pub fn cost_us(evidence: &Evidence<'_>, pair: Pair) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::latency;
-    use crate::diagnose::testing::prelude::*;
+    use crate::testing::latency;
+    use crate::testing::prelude::*;
 
     /// Every pair with these latencies.
     fn with_latencies(
-        machine: &crate::model::snapshot::Snapshot,
+        machine: &model::snapshot::Snapshot,
         direct: f64,
         staged: f64,
     ) -> Measurements {

@@ -3,7 +3,7 @@
 
 use super::host::{self, Rated};
 use super::prelude::*;
-use crate::model::host::{HostDirection, HostWay};
+use model::host::{HostDirection, HostWay};
 
 /// A leg that is slower than this share of what healthy machines reach, or of the best GPU's, is slow, per cent. Chosen:
 /// the floor of the class `host`.
@@ -71,8 +71,8 @@ fn slow_legs(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::prelude::*;
-    use crate::diagnose::testing::{cell, with_host};
+    use crate::testing::prelude::*;
+    use crate::testing::{cell, with_host};
 
     /// What is said of staged copies of GPU 2, which reach this rate, where each GPU reaches these with the host.
     fn of_staged(machine: &Snapshot, gbps: f64, rates: &[f64]) -> Vec<Finding> {

@@ -2,13 +2,13 @@
 //! remains when those are left out that carried as much in another pattern.
 
 use super::prelude::*;
-use crate::diagnose::expected_load::{self, Alone, Predicted};
-use crate::model::load::{LoadFlow, LoadPattern};
-use crate::model::node::NodeId;
-use crate::model::order::Order;
-use crate::model::topology::{Link, LinkKind};
-use crate::topology::load::{Step, Ways, is_inside_switch, passage};
-use crate::topology::shares::Passage;
+use crate::expected_load::{self, Alone, Predicted};
+use model::load::{LoadFlow, LoadPattern};
+use model::node::NodeId;
+use model::order::Order;
+use model::topology::{Link, LinkKind};
+use topology::load::{Step, Ways, is_inside_switch, passage};
+use topology::shares::Passage;
 
 /// How far below the fastest of its flows alone a sum may be, per cent, before it is a collapse. Chosen: twice what
 /// repeats of healthy machines spread by.
@@ -117,7 +117,7 @@ impl Judged<'_> {
             .flows
             .iter()
             .flat_map(|flow| flow.flow().ends());
-        ends.filter_map(crate::model::flow::Endpoint::gpu)
+        ends.filter_map(model::flow::Endpoint::gpu)
             .collect::<BTreeSet<u32>>()
             .into_iter()
             .collect()

@@ -23,9 +23,9 @@
 use super::load;
 use super::load_data_wrong::fails_alone;
 use super::prelude::*;
-use crate::model::flow::Endpoint;
-use crate::model::load::LoadPattern;
-use crate::model::order::Order;
+use model::flow::Endpoint;
+use model::load::LoadPattern;
+use model::order::Order;
 
 /// The rule.
 pub const RULE: Rule = Rule::new(

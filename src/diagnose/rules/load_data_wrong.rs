@@ -24,8 +24,8 @@ use super::load;
 use super::load_steps;
 use super::prelude::*;
 use super::remedy;
-use crate::model::flow::Endpoint;
-use crate::model::load::LoadPattern;
+use model::flow::Endpoint;
+use model::load::LoadPattern;
 
 /// The rule.
 pub const RULE: Rule = Rule::new(
@@ -103,12 +103,12 @@ pub fn fails_alone(measurements: &Measurements, pattern: &LoadPattern) -> bool {
             measurements
                 .host
                 .iter()
-                .map(crate::model::host::HostCopy::cell),
+                .map(model::host::HostCopy::cell),
         )
         .filter(|cell| {
             cell.verified.is_wrong() || matches!(cell.status, Status::Failed | Status::Hung)
         });
-    let places = |flow: crate::model::flow::Flow| flow.ends().map(Endpoint::place);
+    let places = |flow: model::flow::Flow| flow.ends().map(Endpoint::place);
     alone.any(|cell| {
         pattern
             .flows

@@ -25,9 +25,9 @@
 
 use super::load::{self, Judged};
 use super::prelude::*;
-use crate::model::flow::Flow;
-use crate::model::node::NodeId;
-use crate::model::topology::{Link, LinkKind};
+use model::flow::Flow;
+use model::node::NodeId;
+use model::topology::{Link, LinkKind};
 
 const SHARE: Parameter = Parameter {
     name: "of_alone_percent",

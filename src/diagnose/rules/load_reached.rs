@@ -3,12 +3,12 @@
 
 use super::load::{self, Judged};
 use super::prelude::*;
-use crate::model::flow::Endpoint;
-use crate::model::measurement::AroundLoad;
-use crate::model::node::NodeId;
-use crate::model::topology::LinkKind;
-use crate::topology::load::Step;
-use crate::topology::pcie::Connection;
+use model::flow::Endpoint;
+use model::measurement::AroundLoad;
+use model::node::NodeId;
+use model::topology::LinkKind;
+use topology::load::Step;
+use topology::pcie::Connection;
 
 /// Whether too little passed the NVLinks of a GPU; none where no pattern that does so was judged.
 pub fn is_low_over_nvlinks(evidence: &Evidence<'_>, gpu: u32) -> Option<bool> {

@@ -3,8 +3,8 @@
 
 use super::load::Low;
 use super::prelude::*;
-use crate::model::load::LoadPattern;
-use crate::model::topology::{Link, LinkKind};
+use model::load::LoadPattern;
+use model::topology::{Link, LinkKind};
 
 /// Where the error counters of such a link are read.
 pub fn counters(link: &Link) -> &'static str {

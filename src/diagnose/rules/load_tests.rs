@@ -1,15 +1,15 @@
 //! The rules on several flows at once, on machines whose single flows are known.
 
-use crate::diagnose::testing::prelude::*;
-use crate::diagnose::testing::{codes, with_host};
-use crate::model::finding::{Severity, Subject};
-use crate::model::flow::{Endpoint, Flow, HostMemory};
-use crate::model::load::{LoadPattern, Pattern};
-use crate::model::measurement::{Measurements, Status, Verified};
-use crate::model::placement::Pair;
-use crate::model::snapshot::Snapshot;
-use crate::model::testing::pci;
-use crate::model::units::{Bytes, GbPerSecond, MIB};
+use crate::testing::prelude::*;
+use crate::testing::{codes, with_host};
+use model::finding::{Severity, Subject};
+use model::flow::{Endpoint, Flow, HostMemory};
+use model::load::{LoadPattern, Pattern};
+use model::measurement::{Measurements, Status, Verified};
+use model::placement::Pair;
+use model::snapshot::Snapshot;
+use model::testing::pci;
+use model::units::{Bytes, GbPerSecond, MIB};
 
 fn pair(source: u32, destination: u32) -> Flow {
     Flow::from(Pair {
@@ -401,7 +401,7 @@ fn an_uplink_is_named_by_one_finding() {
         .host
         .iter()
         .cloned()
-        .map(|copy| crate::model::host::HostCopy {
+        .map(|copy| model::host::HostCopy {
             at_once: 4,
             achieved_gbps: Some(GbPerSecond(13.3)),
             ..copy

@@ -30,10 +30,10 @@ use std::cmp::Reverse;
 use super::load::{self, Judged};
 use super::load_steps;
 use super::prelude::*;
-use crate::model::flow::Flow;
-use crate::model::order::Order;
-use crate::model::topology::LinkKind;
-use crate::topology::shares::Passage;
+use model::flow::Flow;
+use model::order::Order;
+use model::topology::LinkKind;
+use topology::shares::Passage;
 
 const LEAST: Parameter = Parameter {
     name: "least_part_percent",

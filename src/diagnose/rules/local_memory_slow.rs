@@ -30,8 +30,8 @@
 //! 23 to 46% of it, since they read and write.
 
 use super::prelude::*;
-use crate::diagnose::models::{self, Local};
-use crate::model::measurement::LocalCopy;
+use crate::models::{self, Local};
+use model::measurement::LocalCopy;
 
 const SIBLINGS: Parameter = Parameter {
     name: "below_siblings_percent",
@@ -165,10 +165,10 @@ fn finding(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::prelude::*;
-    use crate::diagnose::testing::{codes, local};
+    use crate::testing::prelude::*;
+    use crate::testing::{codes, local};
 
-    fn with_local(machine: &crate::model::snapshot::Snapshot, rates: &[f64]) -> Measurements {
+    fn with_local(machine: &model::snapshot::Snapshot, rates: &[f64]) -> Measurements {
         let mut measurements = measured(machine, 0.88);
         measurements.local = (0..)
             .zip(rates)

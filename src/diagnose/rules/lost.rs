@@ -3,9 +3,9 @@
 
 use super::nvlink_missing;
 use super::prelude::*;
-use crate::diagnose::external::{self, External};
-use crate::model::snapshot::{PciPower, Xid};
-use crate::topology::pcie;
+use crate::external::{self, External};
+use model::snapshot::{PciPower, Xid};
+use topology::pcie;
 
 /// The lowest port below which there are several GPUs and none answers, with these GPUs: what they share is lost.
 pub fn shared_port(

@@ -27,11 +27,11 @@
 
 use super::load_data_wrong::fails_alone;
 use super::prelude::*;
-use crate::diagnose::coverage::{self, Coverage, coverage};
-use crate::model::load::LoadPattern;
-use crate::model::measurement::Probe;
-use crate::model::order::Order;
-use crate::model::snapshot::ComputeMode;
+use crate::coverage::{self, Coverage, coverage};
+use model::load::LoadPattern;
+use model::measurement::Probe;
+use model::order::Order;
+use model::snapshot::ComputeMode;
 
 /// Reasons that the message spells out; the evidence has them all.
 const SPELT_OUT: usize = 4;

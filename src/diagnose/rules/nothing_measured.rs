@@ -26,9 +26,9 @@
 use super::not_tested;
 use super::prelude::*;
 use super::process_limit;
-use crate::diagnose::coverage::{self, coverage};
-use crate::model::measurement::Hindrance;
-use crate::model::restore::CUDA_SYSTEM_NOT_READY;
+use crate::coverage::{self, coverage};
+use model::measurement::Hindrance;
+use model::restore::CUDA_SYSTEM_NOT_READY;
 
 /// The rule.
 pub const RULE: Rule = Rule::new(

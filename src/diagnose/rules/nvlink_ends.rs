@@ -1,7 +1,7 @@
 //! The NVLinks of a GPU that are up and down, where they lead, and what is said of their ends.
 
 use super::prelude::*;
-use crate::model::snapshot::{NvLink, NvLinkRemote};
+use model::snapshot::{NvLink, NvLinkRemote};
 
 /// A GPU's links, by number.
 pub struct Links<'a> {

@@ -29,7 +29,7 @@
 
 use super::prelude::*;
 use super::{bandwidth, load_reached};
-use crate::model::measurement::NvLinkErrorsAdded;
+use model::measurement::NvLinkErrorsAdded;
 
 /// The rule.
 pub const RULE: Rule = Rule::new(

@@ -33,7 +33,7 @@
 
 use super::nvlink_missing;
 use super::prelude::*;
-use crate::model::snapshot::{NvLink, NvLinkRemote};
+use model::snapshot::{NvLink, NvLinkRemote};
 
 /// The rule.
 pub const RULE: Rule = Rule::new(

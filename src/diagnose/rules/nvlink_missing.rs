@@ -158,9 +158,9 @@ fn finding(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::prelude::*;
-    use crate::model::reading::Unknown;
-    use crate::model::snapshot::{BoundDriver, DisplayFunction, NvSwitch};
+    use crate::testing::prelude::*;
+    use model::reading::Unknown;
+    use model::snapshot::{BoundDriver, DisplayFunction, NvSwitch};
 
     fn without_links(name: &str, gpus: usize) -> Snapshot {
         let mut machine = two_sockets();
@@ -288,7 +288,7 @@ mod tests {
             "0000:83:00.0",
             "0000:84:00.0",
         ] {
-            crate::model::testing::function_mut(&mut machine, address).device_id =
+            model::testing::function_mut(&mut machine, address).device_id =
                 Reading::Known(model);
         }
         assert!(is_found(&machine), "of the same model");

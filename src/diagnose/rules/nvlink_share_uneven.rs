@@ -23,9 +23,9 @@
 
 use super::counted;
 use super::prelude::*;
-use crate::model::load::{Counted, LinkShare};
-use crate::model::snapshot::{NvLink, NvLinkRemote};
-use crate::model::units::Bytes;
+use model::load::{Counted, LinkShare};
+use model::snapshot::{NvLink, NvLinkRemote};
+use model::units::Bytes;
 
 const LEAST: Parameter = Parameter {
     name: "least_part_percent",

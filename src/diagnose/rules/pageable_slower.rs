@@ -27,7 +27,7 @@
 
 use super::host;
 use super::prelude::*;
-use crate::model::host::HostWay;
+use model::host::HostWay;
 
 const ABOVE: Parameter = Parameter {
     name: "above_pageable_percent",
@@ -97,10 +97,10 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::prelude::*;
-    use crate::diagnose::testing::{with_host, with_memory};
-    use crate::model::flow::HostMemory;
-    use crate::model::host::Allocation;
+    use crate::testing::prelude::*;
+    use crate::testing::{with_host, with_memory};
+    use model::flow::HostMemory;
+    use model::host::Allocation;
 
     #[test]
     fn what_pinning_would_bring_is_told_in_numbers() {

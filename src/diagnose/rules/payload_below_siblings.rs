@@ -23,8 +23,8 @@
 //! PCI Express Base Specification, Device Control Register and TLP overhead; Linux, kernel parameters, `pcie_bus_perf`.
 
 use super::prelude::*;
-use crate::model::units::Bytes;
-use crate::topology::pcie;
+use model::units::Bytes;
+use topology::pcie;
 
 /// The rule.
 pub const RULE: Rule = Rule::new(
@@ -157,7 +157,7 @@ fn finding(evidence: &Evidence<'_>, ways: &[(Way<'_>, u16)]) -> Option<Finding> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::prelude::*;
+    use crate::testing::prelude::*;
 
     fn with_payloads(of_last: u16, possible: u16) -> Snapshot {
         let mut machine = two_sockets();

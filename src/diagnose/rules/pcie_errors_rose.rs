@@ -33,9 +33,9 @@
 use super::load_reached;
 use super::prelude::*;
 use super::shared::{self, OfLink};
-use crate::diagnose::external;
-use crate::model::snapshot::PcieErrors;
-use crate::topology::pcie::Connection;
+use crate::external;
+use model::snapshot::PcieErrors;
+use topology::pcie::Connection;
 
 /// Corrected errors and replays up to which nothing is said while rates are as expected.
 const HARMLESS: Parameter = Parameter {
@@ -306,8 +306,8 @@ fn place(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> (Subject, 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::prelude::*;
-    use crate::model::measurement::AerAdded;
+    use crate::testing::prelude::*;
+    use model::measurement::AerAdded;
 
     fn counted(replays: u64, correctable: u64, fatal: u64) -> Measurements {
         let before = PcieErrors {

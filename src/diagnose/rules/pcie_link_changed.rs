@@ -29,9 +29,9 @@
 
 use super::prelude::*;
 use super::shared::{self, OfLink};
-use crate::diagnose::external;
-use crate::model::measurement::LinkState;
-use crate::topology::pcie::{self, Connection, Shape};
+use crate::external;
+use model::measurement::LinkState;
+use topology::pcie::{self, Connection, Shape};
 
 /// The rule.
 pub const RULE: Rule = Rule::new(
@@ -199,7 +199,7 @@ fn lost_speed(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::prelude::*;
+    use crate::testing::prelude::*;
 
     fn load(index: u32, states: &[(u8, u8)]) -> LinkUnderLoad {
         let range = |figure: fn(&(u8, u8)) -> u8| {

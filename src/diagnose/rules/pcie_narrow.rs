@@ -41,11 +41,11 @@
 
 use super::prelude::*;
 use super::shared::{self, OfLink};
-use crate::diagnose::links::{self, one_place};
-use crate::diagnose::{coverage, external};
-use crate::model::units::Generation;
-use crate::topology::pcie::{self, Connection, Shape};
-use crate::topology::refute::Fastest;
+use crate::links::{self, one_place};
+use crate::{coverage, external};
+use model::units::Generation;
+use topology::pcie::{self, Connection, Shape};
+use topology::refute::Fastest;
 
 /// Readings under load from which a generation that never rose is believed. A link takes its time
 /// to speed up after the first work; three readings are one at the start and two beyond it.
@@ -353,7 +353,7 @@ fn name(
     let address = |address: Option<_>| {
         address.map_or(
             "the root".to_owned(),
-            |address: crate::model::units::PciAddress| address.to_string(),
+            |address: model::units::PciAddress| address.to_string(),
         )
     };
     let name = format!(
@@ -421,8 +421,8 @@ fn next_step(few_lanes: bool, link: &Connection, gpus: &[u32]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::{findings, measured, only, touches};
-    use crate::model::testing::{
+    use crate::testing::{findings, measured, only, touches};
+    use model::testing::{
         function_mut, generation, lanes, two_sockets, two_sockets_with_narrow_gpu,
     };
 

@@ -34,11 +34,11 @@
 
 use super::host;
 use super::prelude::*;
-use crate::diagnose::links::one_place;
-use crate::model::host::HostWay;
-use crate::model::units::{Lanes, PcieLink};
-use crate::topology::capacity;
-use crate::topology::pcie::{self, Connection};
+use crate::links::one_place;
+use model::host::HostWay;
+use model::units::{Lanes, PcieLink};
+use topology::capacity;
+use topology::pcie::{self, Connection};
 
 /// Which end is the narrower one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -257,7 +257,7 @@ fn peer_effect(evidence: &Evidence<'_>, gpus: &[u32], wider: &[u32]) -> Option<S
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::prelude::*;
+    use crate::testing::prelude::*;
 
     #[test]
     fn a_narrow_slot_and_a_narrow_board_are_distinguished() {
@@ -317,7 +317,7 @@ mod tests {
     #[test]
     fn a_slot_that_is_narrower_than_those_of_siblings_is_a_warning_with_its_effect() {
         let machine = with_slot(4);
-        let measurements = crate::diagnose::testing::with_host(&machine, &[26.0, 26.1, 26.0, 6.5]);
+        let measurements = crate::testing::with_host(&machine, &[26.0, 26.1, 26.0, 6.5]);
         let measurements = Measurements {
             peer: measured(&machine, 0.82).peer,
             ..measurements
@@ -347,9 +347,9 @@ mod tests {
         for (width, severity) in [(8, Severity::Warning), (4, Severity::Warning)] {
             let mut machine = with_slot(width);
             machine.gpus.retain(|gpu| gpu.index == 3);
-            let mut measurements = crate::diagnose::testing::with_host(&machine, &[]);
+            let mut measurements = crate::testing::with_host(&machine, &[]);
             let rate = f64::from(width) * 1.6;
-            measurements.host = vec![crate::model::testing::host_copy(3, rate)];
+            measurements.host = vec![model::testing::host_copy(3, rate)];
             let found = findings(&machine, Some(&measurements));
             let own = only(&found, "pcie-narrow-by-design", severity);
             assert!(

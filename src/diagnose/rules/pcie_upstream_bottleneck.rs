@@ -33,9 +33,9 @@
 //! Intel's ports from memory, not verified.
 
 use super::prelude::*;
-use crate::diagnose::links::{self, one_place};
-use crate::model::topology::Topology;
-use crate::topology::pcie::{self, Connection};
+use crate::links::{self, one_place};
+use model::topology::Topology;
+use topology::pcie::{self, Connection};
 
 /// PCI vendor ids.
 const INTEL: u16 = 0x8086;
@@ -246,8 +246,8 @@ fn suspects(chipset: bool) -> Vec<Suspect> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::prelude::*;
-    use crate::model::testing::gpu;
+    use crate::testing::prelude::*;
+    use model::testing::gpu;
 
     /// Two GPUs, one in a slot of the processor, one in a slot of the chipset, both Gen4 x8.
     fn chipset_slot(device: u8) -> Snapshot {
@@ -336,7 +336,7 @@ mod tests {
         assert_eq!(
             found.subject,
             Subject::PcieLink {
-                address: crate::model::testing::pci("0000:81:00.0")
+                address: model::testing::pci("0000:81:00.0")
             }
         );
         assert!(

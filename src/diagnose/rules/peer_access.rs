@@ -4,8 +4,8 @@
 use super::prelude::*;
 use std::collections::HashMap;
 
-use crate::model::measurement::PeerAccess;
-use crate::topology::{nvlink, passes_nvswitch};
+use model::measurement::PeerAccess;
+use topology::{nvlink, passes_nvswitch};
 
 /// Whether the source reaches the destination's memory: CUDA's answer where it was asked, otherwise
 /// NVML's. An error of CUDA counts as no access.

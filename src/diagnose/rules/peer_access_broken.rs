@@ -34,8 +34,8 @@
 use super::prelude::*;
 use super::remedy;
 use super::wrong_bytes::{self, Broken};
-use crate::diagnose::cluster::{Common, Group};
-use crate::diagnose::suspects::{self, gpus_of};
+use crate::cluster::{Common, Group};
+use crate::suspects::{self, gpus_of};
 
 /// The rule.
 pub const RULE: Rule = Rule::new(

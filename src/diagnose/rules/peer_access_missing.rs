@@ -44,9 +44,9 @@
 use super::peer_access;
 use super::prelude::*;
 use super::windows;
-use crate::diagnose::cluster::{self, Common};
-use crate::model::restore::CUDA_TOO_MANY_PEERS;
-use crate::model::snapshot::{NvLink, NvLinkRemote};
+use crate::cluster::{self, Common};
+use model::restore::CUDA_TOO_MANY_PEERS;
+use model::snapshot::{NvLink, NvLinkRemote};
 
 /// The rule.
 pub const RULE: Rule = Rule::new(

@@ -41,7 +41,7 @@ use super::bandwidth::{self, Slow};
 use super::peer_bandwidth_outlier;
 use super::prelude::*;
 use super::{remedy, unread_traffic};
-use crate::diagnose::cluster::{self, Common};
+use crate::cluster::{self, Common};
 
 /// The rule.
 pub const RULE: Rule = Rule::new(

@@ -45,7 +45,7 @@ use super::bandwidth::{self, Compared};
 use super::peer_bandwidth_asymmetric;
 use super::prelude::*;
 use super::{unread_traffic, unstable_measurement};
-use crate::model::node::NodeId;
+use model::node::NodeId;
 
 const OUTLIER: Parameter = Parameter {
     name: "below_median_percent",

@@ -1,8 +1,8 @@
 //! What the rules on copies without a figure share: cells of one status, grouped by pair.
 
 use super::prelude::*;
-use crate::diagnose::coverage;
-use crate::model::measurement::{Cell, Probe};
+use crate::coverage;
+use model::measurement::{Cell, Probe};
 
 /// One finding for each group of pairs that have cells of this status. `what` completes "Copies
 /// between …"; `next_step` says what to do about a group.

@@ -25,7 +25,7 @@
 
 use super::prelude::*;
 use super::{peer_access, peer_copy, remedy};
-use crate::diagnose::cluster::Group;
+use crate::cluster::Group;
 
 /// The rule.
 pub const RULE: Rule = Rule::new(
@@ -63,10 +63,10 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::prelude::*;
-    use crate::model::asynchrony::{Call, HostCall};
-    use crate::model::one_gpu::Ending;
-    use crate::model::placement::HostMode;
+    use crate::testing::prelude::*;
+    use model::asynchrony::{Call, HostCall};
+    use model::one_gpu::Ending;
+    use model::placement::HostMode;
 
     #[test]
     fn a_round_of_calls_that_hangs_is_one_finding() {

@@ -25,7 +25,7 @@
 
 use super::host::{self, Rated};
 use super::prelude::*;
-use crate::model::host::HostWay;
+use model::host::HostWay;
 
 const BELOW: Parameter = Parameter {
     name: "below_pageable_percent",
@@ -93,10 +93,10 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use crate::diagnose::testing::prelude::*;
-    use crate::diagnose::testing::{codes, with_host, with_memory};
-    use crate::model::flow::HostMemory;
-    use crate::model::host::Allocation;
+    use crate::testing::prelude::*;
+    use crate::testing::{codes, with_host, with_memory};
+    use model::flow::HostMemory;
+    use model::host::Allocation;
 
     #[test]
     fn pinned_memory_that_is_slower_is_found_and_one_that_is_hardly_so_is_not() {

@@ -26,8 +26,8 @@
 
 use super::host::{self, Rated};
 use super::prelude::*;
-use crate::model::flow::HostMemory;
-use crate::model::host::{Allocation, HostWay};
+use model::flow::HostMemory;
+use model::host::{Allocation, HostWay};
 
 const SHARE: Parameter = Parameter {
     name: "of_reused_percent",
@@ -129,8 +129,8 @@ fn of<'a>(evidence: &Evidence<'a>) -> Vec<Dominated<'a>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::prelude::*;
-    use crate::diagnose::testing::{codes, with_host, with_memory};
+    use crate::testing::prelude::*;
+    use crate::testing::{codes, with_host, with_memory};
 
     #[test]
     fn pinning_anew_that_is_slower_than_not_pinning_says_so() {

@@ -88,9 +88,9 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::prelude::*;
-    use crate::diagnose::testing::with_host;
-    use crate::model::testing::pinning;
+    use crate::testing::prelude::*;
+    use crate::testing::with_host;
+    use model::testing::pinning;
 
     #[test]
     fn a_limit_that_keeps_memory_from_being_locked_is_told_and_makes_the_run_inconclusive() {
@@ -102,7 +102,7 @@ mod tests {
         (cell.status, cell.reason) = (Status::Skipped, Some("64 KiB are left".into()));
         (cell.allocate_ms_per_gib, cell.register_ms_per_gib) = (None, None);
         let codes_of = |measurements: &_| {
-            crate::diagnose::testing::codes(&findings(&machine, Some(measurements))).join(" ")
+            crate::testing::codes(&findings(&machine, Some(measurements))).join(" ")
         };
         assert!(
             !codes_of(&measurements).contains("pinning-refused"),

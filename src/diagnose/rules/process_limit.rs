@@ -29,7 +29,7 @@
 //! 999 for GPUs and CUDA gives 304 for contexts.
 
 use super::prelude::*;
-use crate::model::reading::Unknown;
+use model::reading::Unknown;
 
 /// The rule.
 pub const RULE: Rule = Rule::new(
@@ -96,8 +96,8 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::prelude::*;
-    use crate::model::snapshot::Gpu;
+    use crate::testing::prelude::*;
+    use model::snapshot::Gpu;
 
     const WHY: &str =
         "the limit of open files (ulimit -n) is 24 (NVML: unknown error of the driver (999))";

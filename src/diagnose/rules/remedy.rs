@@ -3,7 +3,7 @@
 
 use super::peer_access;
 use super::prelude::*;
-use crate::diagnose::cluster::{Common, Group};
+use crate::cluster::{Common, Group};
 
 /// The steps for these pairs, in one text; `find` leads to the cause once settings are ruled out, `repair` is last.
 pub fn steps(evidence: &Evidence<'_>, group: &Group, find: Vec<String>, repair: &str) -> String {

@@ -24,7 +24,7 @@
 //! NCCL user guide, environment variables; NVIDIA, confidential computing deployment guide.
 
 use super::prelude::*;
-use crate::model::snapshot::{AdapterKind, ConfidentialComputing};
+use model::snapshot::{AdapterKind, ConfidentialComputing};
 
 /// The rule.
 pub const RULE: Rule = Rule::new(
@@ -106,7 +106,7 @@ fn left_out(variable: &str, has_rdma: bool) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::prelude::*;
+    use crate::testing::prelude::*;
 
     #[test]
     fn what_leaves_ways_out_is_named_and_changes_no_verdict() {

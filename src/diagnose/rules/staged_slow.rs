@@ -42,8 +42,8 @@ use super::bandwidth::{self, Compared, Slow};
 use super::host;
 use super::legs;
 use super::prelude::*;
-use crate::model::node::NodeId;
-use crate::model::topology::{Hop, Topology};
+use model::node::NodeId;
+use model::topology::{Hop, Topology};
 
 const BELOW: Parameter = Parameter {
     name: "below_median_percent",

@@ -25,8 +25,8 @@
 
 use super::counted::{self, Direction};
 use super::prelude::*;
-use crate::model::load::Counted;
-use crate::model::units::Bytes;
+use model::load::Counted;
+use model::units::Bytes;
 
 const LEAST: Parameter = Parameter {
     name: "least_nvlink_percent",

@@ -1,7 +1,7 @@
 //! GPUs of which it could not be read what other programs moved: that nothing was seen there says nothing.
 
 use super::prelude::*;
-use crate::model::background::Background;
+use model::background::Background;
 
 /// Puts in why it is not known what others moved over the GPUs of these pairs, if it is not.
 pub fn with_reason(found: Finding, evidence: &Evidence<'_>, pairs: &[Pair]) -> Finding {

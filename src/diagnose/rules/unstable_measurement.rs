@@ -41,7 +41,7 @@
 use super::host::LEAST_SAMPLES;
 use super::prelude::*;
 use super::{bandwidth, host, host_bandwidth_low};
-use crate::diagnose::host_figures::{Kind, What};
+use crate::host_figures::{Kind, What};
 
 const DIRECT: Parameter = Parameter {
     name: "spread_percent",
@@ -323,10 +323,10 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::testing::prelude::*;
-    use crate::diagnose::testing::with_host;
-    use crate::model::flow::HostMemory;
-    use crate::model::host::{HostCopy, HostDirection};
+    use crate::testing::prelude::*;
+    use crate::testing::with_host;
+    use model::flow::HostMemory;
+    use model::host::{HostCopy, HostDirection};
 
     /// Three GPUs whose copies with the host have this scatter where they are meant.
     fn scattering(percent: f64, samples: u32, which: impl Fn(&HostCopy) -> bool) -> Vec<Finding> {

@@ -2,8 +2,8 @@
 //! boards that it allows peer access; patched drivers reach the peer through it.
 
 use super::prelude::*;
-use crate::diagnose::suspects::gpus_of;
-use crate::model::units::Bytes;
+use crate::suspects::gpus_of;
+use model::units::Bytes;
 
 /// GPUs whose window is smaller than their memory.
 pub struct Small {

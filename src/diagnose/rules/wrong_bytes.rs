@@ -3,8 +3,8 @@
 
 use super::peer_access;
 use super::prelude::*;
-use crate::diagnose::cluster::{Common, Group};
-use crate::diagnose::suspects::{self, gpus_of};
+use crate::cluster::{Common, Group};
+use crate::suspects::{self, gpus_of};
 
 /// Share of the PCIe pairs, per cent, from which their loss is one of the whole machine. Chosen:
 /// three of four.

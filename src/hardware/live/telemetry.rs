@@ -6,11 +6,9 @@ use std::time::Instant;
 
 use super::nvml::Nvml;
 use super::sysfs::Sysfs;
-use crate::hardware::{
-    Counts, GpuGroup, HardwareError, LinkSample, Moved, NvidiaFunctions, PciTree, Telemetry,
-};
-use crate::model::reading::{Reading, Unknown};
-use crate::model::snapshot::{Gpu, GpuPair, Host};
+use hardware::{Counts, GpuGroup, HardwareError, LinkSample, Moved, NvidiaFunctions, PciTree, Telemetry};
+use model::reading::{Reading, Unknown};
+use model::snapshot::{Gpu, GpuPair, Host};
 
 /// The live machine's facts and counters.
 pub struct LiveTelemetry {

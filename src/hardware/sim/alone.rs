@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::hops::Met;
 use super::work::{Flow, SharedHop};
-use crate::model::maps::Map;
+use model::maps::Map;
 
 /// More kinds than this are not told apart: to look through them would take longer than to share anew.
 const MOST_KINDS: usize = 16;
@@ -142,7 +142,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::hardware::sim::hops::Hops;
+    use crate::hops::Hops;
 
     const GPUS: usize = 6;
 

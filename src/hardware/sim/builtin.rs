@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn every_description_in_the_folder_is_built_in() {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/hardware/sim/machines");
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/machines");
         let files = std::fs::read_dir(folder)
             .unwrap()
             .map(|file| file.unwrap().path());

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::routes::PathClass;
 use super::spec::{CounterFault, GpuSpec, MachineSpec, NvLinkSpec, NvLinkTarget, OthersWork};
-use crate::hardware::Counts;
-use crate::model::flow::{Endpoint, Flow};
+use hardware::Counts;
+use model::flow::{Endpoint, Flow};
 
 /// Time that others have from one reading of a GPU to the next.
 const STEP: Duration = Duration::from_millis(30);
@@ -184,9 +184,9 @@ pub(super) fn each_link(spec: &GpuSpec) -> impl Iterator<Item = (&NvLinkSpec, u8
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hardware::sim::builtin;
-    use crate::hardware::sim::spec::{LinkPart, Pairs};
-    use crate::model::placement::Pair;
+    use crate::builtin;
+    use crate::spec::{LinkPart, Pairs};
+    use model::placement::Pair;
 
     const BYTES: u64 = 18 << 20;
 

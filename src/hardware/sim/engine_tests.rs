@@ -1,5 +1,5 @@
 use super::*;
-use crate::hardware::sim::hops::Sleep;
+use crate::hops::Sleep;
 
 const LIMIT: f64 = 5e9;
 

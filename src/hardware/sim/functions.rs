@@ -2,8 +2,8 @@
 
 use super::spec::FunctionSpec;
 use super::telemetry::SimTelemetry;
-use crate::model::reading::{Reading, Unknown};
-use crate::model::snapshot::PciFunction;
+use model::reading::{Reading, Unknown};
+use model::snapshot::PciFunction;
 
 impl SimTelemetry {
     /// The NUMA node of a function: where the firmware does not tell, the only one that there is.

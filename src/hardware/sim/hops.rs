@@ -3,7 +3,7 @@
 use super::alone::{InUse, Ways};
 use super::sharing::{Demand, max_min};
 use super::work::{Flow, SharedHop};
-use crate::model::maps::Map;
+use model::maps::Map;
 
 /// A hop that carries less at first when nothing has passed it for a while.
 #[derive(Debug, Clone, Copy, PartialEq)]

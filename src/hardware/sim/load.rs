@@ -10,8 +10,8 @@ use toml::de::{DeTable, DeValue};
 
 use super::spec::{MachineSpec, Problem};
 use super::{Simulated, builtin};
-use crate::model::from_toml::{NotRead, from_toml};
-use crate::model::nearest::did_you_mean;
+use model::from_toml::{NotRead, from_toml};
+use model::nearest::did_you_mean;
 
 /// The longest description that is read. The longest built-in one has some 100 kB.
 const LONGEST: u64 = 4 << 20;

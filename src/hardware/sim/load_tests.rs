@@ -1,7 +1,7 @@
 use super::*;
-use crate::hardware::sim::spec::{PeerRule, Speeds};
-use crate::model::testing::pcie_link;
-use crate::model::units::Bytes;
+use crate::spec::{PeerRule, Speeds};
+use model::testing::pcie_link;
+use model::units::Bytes;
 
 /// Two GPUs, joined by NVLink; line numbers below are those of this text.
 const TWO: &str = r#"summary = "two GPUs"
@@ -467,7 +467,7 @@ fn the_defaults_are_those_of_the_docs() {
     for (key, of) in [
         (
             "copy",
-            (|path| path.copy) as fn(&crate::hardware::sim::spec::PathSpeed) -> f64,
+            (|path| path.copy) as fn(&crate::spec::PathSpeed) -> f64,
         ),
         ("push", |path| path.push),
         ("pull", |path| path.pull),

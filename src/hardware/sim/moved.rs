@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use super::spec::{MachineSpec, OthersWork};
-use crate::hardware::Moved;
-use crate::model::background::Moment;
+use hardware::Moved;
+use model::background::Moment;
 
 /// Time from one look at a GPU to the next.
 const STEP: Duration = Duration::from_millis(30);

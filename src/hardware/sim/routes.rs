@@ -1,8 +1,8 @@
 //! Which links of a simulated machine data takes, and what they carry. Written apart from the
 //! topology room on purpose: the simulated machine is an independent judge of the same physics.
 
-use crate::model::snapshot::{CommonAncestor, PciKind};
-use crate::model::units::{PciAddress, PcieLink};
+use model::snapshot::{CommonAncestor, PciKind};
+use model::units::{PciAddress, PcieLink};
 
 use super::hops::Sleep;
 use super::spec::{FunctionSpec, MachineSpec, NvLinkSpec, NvLinkTarget, Shared, WakeSpec};

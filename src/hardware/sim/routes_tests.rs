@@ -1,6 +1,6 @@
 use super::*;
-use crate::hardware::sim::builtin;
-use crate::hardware::sim::spec::NvLinkSpec;
+use crate::builtin;
+use crate::spec::NvLinkSpec;
 
 /// Hops as `up`/`down` with the bus below the link.
 fn pcie_hops(route: &Route) -> Vec<String> {
@@ -26,7 +26,7 @@ fn rates_are_those_of_the_specifications() {
         (5, 63.0),
         (6, 118.0),
     ] {
-        let rate = pcie_gbps(crate::model::testing::pcie_link(generation, 16));
+        let rate = pcie_gbps(model::testing::pcie_link(generation, 16));
         assert!((rate - gbps).abs() < 0.05, "Gen{generation}: {rate}");
     }
 }
@@ -94,7 +94,7 @@ fn links_between_two_gpus_serve_these_two_only() {
             version: "3.0".into(),
             remote: NvLinkTarget::Gpu(peer),
             link_gbps: None,
-            errors: crate::hardware::sim::spec::NvLinkErrors::default(),
+            errors: crate::spec::NvLinkErrors::default(),
         };
         spec.gpus[gpu].nvlinks = vec![bridge(4, true), bridge(8, false)];
     }

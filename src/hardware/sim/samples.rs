@@ -3,9 +3,9 @@
 use std::sync::atomic::Ordering;
 
 use super::SimTelemetry;
-use crate::hardware::LinkSample;
-use crate::hardware::sim::spec::{FunctionSpec, GpuSpec};
-use crate::model::snapshot::PcieErrors;
+use hardware::LinkSample;
+use crate::spec::{FunctionSpec, GpuSpec};
+use model::snapshot::PcieErrors;
 
 impl SimTelemetry {
     /// Whether what shows under several flows alone shows by now.
@@ -14,7 +14,7 @@ impl SimTelemetry {
     }
 
     /// Errors of a function, with those that it counts once copies run.
-    pub(in crate::hardware::sim) fn errors_now(&self, function: &FunctionSpec) -> PcieErrors {
+    pub(crate) fn errors_now(&self, function: &FunctionSpec) -> PcieErrors {
         // The second sample of a GPU is the first under load.
         let loaded = self
             .samples

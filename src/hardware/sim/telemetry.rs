@@ -7,14 +7,11 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use crate::hardware::{
-    Counts, ErrorKind, GpuGroup, HardwareError, LinkSample, Moved, NvidiaFunctions, PciTree,
-    Telemetry,
-};
-use crate::model::flow::Flow;
-use crate::model::order::Order;
-use crate::model::reading::{Reading, Unknown};
-use crate::model::snapshot::{
+use hardware::{Counts, ErrorKind, GpuGroup, HardwareError, LinkSample, Moved, NvidiaFunctions, PciTree, Telemetry};
+use model::flow::Flow;
+use model::order::Order;
+use model::reading::{Reading, Unknown};
+use model::snapshot::{
     Adapter, Fabric, FabricState, Gpu, GpuPair, Host, NumaNode, NvLink, NvLinkRemote, P2pStatus,
     PcieErrors, RemappedRows, SlowFact,
 };

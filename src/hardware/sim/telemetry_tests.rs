@@ -1,12 +1,12 @@
 use super::*;
-use crate::hardware::sim::builtin;
-use crate::hardware::sim::spec::{
+use crate::builtin;
+use crate::spec::{
     CudaPeerRule, FabricSpec, GpuState, LinkFault, NvLinkFault, NvLinkSpec, Pairs, PeerException,
     PeerRule,
 };
-use crate::model::snapshot::{CommonAncestor, ComputeMode, GpuProcess, P2pStatus};
-use crate::model::testing::{generation, lanes, pcie_link};
-use crate::model::units::PcieLink;
+use model::snapshot::{CommonAncestor, ComputeMode, GpuProcess, P2pStatus};
+use model::testing::{generation, lanes, pcie_link};
+use model::units::PcieLink;
 
 fn open(name: &str) -> SimTelemetry {
     SimTelemetry::new(builtin::get(name).unwrap())

@@ -2,12 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::reading::facts;
-use crate::model::units::PciAddress;
+use crate::reading::facts;
+use crate::units::PciAddress;
 
 /// A network adapter.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Adapter {
     /// The kernel's name, `mlx5_0` or `eth0`.
     pub name: String,
@@ -22,7 +22,7 @@ pub struct Adapter {
 
 /// What an adapter is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum AdapterKind {
     /// An RDMA device (InfiniBand or RoCE).

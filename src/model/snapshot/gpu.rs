@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::SlowFact;
 use super::nvlink::{Fabric, NvLink};
-use crate::model::reading::facts;
-use crate::model::units::{Bytes, Generation, Lanes, PciAddress};
+use crate::reading::facts;
+use crate::units::{Bytes, Generation, Lanes, PciAddress};
 
 facts! {
     /// A GPU as NVML and sysfs describe it.
@@ -115,7 +115,7 @@ impl Gpu {
 
 /// PCIe error counts of one GPU, since the driver was loaded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct PcieErrors {
     /// Errors that the link corrected by itself.
     pub correctable: u64,
@@ -127,7 +127,7 @@ pub struct PcieErrors {
 
 /// Rows of GPU memory that were replaced by spare ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct RemappedRows {
     /// Rows remapped after corrected errors.
     pub corrected: u32,
@@ -141,7 +141,7 @@ pub struct RemappedRows {
 
 /// A process on a GPU.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct GpuProcess {
     /// Process id; in a container it may belong to the host's numbering.
     pub pid: u32,
@@ -154,7 +154,7 @@ pub struct GpuProcess {
 
 /// NVML's compute mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum ComputeMode {
     /// Any number of processes.

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::reading::facts;
-use crate::model::units::PciAddress;
+use crate::reading::facts;
+use crate::units::PciAddress;
 
 facts! {
     /// Facts of the whole machine.
@@ -53,7 +53,7 @@ facts! {
 
 /// Confidential computing: memory of GPUs is encrypted, and copies between GPUs are restricted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum ConfidentialComputing {
     /// It is off.
@@ -66,7 +66,7 @@ pub enum ConfidentialComputing {
 
 /// An Xid message of the NVIDIA driver.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Xid {
     /// The GPU's PCI address.
     pub pci: PciAddress,

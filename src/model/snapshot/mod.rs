@@ -25,7 +25,7 @@ pub use pci::{
 
 /// Everything that discovery found.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Snapshot {
     /// Facts of the whole machine.
     pub host: Host,
@@ -119,7 +119,7 @@ impl Snapshot {
 
 /// A NUMA node of the host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct NumaNode {
     /// The kernel's number of the node.
     pub node: u32,

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::reading::facts;
-use crate::model::units::PciAddress;
+use crate::reading::facts;
+use crate::units::PciAddress;
 
 facts! {
     /// One NVLink of a GPU.
@@ -34,7 +34,7 @@ facts! {
 
 /// What an NVLink leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum NvLinkRemote {
     /// Another GPU.
@@ -47,7 +47,7 @@ pub enum NvLinkRemote {
 
 /// State of the NVSwitch fabric as one GPU sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Fabric {
     /// Progress of the registration.
     pub state: FabricState,
@@ -82,7 +82,7 @@ impl Fabric {
 
 /// Progress of a GPU's registration with the fabric manager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum FabricState {
     /// This GPU has no NVSwitch fabric.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::reading::{Unknown, facts};
+use crate::reading::{Unknown, facts};
 
 facts! {
     /// What NVML says of an ordered pair of GPUs.
@@ -52,7 +52,7 @@ impl GpuPair {
 
 /// NVML's topology level, nearest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum CommonAncestor {
     /// Both on one board.
@@ -71,7 +71,7 @@ pub enum CommonAncestor {
 
 /// NVML's word on peer access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub enum P2pStatus {
     /// It works, says NVML.
     #[serde(rename = "OK")]

@@ -6,8 +6,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::reading::facts;
-use crate::model::units::{Bytes, Generation, Lanes, PciAddress, held_as_text};
+use crate::reading::facts;
+use crate::units::{Bytes, Generation, Lanes, PciAddress, held_as_text};
 
 facts! {
     /// A PCI function on the way from a device up to its root port.
@@ -74,7 +74,7 @@ facts! {
 
 /// What a PCI function is in the tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum PciKind {
     /// A port of the root complex. Its link figures are those of the link below it.
@@ -91,7 +91,7 @@ pub enum PciKind {
 
 /// The power state of a PCI function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub enum PciPower {
     /// On.
     D0,
@@ -121,7 +121,7 @@ impl fmt::Display for PciPower {
 
 /// What the kernel's runtime power management makes of a PCI function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum RuntimeStatus {
     /// It is on.
@@ -138,7 +138,7 @@ pub enum RuntimeStatus {
 
 /// A window of a PCI function in the address space (base address register).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Bar {
     /// Its number, 0 to 5.
     pub number: u8,
@@ -255,7 +255,7 @@ held_as_text!(BoundDriver);
 
 /// What this process may do with the device file of a GPU. Containers have those of their GPUs alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum DeviceFile {
     /// Read and write it.

@@ -8,10 +8,10 @@ use super::super::figures::Spread;
 use super::super::host::Ways;
 use super::super::streams;
 use super::load;
-use crate::model::flow::Setup;
-use crate::model::measurement::Measurements;
-use crate::model::placement::{Path, Placement, Side};
-use crate::model::rounding::{percent, range, rate, short};
+use model::flow::Setup;
+use model::measurement::Measurements;
+use model::placement::{Path, Placement, Side};
+use model::rounding::{percent, range, rate, short};
 
 /// Captions of columns; on a narrow screen they stand before each figure instead.
 const RATE: &str = "rate, GB/s";

@@ -7,8 +7,8 @@ use super::super::escape::clean;
 use super::super::evidence;
 use super::super::findings::sentence;
 use super::blocks::NEW_LINE;
-use crate::model::finding::{Finding, RuleId, Severity};
-use crate::model::snapshot::Snapshot;
+use model::finding::{Finding, RuleId, Severity};
+use model::snapshot::Snapshot;
 
 /// Findings of one rule that have a card each; the others are listed.
 const SHOWN_PER_RULE: usize = 4;

@@ -9,15 +9,15 @@ use super::super::escape::clean;
 use super::super::page::{Block, Page};
 use super::blocks::{NEW_LINE, flow};
 use super::cards;
-use crate::diagnose::compare::{Change, Comparison};
-use crate::model::finding::Finding;
-use crate::model::order::Order;
-use crate::model::placement::Pair;
-use crate::model::report::Report;
-use crate::model::rounding::rate;
+use diagnose::compare::{Change, Comparison};
+use model::finding::Finding;
+use model::order::Order;
+use model::placement::Pair;
+use model::report::Report;
+use model::rounding::rate;
 
 /// The page; `page` is the one that the text has.
-pub(in crate::report) fn page(comparison: &Comparison, new: &Report, page: &Page) -> String {
+pub fn page(comparison: &Comparison, new: &Report, page: &Page) -> String {
     let title = "peerscope: two reports of one machine";
     // The findings follow as cards.
     let is_said = |block: &&Block| !matches!(block, Block::Finding { .. });

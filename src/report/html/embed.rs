@@ -8,7 +8,7 @@ use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use maud::{Markup, PreEscaped, html};
 
-use crate::model::report::Report;
+use model::report::Report;
 
 /// The id of the element.
 const ID: &str = "peerscope-report";
@@ -34,8 +34,7 @@ fn packed_of(write: &dyn Fn(&mut dyn Write) -> std::io::Result<()>) -> std::io::
 }
 
 /// A page with these bytes where its report should be, for tests.
-#[cfg(test)]
-pub(crate) fn page_with(bytes: &[u8]) -> String {
+pub fn page_with(bytes: &[u8]) -> String {
     let packed = packed_of(&|to| to.write_all(bytes)).unwrap();
     format!(
         "<!DOCTYPE html><body><script id=\"{ID}\" type=\"application/gzip\">{packed}</script></body>\n"
@@ -43,7 +42,7 @@ pub(crate) fn page_with(bytes: &[u8]) -> String {
 }
 
 /// Whether these bytes are a page and not JSON.
-pub(in crate::report) fn is_page(bytes: &[u8]) -> bool {
+pub fn is_page(bytes: &[u8]) -> bool {
     bytes.trim_ascii_start().starts_with(b"<")
 }
 
@@ -52,7 +51,7 @@ pub(in crate::report) fn is_page(bytes: &[u8]) -> bool {
 /// # Errors
 ///
 /// What is wrong with the page, to follow the file's name.
-pub(in crate::report) fn json_of(page: &[u8], most: u64) -> Result<Vec<u8>, String> {
+pub fn json_of(page: &[u8], most: u64) -> Result<Vec<u8>, String> {
     let marker = format!("<script id=\"{ID}\" type=\"application/gzip\">");
     let start = memchr::memmem::find(page, marker.as_bytes()).map(|at| at + marker.len());
     let rest = start
@@ -123,7 +122,7 @@ fn from_base64(text: &[u8]) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::sample;
+
 
     #[test]
     fn bytes_survive_base64() {
@@ -139,8 +138,8 @@ mod tests {
     fn a_page_within_a_page_is_not_read() {
         let report = serde_json::to_vec(&sample::healthy(1)).unwrap();
         let page = page_with(&report);
-        assert!(crate::report::read::parse(page.as_bytes()).is_ok());
-        let error = crate::report::read::parse(page_with(page.as_bytes()).as_bytes()).unwrap_err();
+        assert!(crate::read::parse(page.as_bytes()).is_ok());
+        let error = crate::read::parse(page_with(page.as_bytes()).as_bytes()).unwrap_err();
         assert_eq!(error, "is a page with another page in it");
     }
 

@@ -11,8 +11,8 @@ use super::super::machine;
 use super::super::page::Block;
 use super::blocks::{NEW_LINE, flow};
 use super::{title, top};
-use crate::model::report::Report;
-use crate::model::rounding::short;
+use model::report::Report;
+use model::rounding::short;
 
 /// Serial numbers that are listed; every GPU's own is in the table of the machine.
 const SERIALS: usize = 16;

@@ -11,14 +11,14 @@ use super::super::marks::{Figure, meaning};
 use super::super::paint::Paint;
 use super::super::{escape::clean, highlight};
 use super::host_map;
-use crate::model::flow::Setup;
-use crate::model::measurement::{Measurements, PeerBandwidth};
-use crate::model::node::NodeId;
-use crate::model::order::Order;
-use crate::model::placement::{Direction, Engine, Pair, Path, Side};
-use crate::model::report::Report;
-use crate::model::rounding::{percent, rate, short};
-use crate::model::topology::{LinkClass, NodeKind};
+use model::flow::Setup;
+use model::measurement::{Measurements, PeerBandwidth};
+use model::node::NodeId;
+use model::order::Order;
+use model::placement::{Direction, Engine, Pair, Path, Side};
+use model::report::Report;
+use model::rounding::{percent, rate, short};
+use model::topology::{LinkClass, NodeKind};
 
 /// More GPUs have small cells, which show their values when they are pointed at.
 const MOST: usize = 16;

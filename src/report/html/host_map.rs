@@ -6,9 +6,9 @@ use super::super::escape::clean;
 use super::super::marks;
 use super::super::paint::Paint;
 use super::heat::{Ground, Heat, dress, head};
-use crate::model::host::{HostCopy, HostWay};
-use crate::model::measurement::Measurements;
-use crate::model::rounding::{percent, rate, tight_rate};
+use model::host::{HostCopy, HostWay};
+use model::measurement::Measurements;
+use model::rounding::{percent, rate, tight_rate};
 
 /// A row for each GPU, a column for each way to copy; nothing where nothing of it was measured.
 pub(super) fn table(measurements: &Measurements, ground: &Ground) -> Option<Markup> {

@@ -11,12 +11,12 @@ use super::super::figures::Spread;
 use super::super::load::Kind;
 use super::bars::bar;
 use super::heat::LOW;
-use crate::model::load::Counted;
-use crate::model::measurement::Measurements;
-use crate::model::report::Report;
-use crate::model::rounding::{percent, range, rate};
-use crate::model::topology::LinkClass;
-use crate::model::units::Bytes;
+use model::load::Counted;
+use model::measurement::Measurements;
+use model::report::Report;
+use model::rounding::{percent, range, rate};
+use model::topology::LinkClass;
+use model::units::Bytes;
 
 /// What a full bar stands for, per cent of expected, so that there is room beyond it.
 const FULL: f64 = 120.0;
@@ -260,8 +260,8 @@ fn classes(report: &Report, counted: &[&Counted]) -> Vec<Class> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::units::GbPerSecond;
-    use crate::report::sample;
+    use model::units::GbPerSecond;
+
 
     fn rows(report: &Report, section: &str) -> Vec<Vec<String>> {
         let markup =
@@ -316,7 +316,7 @@ mod tests {
     fn over_pcie_the_same_copies_are_counted_there() {
         let mut report = sample::pcie_box();
         let (sent, host) = (Bytes(1 << 30), Bytes(1 << 29));
-        let mut seen = Counted::unread(0, crate::model::load::Pattern::Ring, String::new(), None);
+        let mut seen = Counted::unread(0, model::load::Pattern::Ring, String::new(), None);
         (seen.sent_bytes, seen.sent_to_host_bytes) = (sent, host);
         seen.pcie_sent_bytes = Some(Bytes(3 << 28));
         report.measurements.as_mut().unwrap().counted.push(seen);

@@ -15,7 +15,7 @@ mod bars;
 mod blocks;
 mod cards;
 mod comparison;
-pub(crate) mod embed;
+pub mod embed;
 mod head;
 mod heat;
 mod host_map;
@@ -69,7 +69,7 @@ fn render(digest: &Digest<'_>, style: &Style) -> String {
 }
 
 /// A page as a file that loads nothing and runs nothing. The title is clean.
-pub(crate) fn document(title: &str, page: &Page, footer: &Markup) -> String {
+pub fn document(title: &str, page: &Page, footer: &Markup) -> String {
     let blocks = page.blocks();
     let content = html! {
         h1 { (title) }

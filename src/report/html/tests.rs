@@ -3,9 +3,9 @@
 use std::process::Command;
 
 use super::*;
-use crate::model::report::Report;
-use crate::report::read::parse;
-use crate::report::{highlight, sample};
+use model::report::Report;
+use crate::read::parse;
+use crate::{highlight, };
 
 fn page(report: &Report) -> String {
     render(&Digest::of(report), &Style::PLAIN)
@@ -80,7 +80,7 @@ fn every_cell_that_a_finding_is_about_is_marked() {
     for finding in report
         .findings
         .iter()
-        .filter(|finding| finding.severity > crate::model::finding::Severity::Info)
+        .filter(|finding| finding.severity > model::finding::Severity::Info)
     {
         for pair in highlight::pairs(finding) {
             let query = format!(".panel td[data-g=\"{} {}\"]", pair.source, pair.destination);
@@ -157,8 +157,8 @@ fn next_steps_suspects_and_tests_are_in_the_card() {
 fn the_other_direction_of_a_bad_pair_is_marked_too() {
     let mut report = sample::healthy(8);
     let mut finding = sample::pcie_box().findings.remove(0);
-    finding.severity = crate::model::finding::Severity::Error;
-    finding.subject = crate::model::finding::Subject::Pair(crate::model::placement::Pair {
+    finding.severity = model::finding::Severity::Error;
+    finding.subject = model::finding::Subject::Pair(model::placement::Pair {
         source: 2,
         destination: 5,
     });

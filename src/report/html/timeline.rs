@@ -9,9 +9,9 @@ use super::super::escape::clean;
 use super::super::figures::count;
 use super::super::picture::{fit, text_width};
 use super::blocks::NEW_LINE;
-use crate::model::rounding::{percent, short};
-use crate::model::timeline::{Timeline, WorkKind};
-use crate::trace::{Placed, PlacedPart, place, stream_names};
+use model::rounding::{percent, short};
+use model::timeline::{Timeline, WorkKind};
+use trace::{Placed, PlacedPart, place, stream_names};
 
 /// Fields of all charts together: a page must stay small. The file of `--trace` has everything.
 const MOST_FIELDS: usize = 2000;
@@ -303,7 +303,7 @@ fn said(part: &PlacedPart<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::timeline::{Call, ClockReading, Part, Work};
+    use model::timeline::{Call, ClockReading, Part, Work};
 
     fn work(kind: WorkKind, gpu: u32, stream: u32, [start_us, end_us]: [f64; 2]) -> Work {
         let (start_ns, end_ns) = (start_us * 1e3, end_us * 1e3);

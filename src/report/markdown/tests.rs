@@ -4,8 +4,8 @@ use comrak::nodes::NodeValue;
 use comrak::{Arena, Options, parse_document};
 
 use super::*;
-use crate::model::request::{Request, Silenced};
-use crate::report::sample;
+use model::request::{Request, Silenced};
+
 
 fn written(report: &Report) -> String {
     render(&Digest::of(report), &Style::PLAIN)
@@ -251,10 +251,10 @@ fn a_machine_cannot_write_into_the_ticket() {
             }],
             ..Request::default()
         };
-        report.snapshot.host.hostname = crate::model::reading::Reading::Known(evil.into());
+        report.snapshot.host.hostname = model::reading::Reading::Known(evil.into());
         report.snapshot.problems.push(evil.into());
         for gpu in &mut report.snapshot.gpus {
-            gpu.name = crate::model::reading::Reading::Known(evil.into());
+            gpu.name = model::reading::Reading::Known(evil.into());
         }
         for route in &mut report.topology.pairs {
             route.bottleneck = Some(evil.into());

@@ -7,8 +7,8 @@ use super::layout::{
     Arc, BESIDE, Boxed, CAPTION, Drawn, LEAF, Layout, PLANE, Plane, SMALL, fit, text_width,
 };
 use super::parts::{Kind, Part};
-use crate::report::escape::clean;
-use crate::report::paint::Paint;
+use crate::escape::clean;
+use crate::paint::Paint;
 
 /// The drawing, without the element around it.
 pub(super) fn drawing(layout: &Layout) -> Markup {

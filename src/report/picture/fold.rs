@@ -1,8 +1,8 @@
 //! Parts that are alike, drawn as one, where a machine has more than fit side by side.
 
 use super::parts::{Kind, Part};
-use crate::report::figures::ranges;
-use crate::report::paint::Paint;
+use crate::figures::ranges;
+use crate::paint::Paint;
 
 /// GPUs and adapters that are drawn side by side; more of them are folded.
 const MOST: usize = 24;

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::parts::Above;
-use crate::model::finding::{Severity, Subject};
-use crate::model::node::NodeId;
-use crate::model::placement::Pair;
-use crate::model::report::Report;
-use crate::model::rounding::rate;
-use crate::model::snapshot::P2pStatus;
-use crate::model::topology::{Link, LinkKind, PairRoute};
-use crate::report::figures::count;
+use model::finding::{Severity, Subject};
+use model::node::NodeId;
+use model::placement::Pair;
+use model::report::Report;
+use model::rounding::rate;
+use model::snapshot::P2pStatus;
+use model::topology::{Link, LinkKind, PairRoute};
+use crate::figures::count;
 
 /// More pairs with something wrong are counted and not drawn.
 const MOST: usize = 8;

@@ -8,8 +8,8 @@ use unicode_width::UnicodeWidthStr;
 use super::fold;
 use super::joins::{self, Join};
 use super::parts::{self, Above, Kind, Part};
-use crate::model::order::Order;
-use crate::model::report::Report;
+use model::order::Order;
+use model::report::Report;
 
 /// Space around everything.
 const MARGIN: i32 = 12;
@@ -92,7 +92,7 @@ pub(super) struct Plane {
 }
 
 /// Width of a text at this size, with room to spare: fonts differ.
-pub(in crate::report) fn text_width(text: &str, size: i32) -> i32 {
+pub fn text_width(text: &str, size: i32) -> i32 {
     let columns = i32::try_from(text.width())
         .unwrap_or(i32::MAX / 100)
         .min(10_000);
@@ -100,7 +100,7 @@ pub(in crate::report) fn text_width(text: &str, size: i32) -> i32 {
 }
 
 /// The text, cut to fit this width at this size.
-pub(in crate::report) fn fit(text: &str, size: i32, width: i32) -> String {
+pub fn fit(text: &str, size: i32, width: i32) -> String {
     if text_width(text, size) <= width {
         return text.to_owned();
     }

@@ -6,13 +6,13 @@ use std::collections::{HashMap, HashSet};
 use super::super::highlight::{self, paint};
 use super::super::paint::Paint;
 use super::super::paths;
-use crate::model::finding::Subject;
-use crate::model::node::NodeId;
-use crate::model::order::Order;
-use crate::model::report::Report;
-use crate::model::rounding::rate;
-use crate::model::topology::{Link, LinkKind, Node, NodeKind};
-use crate::model::units::PciAddress;
+use model::finding::Subject;
+use model::node::NodeId;
+use model::order::Order;
+use model::report::Report;
+use model::rounding::rate;
+use model::topology::{Link, LinkKind, Node, NodeKind};
+use model::units::PciAddress;
 
 /// More levels than any machine has: a report that somebody else wrote must not take all of the stack.
 const DEEPEST: usize = 24;
@@ -452,7 +452,7 @@ fn marks(report: &Report) -> HashMap<NodeId, Paint> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::sample;
+
 
     fn flat(parts: &[Part], depth: usize, found: &mut Vec<String>) {
         for part in parts {

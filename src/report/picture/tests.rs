@@ -2,8 +2,8 @@
 
 use super::layout::{self, Layout};
 use super::*;
-use crate::model::report::Report;
-use crate::report::sample;
+use model::report::Report;
+
 
 fn reports() -> Vec<Report> {
     vec![

@@ -7,10 +7,10 @@ use super::super::paint::Paint;
 use super::super::text::wrap;
 use super::parts::{Kind, Part};
 use super::{fold, joins, parts};
-use crate::model::rounding::rate;
+use model::rounding::rate;
 
 /// The tree.
-pub(in crate::report) const FORMAT: Format = Format {
+pub const FORMAT: Format = Format {
     is_looked_at: true,
     of: Of::Topology,
     ..Format::new("tree", &[], "The machine as a tree, for a terminal", render)
@@ -189,9 +189,9 @@ fn in_ascii(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::sample;
 
-    fn tree(report: &crate::model::report::Report, style: &Style) -> String {
+
+    fn tree(report: &model::report::Report, style: &Style) -> String {
         render(&Digest::of(report), style)
     }
 

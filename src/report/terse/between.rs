@@ -11,12 +11,12 @@ use super::super::page::{Page, Paint};
 use super::super::tables;
 use super::standing::{Standing, after_comma};
 use super::{ALIKE_PERCENT, HANG, load};
-use crate::model::finding::Severity;
-use crate::model::flow::Setup;
-use crate::model::measurement::{Measurements, PeerBandwidth, Verified};
-use crate::model::placement::{Direction, Engine, Pair, Path, Placement, Side};
-use crate::model::rounding::{percent, range, rate, short};
-use crate::model::topology::LinkClass;
+use model::finding::Severity;
+use model::flow::Setup;
+use model::measurement::{Measurements, PeerBandwidth, Verified};
+use model::placement::{Direction, Engine, Pair, Path, Placement, Side};
+use model::rounding::{percent, range, rate, short};
+use model::topology::LinkClass;
 
 /// Pairs of one kind that differ by more have a matrix, per cent: see `crowd::BEHIND`.
 const APART_PERCENT: f64 = 10.0;

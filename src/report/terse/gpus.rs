@@ -7,14 +7,14 @@ use super::super::page::{Page, Paint};
 use super::super::streams;
 use super::HANG;
 use super::standing::{Standing, after_comma};
-use crate::model::asynchrony::{Call, HostCall};
-use crate::model::finding::Severity;
-use crate::model::flow::HostMemory;
-use crate::model::host::Allocation;
-use crate::model::measurement::Measurements;
-use crate::model::one_gpu::OneGpu;
-use crate::model::placement::{Engine, HostMode};
-use crate::model::rounding::{percent, range, rate, short};
+use model::asynchrony::{Call, HostCall};
+use model::finding::Severity;
+use model::flow::HostMemory;
+use model::host::Allocation;
+use model::measurement::Measurements;
+use model::one_gpu::OneGpu;
+use model::placement::{Engine, HostMode};
+use model::rounding::{percent, range, rate, short};
 
 /// Everything of single GPUs.
 pub(super) fn write(page: &mut Page, digest: &Digest<'_>, measurements: &Measurements) {
@@ -139,7 +139,7 @@ fn local(measurements: &Measurements) -> Lines {
 }
 
 fn pinning(measurements: &Measurements) -> Lines {
-    let times = |figure: fn(&crate::model::host::Pinning) -> Option<f64>| {
+    let times = |figure: fn(&model::host::Pinning) -> Option<f64>| {
         Spread::of(measurements.pinning.iter().filter_map(figure))
     };
     let parts = [

@@ -5,8 +5,8 @@ use super::super::load::{self as tables, Kind};
 use super::super::page::{Page, Paint};
 use super::standing::Standing;
 use super::{ALIKE_PERCENT, HANG};
-use crate::model::measurement::Measurements;
-use crate::model::rounding::{range, rate};
+use model::measurement::Measurements;
+use model::rounding::{range, rate};
 
 /// Patterns, all-reduce and counters.
 pub(super) fn write(page: &mut Page, measurements: &Measurements) {

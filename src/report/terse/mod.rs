@@ -6,8 +6,8 @@ use super::body::{self, Expected};
 use super::digest::Digest;
 use super::page::{Page, Paint};
 use super::{findings, machine, topo};
-use crate::model::measurement::{Measurements, Status};
-use crate::model::rounding::short;
+use model::measurement::{Measurements, Status};
+use model::rounding::short;
 
 mod between;
 mod gpus;

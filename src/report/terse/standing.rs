@@ -1,7 +1,7 @@
 //! How figures stand to what is expected of them, in a word.
 
 use super::super::figures::Spread;
-use crate::model::rounding::percent;
+use model::rounding::percent;
 
 /// Below the lowest rate that is expected by less than this share is as expected: figures are rounded.
 const JUST_BELOW: f64 = 0.99;

@@ -6,7 +6,7 @@ use super::super::digest::Digest;
 use super::super::escape::clean;
 use super::super::findings::{Alike, by_rule, label, sentence};
 use super::super::page::{Page, Paint};
-use crate::model::finding::{Finding, Severity};
+use model::finding::{Finding, Severity};
 
 /// Column at which the text starts.
 const TEXT: usize = 9;

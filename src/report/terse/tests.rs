@@ -3,13 +3,13 @@
 use unicode_width::UnicodeWidthStr;
 
 use super::super::format::Style;
-use super::super::{named, render, sample};
-use crate::model::finding::{Scope, Severity, Subject};
-use crate::model::flow::Setup;
-use crate::model::measurement::{PeerBandwidth, Status, Verified};
-use crate::model::placement::{Pair, Path};
-use crate::model::report::Report;
-use crate::model::units::GbPerSecond;
+use super::super::{named, render, };
+use model::finding::{Scope, Severity, Subject};
+use model::flow::Setup;
+use model::measurement::{PeerBandwidth, Status, Verified};
+use model::placement::{Pair, Path};
+use model::report::Report;
+use model::units::GbPerSecond;
 
 const STYLE: Style = Style {
     width: 80,

@@ -34,7 +34,7 @@ fn while_counters_are_read_nothing_else_is_under_way() {
     for round in &mut rounds {
         round.deadline = Duration::from_secs(20);
     }
-    let pattern = crate::model::load::Pattern::Ring;
+    let pattern = model::load::Pattern::Ring;
     rounds[3].task.action = Action::Load {
         pattern,
         rows: 1,

@@ -8,7 +8,7 @@ mod faults;
 mod machine;
 
 use libtest_mimic::Trial;
-use peerscope::hardware::sim::spec::MachineSpec;
+use sim::spec::MachineSpec;
 
 use self::faults::{FAULTS, Fault};
 use self::machine::{Machine, healthy};

@@ -11,7 +11,7 @@ pub struct Affinity {
 }
 
 impl Affinity {
-    /// See [`crate::hardware::Driver::run_on`].
+    /// See [`hardware::Driver::run_on`].
     pub fn run_on(&self, processors: &[usize]) {
         let Some(first) = self.first.get_or_init(|| sched_getaffinity(None).ok()) else {
             return;

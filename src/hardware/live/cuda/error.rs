@@ -3,8 +3,8 @@
 use std::ffi::{CStr, c_char};
 
 use super::table::Table;
-use crate::hardware::limits::{self, Scarce};
-use crate::hardware::{ErrorKind, HardwareError};
+use hardware::limits::{self, Scarce};
+use hardware::{ErrorKind, HardwareError};
 
 /// Codes that something depends on; cuda.h, CUresult.
 pub mod code {

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::table::Table;
-use crate::hardware::HardwareError;
+use hardware::HardwareError;
 
 /// CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP: all contexts reach the words.
 const HOST_PORTABLE_MAPPED: u32 = 3;

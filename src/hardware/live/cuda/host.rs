@@ -7,13 +7,10 @@ use cudarc::driver::sys::CUdeviceptr;
 use super::in_bounds;
 use super::place::{self, Mapping};
 use super::session::{CudaDriver, unknown};
-use crate::hardware::limits::{self, Scarce};
-use crate::hardware::pattern::{pattern, poison};
-use crate::hardware::{
-    Buffer, Device, ErrorKind, HardwareError, HostBuffer, HostDriver, HostRoom, PatternCheck,
-    ProcessMemory, Stream, WORDS_LOOKED_AT,
-};
-use crate::model::flow::HostMemory;
+use hardware::limits::{self, Scarce};
+use hardware::pattern::{pattern, poison};
+use hardware::{Buffer, Device, ErrorKind, HardwareError, HostBuffer, HostDriver, HostRoom, PatternCheck, ProcessMemory, Stream, WORDS_LOOKED_AT};
+use model::flow::HostMemory;
 
 /// CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP, and the same of CU_MEMHOSTREGISTER: every context reaches
 /// the memory, copy engines and kernels alike.

@@ -5,7 +5,7 @@ use std::ffi::{CStr, CString, c_int, c_uint, c_void};
 use cudarc::driver::sys::{CUfunction, CUstream};
 
 use super::table::Table;
-use crate::hardware::HardwareError;
+use hardware::HardwareError;
 
 /// The images, as scripts/build-ptx wrote them.
 const IMAGES: [&str; 4] = [
@@ -51,7 +51,7 @@ impl Kernels {
         for (module, image) in modules.iter_mut().zip(IMAGES) {
             let image = CString::new(image).map_err(|_| {
                 HardwareError::new(
-                    crate::hardware::ErrorKind::Other,
+                    hardware::ErrorKind::Other,
                     "a built-in kernel image holds a NUL byte",
                 )
             })?;

@@ -21,11 +21,8 @@ use self::kernels::Kernels;
 pub use self::session::CudaDriver;
 use self::session::Opened;
 use self::startup::Answer;
-use crate::hardware::{
-    Buffer, Device, DeviceInfo, DeviceMemory, Driver, ErrorKind, Event, HardwareError,
-    PatternCheck, Stream,
-};
-use crate::model::measurement::RdmaSupport;
+use hardware::{Buffer, Device, DeviceInfo, DeviceMemory, Driver, ErrorKind, Event, HardwareError, PatternCheck, Stream};
+use model::measurement::RdmaSupport;
 
 /// How long a held stream stays closed when nobody opens it. Longer than any enqueueing takes,
 /// shorter than the deadline of a round, so that the report has the cause rather than a hang.

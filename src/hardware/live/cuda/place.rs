@@ -6,8 +6,8 @@ use std::path::Path;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::affinity::Affinity;
-use crate::hardware::limits::{self, Scarce};
-use crate::hardware::{ErrorKind, HardwareError, root};
+use hardware::limits::{self, Scarce};
+use hardware::{ErrorKind, HardwareError, root};
 
 /// Nodes that a mask of one word names.
 const MOST_NODES: u32 = 64;

@@ -12,9 +12,7 @@ use super::host::Held;
 use super::kernels::Kernels;
 use super::startup::{self, Context, Loaded};
 use super::table::Table;
-use crate::hardware::{
-    Buffer, Device, DeviceInfo, Driver, ErrorKind, Event, HardwareError, Stream,
-};
+use hardware::{Buffer, Device, DeviceInfo, Driver, ErrorKind, Event, HardwareError, Stream};
 
 /// However long the steps before took, each gets this share.
 const LEAST_SHARE: f64 = 0.05;

@@ -11,10 +11,10 @@ use cudarc::driver::sys::{CUcontext, CUdevice, CUdeviceptr, CUuuid};
 use super::error::code;
 use super::kernels::{ATTRIBUTE_MULTIPROCESSORS, Kernels};
 use super::table::Table;
-use crate::hardware::{Device, DeviceInfo, ErrorKind, HardwareError, limits};
-use crate::model::measurement::RdmaSupport;
-use crate::model::reading::{Reading, Unknown};
-use crate::model::units::PciAddress;
+use hardware::{Device, DeviceInfo, ErrorKind, HardwareError, limits};
+use model::measurement::RdmaSupport;
+use model::reading::{Reading, Unknown};
+use model::units::PciAddress;
 
 /// A primary context that was retained and is never released.
 #[derive(Clone, Copy)]

@@ -12,8 +12,8 @@ use cudarc::driver::sys::{
 };
 use libloading::Library;
 
-use crate::hardware::limits::{self, Scarce};
-use crate::hardware::{ErrorKind, HardwareError};
+use hardware::limits::{self, Scarce};
+use hardware::{ErrorKind, HardwareError};
 
 /// Names under which the driver library is looked for. The first is the driver's own; the second
 /// is what a toolkit's stub is called too.

@@ -1,7 +1,7 @@
 //! The meaning of NVML's numbers. Pure. A number that is not listed here is reported, never guessed.
 
-use crate::model::reading::Unknown;
-use crate::model::snapshot::{
+use model::reading::Unknown;
+use model::snapshot::{
     CommonAncestor, ComputeMode, ConfidentialComputing, Fabric, FabricState, NvLinkRemote,
     P2pStatus,
 };
@@ -212,7 +212,7 @@ pub fn fabric(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::units::Lanes;
+    use model::units::Lanes;
 
     #[test]
     fn field_values_are_decoded_by_their_type() {

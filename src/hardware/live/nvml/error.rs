@@ -2,9 +2,9 @@
 
 use nvml_wrapper::error::NvmlError;
 
-use crate::hardware::limits::{self, Scarce};
-use crate::hardware::{ErrorKind, HardwareError};
-use crate::model::reading::Unknown;
+use hardware::limits::{self, Scarce};
+use hardware::{ErrorKind, HardwareError};
+use model::reading::Unknown;
 
 const SUCCESS: u32 = 0;
 const NOT_SUPPORTED: u32 = 3;

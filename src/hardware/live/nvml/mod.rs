@@ -15,10 +15,10 @@ use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 
 use self::raw::{Field, Raw};
-use crate::hardware::{Counts, ErrorKind, GpuGroup, HardwareError, LinkSample, Moved};
-use crate::model::reading::{Reading, Unknown};
-use crate::model::snapshot::{Gpu, GpuPair, GpuProcess, Host, P2pStatus, PcieErrors, SlowFact};
-use crate::model::units::Bytes;
+use hardware::{Counts, ErrorKind, GpuGroup, HardwareError, LinkSample, Moved};
+use model::reading::{Reading, Unknown};
+use model::snapshot::{Gpu, GpuPair, GpuProcess, Host, P2pStatus, PcieErrors, SlowFact};
+use model::units::Bytes;
 
 /// Names of the library. The first is what a driver installs; the second is all that some images
 /// have.

@@ -5,9 +5,9 @@ use nvml_wrapper::enum_wrappers::device::PcieUtilCounter;
 
 use super::raw::{Field, Raw};
 use super::{Opened, error};
-use crate::hardware::{Counts, Moved};
-use crate::model::reading::Unknown;
-use crate::model::units::GbPerSecond;
+use hardware::{Counts, Moved};
+use model::reading::Unknown;
+use model::units::GbPerSecond;
 
 /// `NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX` and `…_RX`, KiB, of the link that is the scope,
 const fn nvlink_data(scope: u32) -> [Field; 2] {

@@ -11,8 +11,8 @@ use nvml_wrapper::error::NvmlError;
 
 use super::raw::{Field, Raw};
 use super::{decode, error};
-use crate::model::reading::{Reading, Unknown};
-use crate::model::snapshot::{NvLink, SlowFact};
+use model::reading::{Reading, Unknown};
+use model::snapshot::{NvLink, SlowFact};
 
 /// No GPU has more; only drivers that cannot count are asked for every one.
 const MOST_LINKS: u32 = 36;

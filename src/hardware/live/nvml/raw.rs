@@ -14,8 +14,8 @@ use nvml_wrapper_sys::bindings::{
 
 use super::decode;
 use super::error::check;
-use crate::model::reading::Unknown;
-use crate::model::snapshot::{ConfidentialComputing, Fabric, RemappedRows};
+use model::reading::Unknown;
+use model::snapshot::{ConfidentialComputing, Fabric, RemappedRows};
 
 // NVML writes as many bytes as the version says; the sizes are those of nvml.h.
 const _: () =

@@ -6,10 +6,10 @@ use std::path::Path;
 
 use super::Sysfs;
 use super::read::{hex, names, number, odd, text};
-use crate::model::order::Order;
-use crate::model::reading::{Reading, Unknown};
-use crate::model::snapshot::{Adapter, AdapterKind, AdapterPort};
-use crate::model::units::PciAddress;
+use model::order::Order;
+use model::reading::{Reading, Unknown};
+use model::snapshot::{Adapter, AdapterKind, AdapterPort};
+use model::units::PciAddress;
 
 /// Base class of network controllers.
 const NETWORK: u32 = 0x02;

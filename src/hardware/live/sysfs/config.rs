@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use super::read::{NEEDS_ROOT, io_unknown, odd};
-use crate::model::reading::Unknown;
+use model::reading::Unknown;
 
 const STATUS: u64 = 0x06;
 const STATUS_CAPABILITIES: u16 = 0x10;

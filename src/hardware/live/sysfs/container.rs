@@ -5,7 +5,7 @@ use std::fs;
 
 use super::Sysfs;
 use super::read::{io_unknown, odd, text};
-use crate::model::reading::Reading;
+use model::reading::Reading;
 
 /// Files that only containers have: Docker's, Podman's, systemd's, Kubernetes' and Apptainer's.
 const FILES: [&str; 6] = [
@@ -85,7 +85,7 @@ mod tests {
 
     use super::super::fixture::Fixture;
     use super::*;
-    use crate::model::reading::Unknown;
+    use model::reading::Unknown;
 
     fn in_namespace(name: &str) -> Fixture {
         let machine = Fixture::new();

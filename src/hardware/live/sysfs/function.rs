@@ -7,9 +7,9 @@ use super::Sysfs;
 use super::config::Config;
 use super::pci::{GPU_CLASSES, NVIDIA, generation, width};
 use super::read::{hex, io_unknown, number, odd, text};
-use crate::model::reading::{Reading, Unknown};
-use crate::model::snapshot::{Bar, PciFunction, PciKind, PciPower, RuntimeStatus};
-use crate::model::units::{Bytes, MIB, PciAddress};
+use model::reading::{Reading, Unknown};
+use model::snapshot::{Bar, PciFunction, PciKind, PciPower, RuntimeStatus};
+use model::units::{Bytes, MIB, PciAddress};
 
 /// Windows of a function; the file of them has its ROM and more behind.
 const BARS: usize = 6;

@@ -12,8 +12,8 @@ use super::Sysfs;
 use super::config::{Config, tests::space};
 use super::fixture::Fixture;
 use super::read::{hex, number, odd, text};
-use crate::fuzz::{self, Edit};
-use crate::model::reading::Unknown;
+use fuzz::{self, Edit};
+use model::reading::Unknown;
 
 /// A machine's files, and those that may be broken, below its root.
 struct Machine {

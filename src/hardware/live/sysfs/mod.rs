@@ -18,10 +18,10 @@ mod fuzz;
 use std::path::{Path, PathBuf};
 
 use self::read::{names, number, odd, reading, text};
-use crate::hardware::{PciTree, root};
-use crate::model::reading::{Reading, Unknown};
-use crate::model::snapshot::{Host, NumaNode};
-use crate::model::units::{Bytes, KIB, PciAddress};
+use hardware::{PciTree, root};
+use model::reading::{Reading, Unknown};
+use model::snapshot::{Host, NumaNode};
+use model::units::{Bytes, KIB, PciAddress};
 
 /// Vendors and products in the firmware of virtual machines only. Used if the processor's flags do
 /// not show it.

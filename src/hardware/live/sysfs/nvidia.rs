@@ -9,10 +9,10 @@ use rustix::io::Errno;
 use super::Sysfs;
 use super::pci::{FIRST_NVSWITCH, Nvidia};
 use super::read::{hex, io_unknown, names, odd, text};
-use crate::hardware::NvidiaFunctions;
-use crate::model::reading::{Reading, Unknown};
-use crate::model::snapshot::{BoundDriver, DeviceFile, DisplayFunction, NvSwitch};
-use crate::model::units::PciAddress;
+use hardware::NvidiaFunctions;
+use model::reading::{Reading, Unknown};
+use model::snapshot::{BoundDriver, DeviceFile, DisplayFunction, NvSwitch};
+use model::units::PciAddress;
 
 impl Sysfs {
     /// The facts of NVIDIA's functions. What cannot be listed, [`Sysfs::pci_tree`] says.

@@ -6,10 +6,10 @@ use std::fs;
 use super::Sysfs;
 use super::config::{Config, PortType};
 use super::read::{hex, names, odd, text};
-use crate::model::node::NodeId;
-use crate::model::reading::Unknown;
-use crate::model::snapshot::{Adapter, PciFunction, PciKind};
-use crate::model::units::{Generation, Lanes, PciAddress};
+use model::node::NodeId;
+use model::reading::Unknown;
+use model::snapshot::{Adapter, PciFunction, PciKind};
+use model::units::{Generation, Lanes, PciAddress};
 
 pub(super) const NVIDIA: u32 = 0x10de;
 /// Classes of a GPU, without the programming interface: VGA controller and 3D controller.
@@ -230,9 +230,9 @@ mod tests {
     use super::super::config::tests::space;
     use super::super::fixture::Fixture;
     use super::*;
-    use crate::model::reading::Reading;
-    use crate::model::snapshot::{Bar, PciPower, RuntimeStatus};
-    use crate::model::units::{Bytes, GIB, MIB};
+    use model::reading::Reading;
+    use model::snapshot::{Bar, PciPower, RuntimeStatus};
+    use model::units::{Bytes, GIB, MIB};
 
     fn address(text: &str) -> PciAddress {
         text.parse().unwrap()

@@ -6,8 +6,8 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::str::FromStr;
 
-use crate::hardware::limits;
-use crate::model::reading::{Reading, Unknown};
+use hardware::limits;
+use model::reading::{Reading, Unknown};
 
 /// No file that is read here needs more; what lies beyond is not looked at.
 const LIMIT: u64 = 8 << 10;

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use super::Sysfs;
 use super::read::{io_unknown, number, odd, text};
-use crate::hardware::kernel_log;
-use crate::model::reading::{Reading, Unknown};
-use crate::model::snapshot::Host;
+use hardware::kernel_log;
+use model::reading::{Reading, Unknown};
+use model::snapshot::Host;
 
 /// Beginnings of parameters of the kernel's command line that concern the IOMMU.
 const IOMMU_PARAMETERS: [&str; 4] = ["iommu", "intel_iommu", "amd_iommu", "arm-smmu"];

@@ -2,9 +2,9 @@
 
 use super::failed;
 use super::state::State;
-use crate::hardware::sim::engine::{Lane, Server};
-use crate::hardware::sim::spec::GpuSpec;
-use crate::hardware::{Device, ErrorKind, HardwareError};
+use crate::engine::{Lane, Server};
+use crate::spec::GpuSpec;
+use hardware::{Device, ErrorKind, HardwareError};
 
 /// What a device has only so many of.
 #[derive(Debug, Clone, Copy)]

@@ -1,11 +1,11 @@
 //! Copies: which way they go, what they take, and how they go wrong.
 
-use crate::hardware::pattern::pattern;
-use crate::hardware::sim::engine::{Few, Flow, Server, Submission, Work};
-use crate::hardware::sim::spec::{CopyFault, PairFault};
-use crate::hardware::{Buffer, Device, ErrorKind, HardwareError, Stream};
-use crate::model::placement::{Engine, Path, Side};
-use crate::model::units::MIB;
+use hardware::pattern::pattern;
+use crate::engine::{Few, Flow, Server, Submission, Work};
+use crate::spec::{CopyFault, PairFault};
+use hardware::{Buffer, Device, ErrorKind, HardwareError, Stream};
+use model::placement::{Engine, Path, Side};
+use model::units::MIB;
 
 use super::failed;
 use super::state::{Effect, SharedPath, State};

@@ -3,15 +3,12 @@
 //! Copies from and to pageable memory hold the host until they have ended, as the driver's do: the processor moves the
 //! bytes to a buffer of the driver's and from there to the device, or the other way round.
 
-use crate::hardware::sim::engine::{Few, Flow, Submission, Work};
-use crate::hardware::sim::memory::{Content, MemoryError, host_device};
-use crate::hardware::sim::spec::{CopyFault, HostSpeeds, HostWay, PairFault, Pairs};
-use crate::hardware::{
-    Buffer, Device, ErrorKind, HardwareError, HostBuffer, HostDriver, HostRoom, PatternCheck,
-    ProcessMemory, Stream, WORDS_LOOKED_AT,
-};
-use crate::model::flow::HostMemory;
-use crate::model::units::{Bytes, GIB, MIB};
+use crate::engine::{Few, Flow, Submission, Work};
+use crate::memory::{Content, MemoryError, host_device};
+use crate::spec::{CopyFault, HostSpeeds, HostWay, PairFault, Pairs};
+use hardware::{Buffer, Device, ErrorKind, HardwareError, HostBuffer, HostDriver, HostRoom, PatternCheck, ProcessMemory, Stream, WORDS_LOOKED_AT};
+use model::flow::HostMemory;
+use model::units::{Bytes, GIB, MIB};
 
 use super::copies::Mover;
 use super::state::{Effect, State};

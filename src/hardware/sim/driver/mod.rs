@@ -13,12 +13,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::hardware::{
-    Buffer, Device, DeviceInfo, DeviceMemory, Driver, ErrorKind, Event, HardwareError,
-    PatternCheck, Stream,
-};
-use crate::model::measurement::RdmaSupport;
-use crate::model::reading::Reading;
+use hardware::{Buffer, Device, DeviceInfo, DeviceMemory, Driver, ErrorKind, Event, HardwareError, PatternCheck, Stream};
+use model::measurement::RdmaSupport;
+use model::reading::Reading;
 
 use super::engine::Work;
 use super::memory::Content;

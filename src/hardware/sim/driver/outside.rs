@@ -5,8 +5,8 @@ use std::cell::RefMut;
 use super::SimDriver;
 use super::Written;
 use super::state::State;
-use crate::hardware::sim::memory::Content;
-use crate::hardware::{HardwareError, HostBuffer, Stream};
+use crate::memory::Content;
+use hardware::{HardwareError, HostBuffer, Stream};
 
 impl SimDriver {
     /// What holds now.

@@ -4,15 +4,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::hardware::sim::engine::{
+use crate::engine::{
     Ended, Engine, Few, Lane, Op, Server, SharedHop, Submission, Work,
 };
-use crate::hardware::sim::hops::Met;
-use crate::hardware::sim::memory::Memory;
-use crate::hardware::sim::routes::{Hop, PathClass};
-use crate::hardware::sim::spec::{CopyFault, Drift, MachineSpec, PairFault, PathSpeed};
-use crate::hardware::{Buffer, Device, ErrorKind, Event, HardwareError, Stream};
-use crate::model::maps::Map;
+use crate::hops::Met;
+use crate::memory::Memory;
+use crate::routes::{Hop, PathClass};
+use crate::spec::{CopyFault, Drift, MachineSpec, PairFault, PathSpeed};
+use hardware::{Buffer, Device, ErrorKind, Event, HardwareError, Stream};
+use model::maps::Map;
 
 use super::contexts::Context;
 use super::failed;

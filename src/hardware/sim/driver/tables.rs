@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use super::state::Effect;
-use crate::hardware::Device;
-use crate::hardware::sim::engine::Op;
+use hardware::Device;
+use crate::engine::Op;
 
 /// Which device may reach the memory of which.
 #[derive(Debug)]

@@ -5,14 +5,14 @@ mod rows;
 mod streams;
 
 use super::*;
-use crate::hardware::sim::builtin;
-use crate::hardware::sim::spec::{
+use crate::builtin;
+use crate::spec::{
     CopyFault, LinkFault, Noise, PairFault, Pairs, PeerException, PeerRule, UplinkSpec,
 };
-use crate::model::placement::{Engine, Path, Side};
-use crate::model::snapshot::{P2pStatus, PciKind, PcieErrors};
-use crate::model::testing::pcie_link;
-use crate::model::units::{GIB, MIB};
+use model::placement::{Engine, Path, Side};
+use model::snapshot::{P2pStatus, PciKind, PcieErrors};
+use model::testing::pcie_link;
+use model::units::{GIB, MIB};
 
 const POISON: u64 = 0xdead_beef_dead_beef;
 

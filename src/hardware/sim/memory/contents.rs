@@ -4,8 +4,8 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use crate::hardware::PatternCheck;
-use crate::hardware::pattern::{pattern, poison};
+use hardware::PatternCheck;
+use hardware::pattern::{pattern, poison};
 
 /// Where the bytes of a stretch come from.
 #[derive(Debug, Clone, PartialEq, Eq)]

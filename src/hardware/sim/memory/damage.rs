@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::hardware::sim::spec::CopyFault;
+use crate::spec::CopyFault;
 
 /// Places of damaged words are listed one by one up to this many; beyond, they stand in this many
 /// groups, so that a copy with millions of them stays cheap.

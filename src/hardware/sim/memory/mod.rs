@@ -6,9 +6,9 @@ mod damage;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use crate::hardware::{Buffer, Device, PatternCheck};
-use crate::model::maps::Map;
-use crate::model::order::Order;
+use hardware::{Buffer, Device, PatternCheck};
+use model::maps::Map;
+use model::order::Order;
 
 use super::spec::CopyFault;
 pub use contents::Content;

@@ -3,7 +3,7 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::hardware::pattern::{pattern, poison};
+use hardware::pattern::{pattern, poison};
 
 const POISON: u64 = 0xdead_beef;
 const MIB: u64 = 1 << 20;

@@ -5,9 +5,9 @@ use std::collections::{HashMap, HashSet};
 use super::defaults::DEEPEST;
 use super::numbers::{memory, microseconds, milliseconds, number, rate, share, speeds};
 use super::{FunctionSpec, GpuSpec, MachineSpec, NvLinkTarget, Pairs};
-use crate::model::report::MOST_GPUS;
-use crate::model::snapshot::PciKind;
-use crate::model::units::{MIB, PciAddress};
+use model::report::MOST_GPUS;
+use model::snapshot::PciKind;
+use model::units::{MIB, PciAddress};
 
 const MOST_FUNCTIONS: usize = 4096;
 const MOST_OTHERS: usize = 1024;
@@ -43,7 +43,7 @@ pub fn problem(key: impl Into<String>, message: impl Into<String>) -> Problem {
 macro_rules! ensure {
     ($holds:expr, $key:expr, $($message:tt)+) => {
         if !$holds {
-            return Err($crate::hardware::sim::spec::check::problem($key, format!($($message)+)));
+            return Err($crate::spec::check::problem($key, format!($($message)+)));
         }
     };
 }

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use super::check::{Checked, Problem, ensure, problem};
 use super::numbers::{HIGHEST_RATE, copy_fault, error_code, milliseconds, number, rate};
 use super::{Collapse, CopyFault, Faults, LinkPart, MachineSpec, NvLinkTarget, PairFault, Shared};
-use crate::hardware::sim::routes::Hop;
-use crate::model::placement::{Engine, Path};
-use crate::model::snapshot::PciKind;
-use crate::model::units::PciAddress;
+use crate::routes::Hop;
+use model::placement::{Engine, Path};
+use model::snapshot::PciKind;
+use model::units::PciAddress;
 
 /// The most that is counted of what moved, and that a link carries beside others: chosen.
 const MOST_COUNTED: f64 = 1000.0;

@@ -9,8 +9,8 @@ use super::{
     CudaPeerRule, FunctionSpec, HostSpec, HostSpeeds, MachineSpec, NumaNodeSpec, NvLinkTarget,
     PathSpeed, PeerRule, Speeds,
 };
-use crate::model::snapshot::{AdapterKind, ConfidentialComputing, P2pStatus, PciKind};
-use crate::model::units::{Bytes, GIB, MIB, PciAddress};
+use model::snapshot::{AdapterKind, ConfidentialComputing, P2pStatus, PciKind};
+use model::units::{Bytes, GIB, MIB, PciAddress};
 
 /// Peers that CUDA enables at once for one GPU without NVSwitches.
 const PEER_LIMIT: u32 = 8;
@@ -293,7 +293,7 @@ pub(super) const fn endpoint() -> PciKind {
 
 impl MachineSpec {
     /// Fills in what was left out and follows from the rest.
-    pub(in crate::hardware::sim) fn complete(&mut self) {
+    pub(crate) fn complete(&mut self) {
         if self.numa_nodes.is_empty() {
             self.numa_nodes.push(NumaNodeSpec {
                 cpus: "0-31".into(),

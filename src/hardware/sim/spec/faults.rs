@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::{HostFault, NvLinkErrors, Pairs, text};
-use crate::model::background::Moment;
-use crate::model::placement::{Engine, Path, Side};
-use crate::model::snapshot::{ComputeMode, PcieErrors};
-use crate::model::units::{PciAddress, PcieLink};
+use model::background::Moment;
+use model::placement::{Engine, Path, Side};
+use model::snapshot::{ComputeMode, PcieErrors};
+use model::units::{PciAddress, PcieLink};
 
 /// What is wrong with a machine.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{defaults, text};
-use crate::model::snapshot::{ComputeMode, FabricState, GpuProcess};
-use crate::model::units::{Bytes, PciAddress};
+use model::snapshot::{ComputeMode, FabricState, GpuProcess};
+use model::units::{Bytes, PciAddress};
 
 /// A GPU.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

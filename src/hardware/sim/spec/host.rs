@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::{CopyFault, MachineSpec, defaults};
-use crate::hardware::HostRoom;
-use crate::model::flow::HostMemory;
-use crate::model::units::Bytes;
+use hardware::HostRoom;
+use model::flow::HostMemory;
+use model::units::Bytes;
 
 /// What copies between host and GPU reach, and what page-locking costs.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

@@ -16,9 +16,9 @@ mod text;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::placement::{Engine, Path, Side};
-use crate::model::snapshot::{BoundDriver, ConfidentialComputing, PciKind, PciPower, PcieErrors};
-use crate::model::units::{Bytes, PciAddress, PcieLink};
+use model::placement::{Engine, Path, Side};
+use model::snapshot::{BoundDriver, ConfidentialComputing, PciKind, PciPower, PcieErrors};
+use model::units::{Bytes, PciAddress, PcieLink};
 
 pub use check::Problem;
 pub use faults::{

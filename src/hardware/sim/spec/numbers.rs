@@ -2,7 +2,7 @@
 
 use super::check::{Checked, ensure, problem};
 use super::{CopyFault, HostSpeeds, PathSpeed, Speeds};
-use crate::model::units::{Bytes, GIB};
+use model::units::{Bytes, GIB};
 
 /// Memory of a GPU or NUMA node.
 const MOST_MEMORY: u64 = 65_536 * GIB;

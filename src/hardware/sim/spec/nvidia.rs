@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::{FunctionSpec, MachineSpec};
-use crate::model::order::Order;
-use crate::model::reading::{Reading, Unknown};
-use crate::model::snapshot::{BoundDriver, DeviceFile, DisplayFunction, NvSwitch, PciKind};
+use model::order::Order;
+use model::reading::{Reading, Unknown};
+use model::snapshot::{BoundDriver, DeviceFile, DisplayFunction, NvSwitch, PciKind};
 
 const NVIDIA: u16 = 0x10de;
 /// Classes without the programming interface: VGA controller, 3D controller, and an NVSwitch.

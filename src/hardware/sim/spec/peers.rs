@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::defaults;
-use crate::model::snapshot::P2pStatus;
+use model::snapshot::P2pStatus;
 
 /// Peer access: a rule for every pair, and exceptions.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

@@ -4,13 +4,13 @@
 use serde::{Deserialize, Serialize};
 
 use super::{FunctionSpec, MachineSpec};
-use crate::hardware::kernel_log;
-use crate::model::reading::{Reading, Unknown};
-use crate::model::snapshot::{
+use hardware::kernel_log;
+use model::reading::{Reading, Unknown};
+use model::snapshot::{
     AdapterKind, AdapterPort, Bar, ConfidentialComputing, Host, PciFunction, PciPower,
     RuntimeStatus, Xid,
 };
-use crate::model::units::PciAddress;
+use model::units::PciAddress;
 
 /// A line of the kernel's log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -135,7 +135,7 @@ impl MachineSpec {
     }
 
     /// Fills in packets, power and windows of a function.
-    pub(in crate::hardware::sim) fn read_function(
+    pub(crate) fn read_function(
         &self,
         spec: &FunctionSpec,
         function: &mut PciFunction,
@@ -163,7 +163,7 @@ impl MachineSpec {
     }
 
     /// Fills in what peerscope runs in, and what the kernel was told and logs.
-    pub(in crate::hardware::sim) fn read_surroundings(&self, facts: &mut Host) {
+    pub(crate) fn read_surroundings(&self, facts: &mut Host) {
         let host = &self.host;
         facts.container_made_by = if host.container {
             Reading::Known("docker".to_owned())

@@ -4,7 +4,7 @@
 pub mod size {
     use serde::{Deserialize, Deserializer, Serializer};
 
-    use crate::model::units::{Bytes, GIB, KIB, MIB};
+    use model::units::{Bytes, GIB, KIB, MIB};
 
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "a size such as \"64MiB\", or a number of bytes")]
@@ -35,7 +35,7 @@ pub mod size {
 pub mod optional_size {
     use serde::{Deserialize, Deserializer, Serializer};
 
-    use crate::model::units::Bytes;
+    use model::units::Bytes;
 
     #[derive(Deserialize)]
     struct Size(#[serde(with = "super::size")] Bytes);
@@ -87,7 +87,7 @@ pub mod pci_id {
 pub mod link {
     use serde::{Deserialize, Deserializer, Serializer};
 
-    use crate::model::units::PcieLink;
+    use model::units::PcieLink;
 
     #[allow(clippy::ref_option, reason = "serde's form")]
     pub fn serialize<S: Serializer>(
@@ -177,7 +177,7 @@ pub mod throttle {
 
 #[cfg(test)]
 mod tests {
-    use crate::model::from_toml::from_toml;
+    use model::from_toml::from_toml;
 
     #[test]
     fn throttle_reasons_have_the_names_of_nvml_or_of_reports() {

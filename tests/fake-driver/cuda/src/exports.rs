@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use cudarc::driver::sys::CUuuid;
 use fake_machine::{Calls, exports};
-use peerscope::hardware::{Driver, HostDriver};
+use hardware::{Driver, HostDriver};
 
 use crate::kernel::Kernel;
 use crate::state::{self, code, code_of, current, with};

@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::ffi::c_void;
 
 use fake_machine::traffic;
-use peerscope::hardware::pattern::{pattern, poison};
-use peerscope::hardware::sim::{SimDriver, Written};
-use peerscope::hardware::{Device, Driver, HardwareError, HostBuffer, HostDriver, Stream};
-use peerscope::model::flow::HostMemory;
+use hardware::pattern::{pattern, poison};
+use sim::{SimDriver, Written};
+use hardware::{Device, Driver, HardwareError, HostBuffer, HostDriver, Stream};
+use model::flow::HostMemory;
 
 use crate::state::{Fake, SMALL, code, code_of, current};
 

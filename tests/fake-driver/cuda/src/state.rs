@@ -9,11 +9,11 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use fake_machine::{code_in, traffic};
-use peerscope::hardware::sim::SimDriver;
-use peerscope::hardware::{
+use sim::SimDriver;
+use hardware::{
     Buffer, Device, DeviceInfo, Driver, ErrorKind, Event, HardwareError, Stream,
 };
-use peerscope::model::units::PciAddress;
+use model::units::PciAddress;
 
 use crate::host::Host;
 use crate::kernel::Kernel;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use peerscope::hardware::sim::Simulated;
+use sim::Simulated;
 
 fn main() -> Result<(), String> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -6,8 +6,8 @@ pub mod plan;
 pub mod sysfs;
 pub mod traffic;
 
-use peerscope::hardware::sim::Simulated;
-use peerscope::hardware::sim::spec::MachineSpec;
+use sim::Simulated;
+use sim::spec::MachineSpec;
 
 pub use calls::Calls;
 

@@ -9,11 +9,11 @@ use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use peerscope::hardware::sim::spec::{FunctionSpec, LogLine, MachineSpec, READ_REQUEST};
-use peerscope::model::snapshot::{
+use sim::spec::{FunctionSpec, LogLine, MachineSpec, READ_REQUEST};
+use model::snapshot::{
     AdapterKind, BoundDriver, DeviceFile, PciFunction, PciKind, PciPower, PcieErrors,
 };
-use peerscope::model::units::{KIB, MIB, PcieLink};
+use model::units::{KIB, MIB, PcieLink};
 
 /// Writes the files of a machine below `root`, in `sys` and `proc`.
 ///

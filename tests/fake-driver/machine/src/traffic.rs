@@ -7,7 +7,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use peerscope::model::units::PciAddress;
+use model::units::PciAddress;
 
 /// One copy: between these GPUs, or the host where there is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

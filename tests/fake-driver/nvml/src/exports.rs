@@ -15,9 +15,9 @@ use nvml_wrapper_sys::bindings::{
     nvmlBAR1Memory_t, nvmlConfComputeSystemState_t, nvmlFieldValue_t, nvmlGpuFabricInfo_t,
     nvmlGpuFabricInfo_v2_t, nvmlMemory_v2_t, nvmlPciInfo_t, nvmlProcessInfo_t, nvmlUtilization_t,
 };
-use peerscope::hardware::GpuGroup;
-use peerscope::model::snapshot::ConfidentialComputing;
-use peerscope::model::units::PciAddress;
+use hardware::GpuGroup;
+use model::snapshot::ConfidentialComputing;
+use model::units::PciAddress;
 
 use crate::answers::{self, code, gpu, host, known, link, pair};
 use crate::numbers;

@@ -1,7 +1,7 @@
 //! NVML's numbers for what the model has names for: the other direction of what the live code
 //! decodes, written apart from it.
 
-use peerscope::model::snapshot::{
+use model::snapshot::{
     CommonAncestor, ComputeMode, FabricState, NvLinkRemote, P2pStatus,
 };
 

@@ -1,7 +1,7 @@
 //! Faults that depend on who issues, on what else is busy, on chance and on time.
 
 use super::*;
-use crate::hardware::sim::spec::{Collapse, Drift, Shared, Starved, WakeSpec};
+use crate::spec::{Collapse, Drift, Shared, Starved, WakeSpec};
 
 /// Two H200 with a fault of copies from the first to the second.
 fn with(change: impl FnOnce(PairFault) -> PairFault, fault: CopyFault) -> SimDriver {
@@ -204,7 +204,7 @@ fn a_gpu_that_drifts_is_slower_in_the_end_and_others_are_not() {
 #[test]
 fn a_link_that_two_flows_share_collapses() {
     let mut spec = builtin::get("pair-hangs").unwrap();
-    spec.faults = crate::hardware::sim::spec::Faults::default();
+    spec.faults = crate::spec::Faults::default();
     spec.faults.collapses.push(Collapse {
         at: Shared::Pci(spec.gpus[2].pci),
         gbps: 6.0,

@@ -1,8 +1,8 @@
 use super::*;
-use crate::hardware::pattern::pattern;
-use crate::hardware::sim::spec::{HostFault, HostWay, InitFault};
-use crate::hardware::{HostBuffer, HostDriver};
-use crate::model::flow::HostMemory::{self, Pageable, Pinned, Registered};
+use hardware::pattern::pattern;
+use crate::spec::{HostFault, HostWay, InitFault};
+use hardware::{HostBuffer, HostDriver};
+use model::flow::HostMemory::{self, Pageable, Pinned, Registered};
 
 /// A copy between host and device.
 #[derive(Clone, Copy)]
@@ -246,7 +246,7 @@ fn pinning_costs_time_and_memory_and_may_be_refused() {
         code: 2,
         meaning: "out of memory".into(),
     });
-    spec.host.group_leaves = crate::model::units::Bytes(MIB);
+    spec.host.group_leaves = model::units::Bytes(MIB);
     let driver = open_spec(spec);
     for memory in [Pinned, Registered] {
         let error = driver

@@ -1,7 +1,7 @@
 //! What waits for what: streams, events, gates.
 
 use super::*;
-use crate::model::placement::{HostMode, Placement, Side, StreamKind};
+use model::placement::{HostMode, Placement, Side, StreamKind};
 
 /// The experiment of facts.md section 2 in one placement: per cent of the kernel that overlapped.
 fn overlap(placement: Placement, compute_on: Side) -> f64 {

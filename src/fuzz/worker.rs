@@ -5,19 +5,18 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
-use super::protocol::{Reply, Request};
-use crate::fuzz;
-use crate::hardware::{ErrorKind, HardwareError};
-use crate::measure::{Check, Outcome, OverlapSample, Row, Span, assemble};
-use crate::model::measurement::{CudaPeerAccess, Measurements, Status};
-use crate::model::placement::{Pair, StreamKind};
-use crate::model::report::Report;
-use crate::model::timeline::{Call, ClockReading, Part, Timeline, Work, WorkKind};
-use crate::plan::profile::Name;
-use crate::plan::{self, Group, Profile, Round};
-use crate::report::{Style, named, render, sample};
-use crate::topology::with_cuda;
-use crate::trace::{self, About};
+use worker::protocol::{Reply, Request};
+use hardware::{ErrorKind, HardwareError};
+use measure::{Check, Outcome, OverlapSample, Row, Span, assemble};
+use model::measurement::{CudaPeerAccess, Measurements, Status};
+use model::placement::{Pair, StreamKind};
+use model::report::Report;
+use model::timeline::{Call, ClockReading, Part, Timeline, Work, WorkKind};
+use plan::profile::Name;
+use plan::{self, Group, Profile, Round};
+use report::{Style, named, render};
+use topology::with_cuda;
+use trace::{self, About};
 
 static REPORT: LazyLock<Report> = LazyLock::new(|| sample::healthy(2));
 
@@ -150,7 +149,7 @@ static ROUNDS: LazyLock<Vec<Round>> = LazyLock::new(|| {
     rounds(&facts)
 });
 
-fn rounds(facts: &crate::model::measurement::DriverFacts) -> Vec<Round> {
+fn rounds(facts: &model::measurement::DriverFacts) -> Vec<Round> {
     let topology = with_cuda(REPORT.topology.clone(), facts);
     plan::rounds(&plan::Request {
         gpus: &[0, 1],

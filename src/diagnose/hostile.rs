@@ -2,16 +2,17 @@
 
 use proptest::prelude::*;
 
-use super::{build, class};
-use crate::diagnose::{Evidence, judge, verdict};
-use crate::model::finding::Severity;
-use crate::model::node::NodeId;
-use crate::model::reading::{Reading, Unknown};
-use crate::model::snapshot::{
+use topology::{build, class};
+
+use super::{Evidence, judge, verdict};
+use model::finding::Severity;
+use model::node::NodeId;
+use model::reading::{Reading, Unknown};
+use model::snapshot::{
     Adapter, AdapterKind, Gpu, NvLink, NvLinkRemote, P2pStatus, PciFunction, PciKind, Snapshot,
 };
-use crate::model::testing::{all_pairs, empty, generation, gpu, lanes, pci};
-use crate::model::units::PciAddress;
+use model::testing::{all_pairs, empty, generation, gpu, lanes, pci};
+use model::units::PciAddress;
 
 /// Few addresses, so that they collide and loop.
 fn address() -> impl Strategy<Value = PciAddress> {
@@ -113,7 +114,7 @@ proptest! {
             prop_assert!(path.iter().all(|id| topology.node(*id).is_some()));
             class(&topology, NodeId::Gpu(gpu.index), NodeId::Pci(pci("0000:00:00.0")));
         }
-        let findings = judge(&Evidence { request: &crate::model::request::Request::default(), snapshot: &snapshot, topology: &topology, measurements: None, settings: &crate::diagnose::Settings::default(), expectations: None, baseline: None, index: None });
+        let findings = judge(&Evidence { request: &model::request::Request::default(), snapshot: &snapshot, topology: &topology, measurements: None, settings: &super::Settings::default(), expectations: None, baseline: None, index: None });
         verdict(&findings, None, Severity::Error);
     }
 }

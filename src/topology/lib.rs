@@ -14,11 +14,11 @@ pub mod shares;
 
 pub use routes::class;
 
-use crate::model::measurement::DriverFacts;
-use crate::model::node::NodeId;
-use crate::model::report::Report;
-use crate::model::snapshot::Snapshot;
-use crate::model::topology::{Hop, PairRoute, Topology};
+use model::measurement::DriverFacts;
+use model::node::NodeId;
+use model::report::Report;
+use model::snapshot::Snapshot;
+use model::topology::{Hop, PairRoute, Topology};
 
 /// Draws the graph of a machine and finds the route of every ordered pair of its GPUs.
 pub fn build(snapshot: &Snapshot) -> Topology {
@@ -120,8 +120,6 @@ pub fn with_cuda(mut topology: Topology, driver: &DriverFacts) -> Topology {
     topology
 }
 
-#[cfg(test)]
-mod hostile;
 #[cfg(test)]
 mod refute_tests;
 #[cfg(test)]

@@ -19,8 +19,9 @@ mod telemetry;
 mod work;
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::{Driver, HardwareError, Telemetry};
+use hardware::{Driver, HardwareError, Machine, Telemetry};
 use spec::MachineSpec;
 
 pub use driver::{SimDriver, Written};
@@ -33,6 +34,41 @@ pub struct Simulated {
     pub name: String,
     /// What it is like.
     pub spec: MachineSpec,
+}
+
+impl Simulated {
+    /// The machine of a [`Machine::description`].
+    ///
+    /// # Errors
+    ///
+    /// It is none.
+    pub fn described(description: &[u8]) -> serde_json::Result<Self> {
+        Ok(Self {
+            name: "described".into(),
+            spec: serde_json::from_slice(description)?,
+        })
+    }
+}
+
+impl Machine for Simulated {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn description(&self) -> serde_json::Result<Option<Vec<u8>>> {
+        match builtin::description(&self.name) {
+            Some(_) => Ok(None),
+            None => serde_json::to_vec(&self.spec).map(Some),
+        }
+    }
+
+    fn telemetry(&self) -> Arc<dyn Telemetry> {
+        telemetry(self.spec.clone())
+    }
+
+    fn driver(&self, _limit: Duration) -> Result<Box<dyn Driver>, HardwareError> {
+        driver(self.spec.clone())
+    }
 }
 
 /// The facts of a machine.
@@ -48,6 +84,3 @@ pub fn telemetry(spec: MachineSpec) -> Arc<dyn Telemetry> {
 pub fn driver(spec: MachineSpec) -> Result<Box<dyn Driver>, HardwareError> {
     Ok(Box::new(driver::SimDriver::new(spec)?))
 }
-
-#[cfg(test)]
-mod fuzz;

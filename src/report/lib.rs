@@ -7,8 +7,8 @@
 use std::io::Write;
 use std::path::Path;
 
-use crate::model::report::Report;
-use crate::model::timeline::Timeline;
+use model::report::Report;
+use model::timeline::Timeline;
 
 mod advice;
 mod body;
@@ -19,7 +19,7 @@ mod digest;
 mod dot;
 pub mod escape;
 mod evidence;
-pub(crate) mod figures;
+pub mod figures;
 mod findings;
 mod flat;
 mod format;
@@ -29,21 +29,23 @@ mod highlight;
 mod host;
 #[cfg(test)]
 mod hostile;
-pub(crate) mod html;
-pub(crate) mod json;
-pub(crate) mod junit;
+#[cfg(test)]
+mod impossible_tests;
+pub mod html;
+pub mod json;
+pub mod junit;
 mod lean;
 mod line;
 mod load;
 mod machine;
-pub(crate) mod markdown;
+pub mod markdown;
 mod marks;
 mod matrices;
-pub(crate) mod matrix;
+pub mod matrix;
 mod nfd;
 mod nvbandwidth;
-pub(crate) mod page;
-pub(crate) mod paint;
+pub mod page;
+pub mod paint;
 mod partial;
 mod paths;
 mod phrases;
@@ -52,14 +54,12 @@ pub mod prometheus;
 pub mod read;
 mod rows;
 pub mod rules;
-#[cfg(test)]
-pub(crate) mod sample;
 mod streams;
 mod tables;
 mod terse;
 #[cfg(test)]
 mod tests;
-pub(crate) mod text;
+pub mod text;
 mod topo;
 mod wrap;
 
@@ -183,7 +183,6 @@ pub fn caveats(report: &Report) -> Vec<String> {
 }
 
 /// The report in this format.
-#[cfg(test)]
 pub fn render(report: &Report, format: &Format, style: &Style) -> String {
     (format.render)(&digest::Digest::of(report), style)
 }

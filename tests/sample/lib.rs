@@ -2,29 +2,28 @@
 
 use std::time::Duration;
 
-use crate::diagnose::{
+use diagnose::{
     self, Evidence, Settings, collectives, expected, expected_host, expected_load,
 };
-use crate::discover::discover;
-use crate::hardware::sim::spec::MachineSpec;
-use crate::hardware::sim::{self, builtin, load};
-use crate::model::finding::Severity;
-use crate::model::flow::{Flow, HostMemory, Setup};
-use crate::model::host::{HostCopy, HostDirection};
-use crate::model::load::{Counted, LinkShare, LoadPattern, Pattern};
-use crate::model::measurement::{
+use discover::discover;
+use sim::spec::MachineSpec;
+use sim::{self, builtin, load};
+use model::finding::Severity;
+use model::flow::{Flow, HostMemory, Setup};
+use model::host::{HostCopy, HostDirection};
+use model::load::{Counted, LinkShare, LoadPattern, Pattern};
+use model::measurement::{
     CudaDevice, Latency, LinkUnderLoad, LocalCopy, Measurements, Overlap, PeerBandwidth, Status,
     Verified,
 };
-use crate::model::placement::{Direction, Engine, HostMode, Pair, Path, Placement, Side};
-use crate::model::reading::{Reading, Unknown};
-use crate::model::report::{Conclusion, Report, SCHEMA, Timing, Tool, Verdict};
-use crate::model::request::{LeftOutGpu, Request, Silenced};
-use crate::model::snapshot::{Gpu, Host, SlowFact, Snapshot};
-use crate::model::testing::{host_copy, pinning};
-use crate::model::topology::Topology;
-use crate::model::units::{Bytes, GIB, GbPerSecond, MIB};
-use crate::topology;
+use model::placement::{Direction, Engine, HostMode, Pair, Path, Placement, Side};
+use model::reading::{Reading, Unknown};
+use model::report::{Conclusion, Report, SCHEMA, Timing, Tool, Verdict};
+use model::request::{LeftOutGpu, Request, Silenced};
+use model::snapshot::{Gpu, Host, SlowFact, Snapshot};
+use model::testing::{host_copy, pinning};
+use model::topology::Topology;
+use model::units::{Bytes, GIB, GbPerSecond, MIB};
 
 /// A report of what was seen, judged.
 fn judged(snapshot: Snapshot, topology: Topology, mut measurements: Measurements) -> Report {
@@ -318,7 +317,7 @@ fn measure(into: &mut Measurements, pair: Pair, theoretical: f64) {
 }
 
 /// H200s on NVSwitch in a virtual machine, all as they should be.
-pub(crate) fn healthy(gpus: u8) -> Report {
+pub fn healthy(gpus: u8) -> Report {
     let mut spec = builtin::get("h200x8").unwrap();
     let gpu = spec.gpus.swap_remove(0);
     let (functions, others): (Vec<_>, Vec<_>) = spec.pci.into_iter().partition(|function| {
@@ -338,7 +337,7 @@ pub(crate) fn healthy(gpus: u8) -> Report {
 }
 
 /// The driver could not be started, so that every measurement is missing, and the run was interrupted.
-pub(crate) fn nothing_measured() -> Report {
+pub fn nothing_measured() -> Report {
     let mut report = healthy(8);
     let mut measurements = report.measurements.take().unwrap();
     let why = "cuInit failed with 802: system not yet initialized (is the fabric manager running?)";
@@ -363,8 +362,8 @@ pub(crate) fn nothing_measured() -> Report {
 /// Eight PCIe cards: GPU 3 in a x4 slot, GPUs 2 and 5 without peer access, 4 → 6 hangs and 6 → 4
 /// drops what it is sent; GPU 1 idles at Gen1; GPUs 6 and 7 share a switch. The bytes of 0 → 7 could not
 /// be verified.
-pub(crate) fn pcie_box() -> Report {
-    let spec = load::parse(include_str!("../../tests/data/machines/pcie-box.toml")).unwrap();
+pub fn pcie_box() -> Report {
+    let spec = load::parse(include_str!("../data/machines/pcie-box.toml")).unwrap();
     let (snapshot, topology, mut measurements) = measured(spec);
     for cell in measurements
         .peer
@@ -398,7 +397,7 @@ pub(crate) fn pcie_box() -> Report {
 }
 
 /// GPUs of which nothing is known, on a host of which nothing is known, and nothing measured.
-pub(crate) fn unknown(gpus: u32) -> Report {
+pub fn unknown(gpus: u32) -> Report {
     let why = Unknown::Denied("only root may read this".into());
     let snapshot = Snapshot {
         nvml_failure_code: None,
@@ -422,7 +421,7 @@ pub(crate) fn unknown(gpus: u32) -> Report {
 }
 
 /// Names that try to steer the terminal, everywhere a machine can put one.
-pub(crate) fn hostile() -> Report {
+pub fn hostile() -> Report {
     let evil = "e\u{1b}[2Jv\u{9b}31mi\nl\r\u{202e}<b>\"]; x [\u{7}\\";
     let mut report = pcie_box();
     report.machine = evil.into();

@@ -12,7 +12,7 @@ mod together;
 
 use std::time::Instant;
 
-use crate::hardware::LinkSample;
+use hardware::LinkSample;
 
 pub use self::entry::{Entry, Event, Header, SCHEMA};
 pub use self::fold::{Recorded, Recording};
@@ -72,7 +72,7 @@ impl Recorder {
 
 #[cfg(test)]
 mod journal_tests;
-#[cfg(test)]
-pub(crate) mod testing;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 #[cfg(test)]
 mod tests;

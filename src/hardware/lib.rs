@@ -1,19 +1,18 @@
 //! The only room that touches a machine. Two small object-safe traits: [`Telemetry`] reads facts
 //! and counters and belongs to the parent process; [`Driver`] runs copies and kernels and belongs
-//! to the worker. Behind both stands either the live machine or a simulated one, and nothing
-//! outside this room can tell which.
+//! to the worker. A [`Machine`] opens both: the live one and the simulated ones are crates of their
+//! own, and nothing outside them can tell which one it has.
 
 mod driver;
 mod host;
-mod kernel_log;
+pub mod kernel_log;
 mod kills;
 pub mod limits;
-pub mod live;
 mod lock;
 pub mod pattern;
 mod room;
-pub mod sim;
 
+use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,12 +24,12 @@ pub use self::driver::{
 };
 pub use self::host::{HostBuffer, HostDriver, HostRoom, ProcessMemory, WORDS_LOOKED_AT};
 pub use self::kills::Kills;
-pub use self::lock::{Lock, NotLocked};
-use crate::model::flow::Flow;
-use crate::model::snapshot::{
+pub use self::lock::{Holder, Lock, NotLocked};
+use model::flow::Flow;
+use model::snapshot::{
     Adapter, DisplayFunction, Gpu, GpuPair, Host, NumaNode, NvSwitch, PciFunction, PcieErrors,
 };
-use crate::model::units::{GbPerSecond, Generation, Lanes};
+use model::units::{GbPerSecond, Generation, Lanes};
 
 /// How long the driver may take to start, unless told otherwise. cuInit took 2.6 s on an 8 x H200
 /// server; machines with many GPUs and without persistence mode have been seen to need over half a
@@ -45,105 +44,32 @@ const FOR_SLOW_HOSTS: Duration = Duration::from_secs(60);
 const ROOT: &str = "PEERSCOPE_FSROOT";
 
 /// Where the kernel's files are.
-fn root() -> PathBuf {
+pub fn root() -> PathBuf {
     std::env::var_os(ROOT).map_or_else(|| PathBuf::from("/"), PathBuf::from)
 }
 
-/// Takes what this process may have of its limits, has an error instead of the end where a file grows too large, and gives
-/// memory back.
-pub fn prepare() {
-    limits::raise();
-    live::ignore_file_size_signal();
-    live::give_memory_back();
-}
-
-/// Which machine to look at.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Machine {
-    /// This one.
-    Live,
-    /// A simulated one.
-    Simulated(Arc<sim::Simulated>),
-}
-
-impl Machine {
-    /// Reads the value of `--machine`.
-    ///
-    /// # Errors
-    ///
-    /// A sentence that names the machine and lists those that exist, or that names the file, line
-    /// and key that are wrong.
-    pub fn parse(name: &str) -> Result<Self, String> {
-        if name == "live" {
-            Ok(Self::Live)
-        } else {
-            sim::Simulated::find(name)
-                .map(Arc::new)
-                .map(Self::Simulated)
-        }
-    }
-
+/// A machine to look at.
+pub trait Machine: Debug + Send + Sync {
     /// `live`, or the simulated machine's name.
-    pub fn name(&self) -> &str {
-        match self {
-            Self::Live => "live",
-            Self::Simulated(machine) => &machine.name,
-        }
-    }
+    fn name(&self) -> &str;
 
-    /// How another process can make the same machine where its name is not enough: what a file described, in
-    /// one line.
+    /// The description from which another process can make the same machine where its name is not enough: what a file
+    /// described, in one line.
     ///
     /// # Errors
     ///
     /// It cannot be written as JSON, which a test rules out.
-    pub fn description(&self) -> serde_json::Result<Option<Vec<u8>>> {
-        match self {
-            Self::Simulated(machine) if sim::builtin::description(&machine.name).is_none() => {
-                serde_json::to_vec(&machine.spec).map(Some)
-            }
-            _ => Ok(None),
-        }
-    }
-
-    /// The simulated machine of a [`Self::description`].
-    ///
-    /// # Errors
-    ///
-    /// It is none.
-    pub fn described(description: &[u8]) -> serde_json::Result<Self> {
-        let spec = serde_json::from_slice(description)?;
-        Ok(Self::Simulated(Arc::new(sim::Simulated {
-            name: "described".into(),
-            spec,
-        })))
+    fn description(&self) -> serde_json::Result<Option<Vec<u8>>> {
+        Ok(None)
     }
 
     /// Where CUDA looks for an MPS daemon by default, if one is there.
-    pub fn mps_pipe(&self) -> Option<&'static Path> {
-        const PIPE: &str = "/tmp/nvidia-mps";
-        // The daemon makes this file in it; the folder may be left from an earlier one.
-        let control = root().join(PIPE.trim_start_matches('/')).join("control");
-        (*self == Self::Live && control.exists()).then(|| Path::new(PIPE))
+    fn mps_pipe(&self) -> Option<&'static Path> {
+        None
     }
 
     /// Opens the facts and counters of this machine.
-    pub fn telemetry(&self) -> Arc<dyn Telemetry> {
-        match self {
-            Self::Live => live::telemetry(),
-            Self::Simulated(machine) => sim::telemetry(machine.spec.clone()),
-        }
-    }
-
-    /// Opens the driver of this machine. The devices' contexts are not created yet.
-    ///
-    /// # Errors
-    ///
-    /// The library is missing, is a stub, or does not initialise.
-    #[cfg(test)]
-    pub fn driver(&self) -> Result<Box<dyn Driver>, HardwareError> {
-        self.driver_within(DRIVER_START_LIMIT)
-    }
+    fn telemetry(&self) -> Arc<dyn Telemetry>;
 
     /// Opens the driver of this machine. The devices' contexts are not created yet; a device whose start
     /// takes most of `limit` counts as one that failed.
@@ -151,11 +77,21 @@ impl Machine {
     /// # Errors
     ///
     /// The library is missing, is a stub, or does not initialise.
-    pub fn driver_within(&self, limit: Duration) -> Result<Box<dyn Driver>, HardwareError> {
-        match self {
-            Self::Live => live::driver(limit),
-            Self::Simulated(machine) => sim::driver(machine.spec.clone()),
-        }
+    fn driver(&self, limit: Duration) -> Result<Box<dyn Driver>, HardwareError>;
+
+    /// Takes the lock of this machine; never waits. A machine that nobody else can use needs none.
+    ///
+    /// # Errors
+    ///
+    /// Somebody else has it, or there can be none.
+    fn lock(&self) -> Result<Lock, NotLocked> {
+        Ok(Lock::default())
+    }
+
+    /// Who holds the lock, as far as the kernel tells. To be asked now and then only: the kernel keeps every
+    /// question until the holder ends, and has room for some thousand.
+    fn holder(&self) -> Holder {
+        Holder::default()
     }
 }
 

@@ -32,11 +32,11 @@ pub use self::peers::{FIXED_COST_BYTES, FIXED_COST_COPIES};
 pub use self::profile::Profile;
 pub use self::task::{Action, Task};
 use self::wanted::{Slot, Wanted, numbered};
-use crate::model::flow::{Endpoint, Flow, Place};
-use crate::model::measurement::DriverFacts;
-use crate::model::placement::{Engine, HostMode, Pair, Path, Placement, Side, StreamKind};
-use crate::model::topology::Topology;
-use crate::model::units::Bytes;
+use model::flow::{Endpoint, Flow, Place};
+use model::measurement::DriverFacts;
+use model::placement::{Engine, HostMode, Pair, Path, Placement, Side, StreamKind};
+use model::topology::Topology;
+use model::units::Bytes;
 
 /// A round may take this long, and
 const DEADLINE_BASE: Duration = Duration::from_secs(5);

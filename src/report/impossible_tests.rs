@@ -1,7 +1,8 @@
 //! What is refused, by the cell that it is found in.
 
-use super::*;
-use crate::report::sample;
+use model::impossible::*;
+use model::measurement::{Measurements, Status};
+use model::units::GbPerSecond;
 
 type Change = fn(&mut Measurements);
 

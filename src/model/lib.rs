@@ -30,11 +30,13 @@ pub mod request;
 pub mod restore;
 pub mod rounding;
 mod rule_id;
-#[cfg(test)]
+#[cfg(any(test, feature = "testing"))]
 mod schema;
+#[cfg(test)]
+mod schema_tests;
 pub mod snapshot;
 pub mod status;
-#[cfg(test)]
+#[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod timeline;
 pub mod to_toml;

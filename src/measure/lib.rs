@@ -55,13 +55,13 @@ pub use self::pipeline::PipelineTimes;
 pub use self::seats::Selection;
 use self::verify::Verifications;
 pub use self::window::Sample;
-use crate::hardware::{ErrorKind, HardwareError};
-use crate::model::measurement::{Measurements, Status};
-use crate::model::placement::Pair;
-use crate::model::placement::StreamKind;
-use crate::model::timeline::Timeline;
-use crate::model::topology::Topology;
-use crate::plan::{Action, FIXED_COST_COPIES, Round};
+use hardware::{ErrorKind, HardwareError};
+use model::measurement::{Measurements, Status};
+use model::placement::Pair;
+use model::placement::StreamKind;
+use model::timeline::Timeline;
+use model::topology::Topology;
+use plan::{Action, FIXED_COST_COPIES, Round};
 
 /// How a round ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -84,7 +84,7 @@ pub enum Outcome {
     },
     /// Copies within a GPU were timed.
     Within {
-        /// Each row as a whole, of [`crate::plan::LOCAL_COPIES`].
+        /// Each row as a whole, of [`plan::LOCAL_COPIES`].
         rows: Vec<Span>,
     },
     /// It was for a timeline alone, and has no figure.
@@ -174,7 +174,7 @@ pub struct Row {
     pub copies: u32,
     /// The rows, in the order in which they ran.
     pub rows: Vec<Span>,
-    /// One row of [`FIXED_COST_COPIES`] copies of [`crate::plan::FIXED_COST_BYTES`]; empty where the fixed cost
+    /// One row of [`FIXED_COST_COPIES`] copies of [`plan::FIXED_COST_BYTES`]; empty where the fixed cost
     /// is not measured.
     pub small: Vec<Span>,
     /// The copies of one more row, each by itself, where the directions of a round did not run at the same

@@ -5,11 +5,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{builtin, load, telemetry};
-use crate::discover::discover;
-use crate::fuzz;
-use crate::model::snapshot::SlowFact;
-use crate::topology;
+use sim::{builtin, load, telemetry};
+use discover::discover;
+use model::snapshot::SlowFact;
 
 /// Machines to start from, as they are shown to be changed, and their structure.
 static BASES: LazyLock<Vec<(String, Value)>> = LazyLock::new(|| {

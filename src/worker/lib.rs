@@ -15,8 +15,6 @@ pub mod supervisor;
 pub use handle::Worker;
 
 #[cfg(test)]
-mod fuzz;
-#[cfg(test)]
 mod start_tests;
 #[cfg(test)]
 mod testing;

@@ -6,7 +6,7 @@ mod chrome;
 mod clock;
 mod placed;
 
-use crate::model::timeline::Timeline;
+use model::timeline::Timeline;
 
 pub use self::chrome::{About, draw};
 pub use self::placed::{Placed, PlacedPart, place, stream_names};

@@ -51,6 +51,8 @@ mod advice_tests;
 #[cfg(test)]
 mod figure_tests;
 #[cfg(test)]
+mod hostile;
+#[cfg(test)]
 mod nvlink_tests;
 #[cfg(test)]
 mod peer_tests;

@@ -1,0 +1,4 @@
+//! Broken input that passes through several rooms.
+
+mod sim;
+mod worker;
