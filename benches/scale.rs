@@ -14,8 +14,8 @@ mod machine;
 
 use divan::{Bencher, black_box};
 use hardware::Machine;
-use sim::Simulated;
 use peerscope::stages::Stages;
+use sim::Simulated;
 
 /// Numbers of GPUs: a server, an NVLink domain, two of them, and as many as a report can have.
 const GPUS: [u32; 4] = [8, 72, 144, 256];
@@ -53,7 +53,8 @@ fn checked(
             let folder = tempfile::tempdir().unwrap();
             let file = folder.path().join("machine.toml");
             std::fs::write(&file, machine::description(gpus)).unwrap();
-            let machine: Arc<dyn Machine> = Arc::new(Simulated::find(file.to_str().unwrap()).unwrap());
+            let machine: Arc<dyn Machine> =
+                Arc::new(Simulated::find(file.to_str().unwrap()).unwrap());
             Box::leak(Box::new(check(&machine).unwrap()))
         })
 }

@@ -81,7 +81,13 @@ pub fn run(cli: &Cli, machine: &Arc<dyn Machine>, args: &CheckArgs) -> Result<u8
         .is_empty()
         .then(|| Worker::spawn(machine.as_ref(), start_limit, None));
     let facts = Facts::open(machine, cli.driver_deadline);
-    let masked = || Worker::spawn(machine.as_ref(), start_limit, facts.mask(&cli.gpus).as_deref());
+    let masked = || {
+        Worker::spawn(
+            machine.as_ref(),
+            start_limit,
+            facts.mask(&cli.gpus).as_deref(),
+        )
+    };
     let worker = early.unwrap_or_else(masked);
     let snapshot = facts.read(SlowFact::BESIDE_THE_START);
     let there = snapshot.gpus.len();

@@ -73,10 +73,7 @@ mod tests {
                 .all(|name| names.contains(name)),
             "{names:?}"
         );
-        assert!(
-            !names.contains(&worker::protocol::SUBCOMMAND),
-            "{names:?}"
-        );
+        assert!(!names.contains(&worker::protocol::SUBCOMMAND), "{names:?}");
         assert!(
             shown
                 .get_arguments()

@@ -2,9 +2,9 @@
 
 use super::output;
 use crate::cli::MachinesArgs;
+use model::to_toml::to_toml;
 use sim::Simulated;
 use sim::builtin::{self, Kind};
-use model::to_toml::to_toml;
 
 /// Runs it.
 ///

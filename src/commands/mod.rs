@@ -36,7 +36,6 @@ use ::diagnose::{
 };
 use hardware::{DRIVER_START_LIMIT, Machine, limits};
 use live::Live;
-use sim::Simulated;
 use model::measurement::Measurements;
 use model::report::{Report, SCHEMA, Timing, Tool, Verdict};
 use model::request::Request;
@@ -45,6 +44,7 @@ use model::topology::Topology;
 use recording::Recorded;
 use report::escape::{acts, clean};
 use report::read;
+use sim::Simulated;
 
 /// How long discovery may take by default. NVML answers within a second on healthy
 /// machines and can block for minutes on sick ones.
@@ -331,10 +331,8 @@ impl Judging {
     /// Fills in the expected figures, applies the rules, and concludes.
     fn judge(&self, report: &mut Report) {
         let began = Instant::now();
-        (report.request.config, report.request.silenced) = (
-            self.config.clone(),
-            ::diagnose::silenced(&self.settings),
-        );
+        (report.request.config, report.request.silenced) =
+            (self.config.clone(), ::diagnose::silenced(&self.settings));
         if let Some(measurements) = &mut report.measurements {
             expected::fill(
                 measurements,
@@ -365,9 +363,7 @@ impl Judging {
         let findings = ::diagnose::judge(&evidence);
         report.verdict = ::diagnose::verdict(&findings, measurements, self.terms);
         report.findings = findings;
-        report.advice = measurements
-            .map(::diagnose::advise)
-            .unwrap_or_default();
+        report.advice = measurements.map(::diagnose::advise).unwrap_or_default();
         report.timing.diagnose = began.elapsed().as_secs_f64();
     }
 }

@@ -7,10 +7,10 @@ use super::output::{self, Files};
 use super::{Failure, Judging, Observed, select, timestamp};
 use crate::cli::{Cli, FailOn, TopoArgs};
 use hardware::Machine;
-use std::sync::Arc;
 use model::report::Timing;
 use model::snapshot::SlowFact;
 use report::{Of, Style};
+use std::sync::Arc;
 
 /// Runs it.
 ///

@@ -115,8 +115,7 @@ impl Rule {
 macro_rules! page {
     ($file:literal) => {{
         const FILE: &str = include_str!($file);
-        const TOP: [u8; $crate::rule::length_of_top(FILE)] =
-            $crate::rule::top(FILE);
+        const TOP: [u8; $crate::rule::length_of_top(FILE)] = $crate::rule::top(FILE);
         const { $crate::rule::text(&TOP) }
     }};
 }

@@ -11,7 +11,9 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hardware::{ErrorKind, GpuGroup, HardwareError, Machine, NvidiaFunctions, PciTree, Telemetry, limits};
+use hardware::{
+    ErrorKind, GpuGroup, HardwareError, Machine, NvidiaFunctions, PciTree, Telemetry, limits,
+};
 use model::reading::{Reading, Unknown};
 use model::snapshot::{
     DisplayFunction, Gpu, GpuPair, Host, PciFunction, PciKind, SlowFact, Snapshot,
@@ -31,7 +33,10 @@ const DISPLAY_CLASS: u32 = 0x03;
 /// # Errors
 ///
 /// It does not open within `limit`.
-pub fn open(machine: &Arc<dyn Machine>, limit: Duration) -> Result<Arc<dyn Telemetry>, HardwareError> {
+pub fn open(
+    machine: &Arc<dyn Machine>,
+    limit: Duration,
+) -> Result<Arc<dyn Telemetry>, HardwareError> {
     let machine = Arc::clone(machine);
     let (answer, inbox) = mpsc::channel();
     let started = start("telemetry", move || {

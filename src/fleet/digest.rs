@@ -376,7 +376,10 @@ mod tests {
             "h200x2-worker-killed",
             "h200x2-beside-copies",
         ] {
-            let path = format!("{}/../../tests/data/{file}.json", env!("CARGO_MANIFEST_DIR"));
+            let path = format!(
+                "{}/../../tests/data/{file}.json",
+                env!("CARGO_MANIFEST_DIR")
+            );
             texts.push(std::fs::read_to_string(path).unwrap());
         }
         for text in texts {

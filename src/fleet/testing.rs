@@ -9,7 +9,6 @@ use model::finding::Severity;
 use model::reading::Reading;
 use model::report::Report;
 
-
 /// So many nodes of eight GPUs, alike but for names and a little noise of their figures.
 pub fn fleet_of(nodes: usize) -> Vec<Digest> {
     alike(sample::healthy(8), nodes)

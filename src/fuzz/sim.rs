@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use sim::{builtin, load, telemetry};
 use discover::discover;
 use model::snapshot::SlowFact;
+use sim::{builtin, load, telemetry};
 
 /// Machines to start from, as they are shown to be changed, and their structure.
 static BASES: LazyLock<Vec<(String, Value)>> = LazyLock::new(|| {

@@ -5,7 +5,6 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
-use worker::protocol::{Reply, Request};
 use hardware::{ErrorKind, HardwareError};
 use measure::{Check, Outcome, OverlapSample, Row, Span, assemble};
 use model::measurement::{CudaPeerAccess, Measurements, Status};
@@ -17,6 +16,7 @@ use plan::{self, Group, Profile, Round};
 use report::{Style, named, render};
 use topology::with_cuda;
 use trace::{self, About};
+use worker::protocol::{Reply, Request};
 
 static REPORT: LazyLock<Report> = LazyLock::new(|| sample::healthy(2));
 

@@ -4,6 +4,7 @@
 //! own, and nothing outside them can tell which one it has.
 
 mod driver;
+mod handles;
 mod host;
 pub mod kernel_log;
 mod kills;
@@ -19,9 +20,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::driver::{
-    Buffer, Device, DeviceInfo, DeviceMemory, Driver, Event, PatternCheck, Stream,
-};
+pub use self::driver::Driver;
+pub use self::handles::{Buffer, Device, DeviceInfo, DeviceMemory, Event, PatternCheck, Stream};
 pub use self::host::{HostBuffer, HostDriver, HostRoom, ProcessMemory, WORDS_LOOKED_AT};
 pub use self::kills::Kills;
 pub use self::lock::{Holder, Lock, NotLocked};

@@ -1,14 +1,14 @@
 use std::time::Duration;
 
 use super::*;
-use sim::spec::{CounterFault, LinkPart, MachineSpec, OthersWork, Pairs};
-use sim::{self, builtin};
 use crate::LoadTimes;
 use model::flow::{HostMemory, Setup};
 use model::load::Pattern;
 use model::placement::Pair;
 use model::snapshot::SlowFact;
 use plan::Task;
+use sim::spec::{CounterFault, LinkPart, MachineSpec, OthersWork, Pairs};
+use sim::{self, builtin};
 
 const SENT: u64 = 360 << 20;
 

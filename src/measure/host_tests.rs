@@ -1,8 +1,6 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use sim::spec::{CopyFault, HostFault, HostWay as Way, InitFault, MachineSpec};
-use sim::{self, builtin};
 use model::flow::HostMemory::{self, Pageable, Pinned, Registered};
 use model::host::{Allocation, HostCopy, HostDirection};
 use model::measurement::Verified;
@@ -11,6 +9,8 @@ use model::snapshot::SlowFact;
 use model::units::{Bytes, MIB};
 use plan::profile::Name;
 use plan::{self, Group, Profile};
+use sim::spec::{CopyFault, HostFault, HostWay as Way, InitFault, MachineSpec};
+use sim::{self, builtin};
 
 /// What the host probes of a profile come to on a machine.
 fn measured(spec: MachineSpec, name: Name) -> Measurements {

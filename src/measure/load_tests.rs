@@ -2,12 +2,12 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::*;
-use sim::spec::{Collapse, CopyFault, MachineSpec, PairFault, Pairs, Shared};
-use sim::{self, builtin};
 use crate::{Selection, assemble};
 use model::flow::{HostMemory, Setup};
 use model::load::Pattern;
 use plan::Task;
+use sim::spec::{Collapse, CopyFault, MachineSpec, PairFault, Pairs, Shared};
+use sim::{self, builtin};
 
 /// Rounds of flows on a simulated machine, with 1 GiB of each GPU.
 struct Machine {
@@ -63,11 +63,7 @@ impl Machine {
         let outcome = bench.run_one(&round);
         let took = driver.now().as_secs_f64();
         let outcomes = [(0, outcome)].into_iter().collect();
-        let tables = assemble(
-            &[round],
-            &outcomes,
-            &model::topology::Topology::default(),
-        );
+        let tables = assemble(&[round], &outcomes, &model::topology::Topology::default());
         (tables.load[0].clone(), took)
     }
 }

@@ -1,8 +1,6 @@
 use std::time::Duration;
 
 use super::*;
-use sim::spec::MachineSpec;
-use sim::{self, builtin};
 use model::asynchrony::{Call, HostCall};
 use model::flow::{Endpoint, Flow, HostMemory, Setup};
 use model::host::HostDirection;
@@ -11,6 +9,8 @@ use model::pipeline::Bound;
 use model::placement::HostMode;
 use model::units::{Bytes, MIB};
 use plan::Task;
+use sim::spec::MachineSpec;
+use sim::{self, builtin};
 
 fn within(gpu: u32) -> Flow {
     Flow {

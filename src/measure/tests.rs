@@ -4,9 +4,7 @@ use super::*;
 use hardware::{Driver, ErrorKind};
 use model::flow::{Flow, Setup};
 use model::measurement::Verified;
-use model::placement::{
-    Direction, Engine, HostMode, Pair, Path, Placement, Side, StreamKind,
-};
+use model::placement::{Direction, Engine, HostMode, Pair, Path, Placement, Side, StreamKind};
 use model::units::{Bytes, MIB};
 use plan::{Action, Round, Task};
 
@@ -17,7 +15,10 @@ const PAIR: Pair = Pair {
 
 /// Runs tasks on the first two GPUs of a simulated machine.
 fn run(machine: &str, tasks: &[Task]) -> Vec<Outcome> {
-    run_on(sim::driver(sim::Simulated::find(machine).unwrap().spec).unwrap(), tasks)
+    run_on(
+        sim::driver(sim::Simulated::find(machine).unwrap().spec).unwrap(),
+        tasks,
+    )
 }
 
 fn run_on(driver: Box<dyn Driver>, tasks: &[Task]) -> Vec<Outcome> {

@@ -8,13 +8,13 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use sim::spec::{CopyFault, MachineSpec, Noise, PairFault, Pairs};
-use hardware::{Driver};
+use hardware::Driver;
 use model::flow::Setup;
 use model::measurement::Verified;
 use model::placement::{Engine, Pair, Path, Side};
 use model::units::{Bytes, MIB};
 use plan::{Action, Round, Task};
+use sim::spec::{CopyFault, MachineSpec, Noise, PairFault, Pairs};
 
 /// The least memory that a run may take, which makes for buffers of 30 MiB.
 const LIMIT: Bytes = Bytes(64 * MIB);

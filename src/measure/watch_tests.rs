@@ -1,9 +1,9 @@
 use super::*;
 use hardware::GpuGroup;
-use sim::spec::{LinkFault, NvLinkErrors, NvLinkFault};
 use model::reading::Unknown;
 use model::snapshot::PciKind;
 use model::testing::{function, pcie_link};
+use sim::spec::{LinkFault, NvLinkErrors, NvLinkFault};
 
 #[test]
 fn what_links_do_and_count_while_copies_run_is_seen() {

@@ -174,7 +174,11 @@ const EFFECTS: &str = "effects";
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[cfg_attr(any(test, feature = "testing"), schemars(transparent))]
 pub struct Facts(
-    #[cfg_attr(any(test, feature = "testing"), schemars(with = "BTreeMap<String, Value>"))] BTreeMap<String, Fact>,
+    #[cfg_attr(
+        any(test, feature = "testing"),
+        schemars(with = "BTreeMap<String, Value>")
+    )]
+    BTreeMap<String, Fact>,
 );
 
 impl Facts {

@@ -2,13 +2,13 @@
 
 use std::borrow::Cow;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use super::flow::{Endpoint, HostMemory};
 use super::node::NodeId;
 use super::reading::Unknown;
 use super::snapshot::BoundDriver;
 use super::topology::LinkClass;
 use super::units::{Generation, Lanes, PciAddress};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
 impl JsonSchema for PciAddress {
     fn schema_name() -> Cow<'static, str> {

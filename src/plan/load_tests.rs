@@ -1,12 +1,12 @@
 use std::time::Duration;
 
 use super::*;
-use sim::{self, builtin};
+use crate::profile::{Name, Profile};
 use model::load::Pattern;
 use model::measurement::{CudaDevice, CudaPeerAccess, DriverFacts};
 use model::placement::Pair;
 use model::snapshot::SlowFact;
-use crate::profile::{Name, Profile};
+use sim::{self, builtin};
 
 /// The load rounds of a profile on a machine, all of whose GPUs reach each other if they may at all.
 fn planned(machine: &str, name: Name, direct: bool, serial: bool) -> Vec<Round> {

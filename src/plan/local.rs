@@ -6,9 +6,6 @@ use super::{Action, Group, Request, Task, overlap};
 use model::flow::{Endpoint, Flow, Setup};
 use model::units::Bytes;
 
-/// Timed copies of a row, after one that is not.
-pub const LOCAL_COPIES: u32 = 2;
-
 /// Copies within each GPU. They belong to the group `peers`: they say what its copies could reach at best.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]

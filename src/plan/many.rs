@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::peers::{Staged, also_staged, is_thinned_out};
-use super::{Group, Profile, Request, budget, is_direct};
+use super::{Group, Request, budget, is_direct};
 use model::placement::Pair;
 
 /// With more GPUs than this, most pairs are measured in the reference placement alone: the number of
@@ -42,29 +42,6 @@ pub(super) fn gpus_in_full(gpus: &[u32]) -> BTreeSet<u32> {
         .copied()
         .step_by(gpus.len().div_ceil(MOST_GPUS_IN_FULL).max(1))
         .collect()
-}
-
-/// What of the probes of single GPUs is left out because there are many, in a sentence.
-pub fn gpus_left_out(gpus: &[u32], groups: &BTreeSet<Group>, profile: &Profile) -> Option<String> {
-    let has = |group| groups.contains(&group) && profile.has(group);
-    let some = gpus_in_full(gpus).len();
-    let mut parts = Vec::new();
-    if has(Group::Host) {
-        parts.push("copies with the host other than with pinned memory one way");
-    }
-    if has(Group::Pipeline) || has(Group::Async) {
-        parts.push("pipelines and calls");
-    }
-    if has(Group::Load) {
-        parts.push("most load patterns");
-    }
-    (some < gpus.len() && !parts.is_empty()).then(|| {
-        format!(
-            "{} are measured on {some} of {} GPUs; --gpus with up to {MOST_GPUS_IN_FULL} GPUs measures them on all of these",
-            parts.join(", "),
-            gpus.len()
-        )
-    })
 }
 
 /// What of the profile is left out because there are many GPUs, in a sentence.
@@ -126,7 +103,8 @@ fn is_in_full(gpus: &[u32], pair: Pair) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::Name;
+    use crate::gpus_left_out;
+    use crate::profile::{Name, Profile};
 
     #[test]
     fn single_gpus_are_measured_in_full_up_to_sixteen_and_sixteen_at_most_beyond() {
@@ -152,7 +130,7 @@ mod tests {
         assert_eq!(gpus_left_out(&gpus, &[Group::Peers].into()), None);
         let quick = Profile::load(Name::Quick).unwrap();
         assert_eq!(
-            super::gpus_left_out(&gpus, &groups, &quick),
+            crate::gpus_left_out(&gpus, &groups, &quick),
             None,
             "it has none of these"
         );

@@ -4,11 +4,13 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::LOCAL_COPIES;
 use model::flow::Setup;
 use model::host::Allocation;
 use model::load::Pattern;
 use model::placement::{Direction, Engine, Path, Side};
+
+/// Timed copies of a row within a GPU, after one that is not.
+pub const LOCAL_COPIES: u32 = 2;
 
 /// What a round does.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

@@ -393,7 +393,6 @@ mod tests {
     use super::*;
     use model::measurement::Verified;
 
-
     #[test]
     fn figures_are_those_of_their_class() {
         let report = sample::healthy(8);

@@ -164,7 +164,6 @@ mod tests {
     use super::*;
     use model::report::Report;
 
-
     fn graph(report: &Report) -> String {
         render(&Digest::of(report), &Style::PLAIN)
     }

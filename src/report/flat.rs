@@ -168,7 +168,6 @@ mod tests {
     use super::*;
     use model::report::Report;
 
-
     fn written(report: &Report) -> serde_json::Value {
         let text = render(&Digest::of(report), &Style::PLAIN);
         assert!(text.ends_with("}\n") && text.lines().count() == 1, "{text}");

@@ -366,9 +366,9 @@ fn pinning(page: &mut Page, nodes: &[Pinning]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::units::GbPerSecond;
     use crate::format::Style;
-    use crate::{text};
+    use crate::text;
+    use model::units::GbPerSecond;
 
     fn shown(measurements: &Measurements, verbose: bool) -> String {
         let mut page = Page::new(verbose);

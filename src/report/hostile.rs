@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use serde_json::Value;
 
-use super::{FORMATS, Style, escape, };
+use super::{FORMATS, Style, escape};
 use model::report::Report;
 
 /// Which place, which of those alike, and the name there.

@@ -144,7 +144,6 @@ impl Formatter for Form<'_, '_> {
 mod tests {
     use super::*;
 
-
     #[test]
     fn what_is_written_reads_back_and_ends_its_last_line() {
         let report = sample::pcie_box();

@@ -375,7 +375,6 @@ fn shown_lines(text: &str) -> String {
 mod tests {
     use super::*;
 
-
     fn xml(report: &Report) -> String {
         render(&Digest::of(report), &Style::PLAIN)
     }

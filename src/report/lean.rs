@@ -262,16 +262,15 @@ impl<W: Write> Formatter for Lean<'_, W> {
 
 #[cfg(test)]
 mod tests {
+    use crate::json;
     use model::report::Report;
     use model::units::GbPerSecond;
-    use crate::{json, };
 
     #[test]
     fn what_is_left_out_is_put_back() {
         let mut report = sample::healthy(4);
         // Rows that differ from the one before them.
-        report.snapshot.pairs[2].p2p_atomics =
-            Ok(model::snapshot::P2pStatus::NotSupported).into();
+        report.snapshot.pairs[2].p2p_atomics = Ok(model::snapshot::P2pStatus::NotSupported).into();
         let mut lean = Vec::new();
         json::lean(&report, &mut lean).unwrap();
         let text = String::from_utf8(lean).unwrap();

@@ -29,9 +29,9 @@ mod highlight;
 mod host;
 #[cfg(test)]
 mod hostile;
+pub mod html;
 #[cfg(test)]
 mod impossible_tests;
-pub mod html;
 pub mod json;
 pub mod junit;
 mod lean;

@@ -157,7 +157,6 @@ mod tests {
     use super::*;
     use model::report::{Conclusion, Report};
 
-
     fn written(report: &Report) -> String {
         render(&Digest::of(report), &Style::PLAIN)
     }

@@ -327,7 +327,7 @@ fn tenth(value: f64) -> String {
 mod tests {
     use super::*;
     use crate::format::Style;
-    use crate::{text};
+    use crate::text;
 
     fn shown(measurements: &Measurements, verbose: bool) -> String {
         let mut page = Page::new(verbose);

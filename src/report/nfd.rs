@@ -136,7 +136,6 @@ mod tests {
     use super::*;
     use model::report::Report;
 
-
     fn written(report: &Report) -> String {
         render(&Digest::of(report), &Style::PLAIN)
     }

@@ -275,7 +275,6 @@ mod tests {
     use super::*;
     use model::report::Report;
 
-
     fn written(report: &Report) -> serde_json::Value {
         let file: serde_json::Value =
             serde_json::from_str(&render(&Digest::of(report), &Style::PLAIN)).unwrap();

@@ -118,14 +118,7 @@ impl Page {
     }
 
     /// A label in its paint, at `indent`, then text that wraps at the column `hang`.
-    pub fn item(
-        &mut self,
-        indent: usize,
-        hang: usize,
-        label: &str,
-        paint: Paint,
-        text: &str,
-    ) {
+    pub fn item(&mut self, indent: usize, hang: usize, label: &str, paint: Paint, text: &str) {
         let (label, text) = (cleaned(label), cleaned(text));
         self.blocks.push(Block::Item {
             at: (indent, hang),

@@ -131,7 +131,6 @@ mod tests {
     use super::*;
     use model::testing::{function_mut, generation, lanes, pcie_link, two_sockets};
 
-
     fn text(gpu: usize) -> PathText {
         let report = sample::pcie_box();
         path_text(&report, &report.snapshot.gpus[gpu], true)

@@ -3,9 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use model::report::Report;
 use crate::gauges::number;
-
+use model::report::Report;
 
 fn metrics(report: &Report, pairs: bool) -> String {
     render(

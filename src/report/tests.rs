@@ -2,13 +2,13 @@
 
 use unicode_width::UnicodeWidthStr;
 
-use super::{FORMATS, Style, for_path, named, render, };
+use super::{FORMATS, Style, for_path, named, render};
 use diagnose::collectives;
 use model::finding::{RuleId, Severity};
-use model::units::GbPerSecond;
 use model::measurement::{Status, Verified};
 use model::report::Report;
 use model::request::Silenced;
+use model::units::GbPerSecond;
 
 fn text(report: &Report, style: &Style) -> String {
     render(report, named("text").unwrap(), style)

@@ -104,11 +104,11 @@ pub fn fill(snapshot: &Snapshot, topology: &Topology, copies: &mut [HostCopy]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::build;
     use model::reading::Reading;
     use model::testing::{
         function_mut, h200_vm, host_copy, two_sockets, two_sockets_with_narrow_gpu,
     };
-    use crate::build;
 
     fn of(machine: &Snapshot, gpu: u32, busy: &[u32]) -> Option<Limit> {
         limit(

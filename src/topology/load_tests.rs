@@ -1,12 +1,12 @@
 //! The ways of flows, what theory says of patterns, and figures that cannot be.
 
 use super::*;
+use crate::build;
 use model::flow::HostMemory;
 use model::load::Pattern;
 use model::reading::Reading;
 use model::snapshot::P2pStatus;
 use model::testing::{h200_vm, nvlink_bridge, two_sockets, two_sockets_with_narrow_gpu};
-use crate::build;
 
 fn pattern(pattern: Pattern, flows: &[Flow]) -> LoadPattern {
     LoadPattern::without(pattern, String::new(), flows, Status::Measured, None)

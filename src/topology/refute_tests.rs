@@ -4,9 +4,7 @@ use model::measurement::{LinkUnderLoad, Measurements, PeerBandwidth, Status, Ver
 use model::pcie::Narrow;
 use model::placement::{Pair, Path};
 use model::snapshot::Snapshot;
-use model::testing::{
-    function_mut, generation, lanes, two_sockets, two_sockets_with_narrow_gpu,
-};
+use model::testing::{function_mut, generation, lanes, two_sockets, two_sockets_with_narrow_gpu};
 use model::topology::{Link, Topology};
 use model::units::GbPerSecond;
 

@@ -54,7 +54,11 @@ impl Launch {
     ///
     /// The program cannot be started again.
     pub fn spawn(&self) -> Result<Worker, HardwareError> {
-        Worker::spawn(self.machine.as_ref(), self.start_limit, self.mask().as_deref())
+        Worker::spawn(
+            self.machine.as_ref(),
+            self.start_limit,
+            self.mask().as_deref(),
+        )
     }
 
     /// Whether another worker is to be started without the mask: a name that CUDA does not know hides all after it.

@@ -12,10 +12,10 @@ use super::handle::{Patience, Worker};
 use super::process::Process;
 use super::protocol::{Reply, Request};
 use super::start::Launch;
-use sim::Simulated;
 use measure::Selection;
 use model::measurement::DriverFacts;
 use model::units::Bytes;
+use sim::Simulated;
 
 /// For workers that die at once, or never.
 const IMPATIENT: Patience = Patience {

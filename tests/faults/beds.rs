@@ -5,10 +5,10 @@ use std::process::Command;
 use std::sync::LazyLock;
 
 use fake_machine::calls;
-use sim::Simulated;
-use sim::spec::MachineSpec;
 use model::units::{Bytes, MIB};
 use serde_json::Value;
+use sim::Simulated;
+use sim::spec::MachineSpec;
 
 use crate::common::finish;
 use crate::fake::{CUDA, Fake, NVML, library, unexpected};

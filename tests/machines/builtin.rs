@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::Command;
 
 use libtest_mimic::Trial;
-use sim::builtin;
 use serde_json::{Value, json};
+use sim::builtin;
 use unicode_width::UnicodeWidthStr;
 
 use crate::common::{

@@ -3,8 +3,8 @@
 //! code, in the simulation or in the fake.
 
 use libtest_mimic::Trial;
-use sim::builtin;
 use serde_json::Value;
+use sim::builtin;
 
 use crate::common::{check, finish, run, with};
 use crate::fake::{Fake, unexpected};

@@ -2,12 +2,8 @@
 
 use std::time::Duration;
 
-use diagnose::{
-    self, Evidence, Settings, collectives, expected, expected_host, expected_load,
-};
+use diagnose::{self, Evidence, Settings, collectives, expected, expected_host, expected_load};
 use discover::discover;
-use sim::spec::MachineSpec;
-use sim::{self, builtin, load};
 use model::finding::Severity;
 use model::flow::{Flow, HostMemory, Setup};
 use model::host::{HostCopy, HostDirection};
@@ -24,6 +20,8 @@ use model::snapshot::{Gpu, Host, SlowFact, Snapshot};
 use model::testing::{host_copy, pinning};
 use model::topology::Topology;
 use model::units::{Bytes, GIB, GbPerSecond, MIB};
+use sim::spec::MachineSpec;
+use sim::{self, builtin, load};
 
 /// A report of what was seen, judged.
 fn judged(snapshot: Snapshot, topology: Topology, mut measurements: Measurements) -> Report {

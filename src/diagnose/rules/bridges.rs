@@ -1,11 +1,11 @@
 //! NVLink bridges between cards: how many links they carry, and those that carry fewer.
 
 use super::nvlink_ends::{self, Links, inactive_by_gpu};
-use super::nvlink_inactive::RULE;
 use super::prelude::*;
 
-/// Pairs of cards whose bridge has fewer links up than bridges of such cards carry, and the other cards.
+/// Findings of a rule on pairs of cards whose bridge has fewer links up than bridges of such cards carry, and the other cards.
 pub fn half_seated<'a>(
+    rule: &Rule,
     evidence: &Evidence<'_>,
     model: &str,
     alike: &[&'a Links<'a>],
@@ -25,7 +25,7 @@ pub fn half_seated<'a>(
         };
         if let Some(other) = alike.iter().skip(at + 1).find(joined) {
             of_pairs.extend([one.gpu.index, other.gpu.index]);
-            found.push(half_a_bridge(evidence, one, other, carries));
+            found.push(half_a_bridge(rule, evidence, one, other, carries));
         }
     }
     let others = alike
@@ -39,6 +39,7 @@ pub fn half_seated<'a>(
 const LINKS_OF_ONE: usize = 4;
 
 fn half_a_bridge(
+    rule: &Rule,
     evidence: &Evidence<'_>,
     one: &Links<'_>,
     other: &Links<'_>,
@@ -59,7 +60,7 @@ fn half_a_bridge(
             links.gpu.index,
         )
     };
-    RULE.finding(
+    rule.finding(
         Subject::Pair(pair),
         format!(
             "{active} of {carries} NVLinks of the bridge between {here} and {there} are active: {} and {} are down",

@@ -167,7 +167,8 @@ pub fn judged<'a>(evidence: &Evidence<'a>) -> Vec<Judged<'a>> {
 /// A link by its two ends, whichever way something passes it.
 pub type Ends = (NodeId, NodeId);
 
-fn ends((from, to): Passage) -> Ends {
+/// The ends of a passage, in the order in which links are kept.
+pub fn ends((from, to): Passage) -> Ends {
     if from < to { (from, to) } else { (to, from) }
 }
 
@@ -471,13 +472,6 @@ fn finding(
             Fact::percent(low.together().percent_of(low.explained())),
         )
         .suspecting(suspects)
-}
-
-/// The links that other findings on several flows name, or may mean.
-pub fn named(evidence: &Evidence<'_>) -> BTreeSet<Ends> {
-    let below = super::load_collapses::RULE.parameter(evidence, &COLLAPSE);
-    let links = low(evidence, below).into_iter().flat_map(|low| low.links);
-    links.map(|link| ends((link.upper, link.lower))).collect()
 }
 
 /// Whether a flow of this pattern passes one of these links.

@@ -29,6 +29,7 @@
 
 use std::cmp::Ordering;
 
+use super::load_collapses;
 use super::load::{self, Judged};
 use super::prelude::*;
 
@@ -41,7 +42,7 @@ pub const RULE: Rule = Rule::new(
 );
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let known = load::named(evidence);
+    let known = load_collapses::named_links(evidence);
     let percent = |judged: &Judged<'_>| {
         let all = judged.all();
         100.0 * Judged::sum(&judged.achieved, &all)

@@ -27,6 +27,7 @@
 
 use std::cmp::Reverse;
 
+use super::load_collapses;
 use super::load::{self, Judged};
 use super::load_steps;
 use super::prelude::*;
@@ -109,7 +110,7 @@ fn both_ways((one, other): Passage) -> Passage {
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let least = RULE.parameter(evidence, &LEAST) / 100.0;
-    let known = load::named(evidence);
+    let known = load_collapses::named_links(evidence);
     let all: Vec<_> = load::judged(evidence)
         .into_iter()
         .filter(|judged| !load::passes(judged, &known))

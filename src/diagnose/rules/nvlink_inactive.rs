@@ -127,7 +127,7 @@ fn judge_model(evidence: &Evidence<'_>, model: &str, gpus: &[Links<'_>]) -> Vec<
                 .map(|links| fault(evidence, links, most, &never)),
         ),
     }
-    let (seated, alike) = bridges::half_seated(evidence, model, &alike);
+    let (seated, alike) = bridges::half_seated(&RULE, evidence, model, &alike);
     findings.extend(seated);
     match alike.as_slice() {
         [] => {}

@@ -8,12 +8,8 @@ pub(super) use crate::suspects::suspect;
 pub(super) use crate::{cluster, links, suspects, words};
 pub(super) use model::fact::{Fact, Facts};
 pub(super) use model::finding::{Finding, Severity, Subject, Suspect};
-pub(super) use model::measurement::{
-    LinkUnderLoad, Measurements, PeerBandwidth, Status, Verified,
-};
+pub(super) use model::measurement::{LinkUnderLoad, Measurements, PeerBandwidth, Status, Verified};
 pub(super) use model::placement::{Direction, Engine, Pair, Path};
-pub(super) use model::snapshot::{
-    FabricState, Gpu, P2pStatus, PciFunction, PciKind, Snapshot,
-};
+pub(super) use model::snapshot::{FabricState, Gpu, P2pStatus, PciFunction, PciKind, Snapshot};
 pub(super) use model::topology::{LinkClass, PairRoute};
 pub(super) use model::units::{GbPerSecond, PciAddress};

@@ -72,9 +72,8 @@ pub fn combined(
 
 /// `GPUs 0-5 (slots 1, 2, 3, 4, 5, 6)`, without slots where one is not known.
 pub fn names(evidence: &Evidence<'_>, gpus: &[u32]) -> String {
-    let slot = |gpu: &u32| {
-        topology::pcie::slot(evidence.snapshot, evidence.snapshot.address_of(*gpu)?)
-    };
+    let slot =
+        |gpu: &u32| topology::pcie::slot(evidence.snapshot, evidence.snapshot.address_of(*gpu)?);
     let slots: Option<Vec<&str>> = gpus.iter().map(slot).collect();
     match slots {
         Some(slots) => format!("{} (slots {})", words::gpus(gpus), slots.join(", ")),

@@ -6,7 +6,9 @@ use std::time::Instant;
 
 use super::nvml::Nvml;
 use super::sysfs::Sysfs;
-use hardware::{Counts, GpuGroup, HardwareError, LinkSample, Moved, NvidiaFunctions, PciTree, Telemetry};
+use hardware::{
+    Counts, GpuGroup, HardwareError, LinkSample, Moved, NvidiaFunctions, PciTree, Telemetry,
+};
 use model::reading::{Reading, Unknown};
 use model::snapshot::{Gpu, GpuPair, Host};
 

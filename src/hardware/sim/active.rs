@@ -1,6 +1,6 @@
 //! The flows that are on their way: what is left of each, and how fast it goes.
 
-use super::hops::Met;
+use super::work::Met;
 use super::work::Op;
 
 /// All of them, in the order in which they began. Hundreds at once are walked at every event, so that what is looked at

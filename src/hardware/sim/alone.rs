@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::hops::Met;
+use super::work::Met;
 use super::work::{Flow, SharedHop};
 use model::maps::Map;
 

@@ -10,7 +10,8 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use super::active::Active;
-use super::hops::{Hops, Met};
+use super::hops::Hops;
+use super::work::Met;
 use super::work::Time;
 pub use super::work::{Ended, Few, Flow, Lane, Op, Server, SharedHop, Stuck, Submission, Work};
 

@@ -2,7 +2,7 @@
 
 use super::alone::{InUse, Ways};
 use super::sharing::{Demand, max_min};
-use super::work::{Flow, SharedHop};
+use super::work::{Flow, Met, SharedHop};
 use model::maps::Map;
 
 /// A hop that carries less at first when nothing has passed it for a while.
@@ -14,19 +14,6 @@ pub struct Sleep {
     pub lasts_ns: f64,
     /// and carries this share meanwhile.
     pub share: f64,
-}
-
-/// What a flow has met on its way.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Met {
-    /// The opposite direction of one of its hops was busy.
-    pub opposite: bool,
-    /// Another flow had one of its places.
-    pub others: bool,
-    /// One of its places had a flow with a third one.
-    pub third: bool,
-    /// A flow with the host had one of its places.
-    pub host: bool,
 }
 
 #[derive(Debug)]

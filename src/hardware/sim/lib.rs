@@ -7,6 +7,7 @@ pub mod builtin;
 mod counts;
 mod driver;
 mod engine;
+mod find;
 mod functions;
 mod hops;
 pub mod load;

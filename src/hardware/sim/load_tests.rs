@@ -427,7 +427,7 @@ fn every_example_of_the_docs_is_a_machine() {
     for block in blocks {
         parse(block).unwrap_or_else(|error| panic!("{error}\n{block}"));
     }
-    for name in builtin::names() {
+    for name in crate::builtin::names() {
         assert!(
             DOCS.contains(&format!("`{name}`")),
             "docs/machines.md says nothing of {name}"

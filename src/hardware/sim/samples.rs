@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering;
 
 use super::SimTelemetry;
-use hardware::LinkSample;
 use crate::spec::{FunctionSpec, GpuSpec};
+use hardware::LinkSample;
 use model::snapshot::PcieErrors;
 
 impl SimTelemetry {

@@ -7,7 +7,10 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use hardware::{Counts, ErrorKind, GpuGroup, HardwareError, LinkSample, Moved, NvidiaFunctions, PciTree, Telemetry};
+use hardware::{
+    Counts, ErrorKind, GpuGroup, HardwareError, LinkSample, Moved, NvidiaFunctions, PciTree,
+    Telemetry,
+};
 use model::flow::Flow;
 use model::order::Order;
 use model::reading::{Reading, Unknown};

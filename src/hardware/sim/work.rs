@@ -2,7 +2,18 @@
 
 use std::sync::Arc;
 
-use super::hops::Met;
+/// What a flow has met on its way.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Met {
+    /// The opposite direction of one of its hops was busy.
+    pub opposite: bool,
+    /// Another flow had one of its places.
+    pub others: bool,
+    /// One of its places had a flow with a third one.
+    pub third: bool,
+    /// A flow with the host had one of its places.
+    pub host: bool,
+}
 
 /// An operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

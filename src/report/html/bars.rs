@@ -7,6 +7,7 @@ use super::super::digest::{Digest, Figures, is_sound, wrong_pairs};
 use super::super::figures::Spread;
 use super::super::host::Ways;
 use super::super::streams;
+use super::bar::bar;
 use super::load;
 use model::flow::Setup;
 use model::measurement::Measurements;
@@ -23,30 +24,6 @@ pub(super) fn write(digest: &Digest<'_>) -> Markup {
         return html! {};
     };
     html! { (placements(measurements)) (host(measurements)) (load::write(digest, measurements)) (pipelines(measurements)) }
-}
-
-/// A bar of this share of its whole, per cent, with the range that is expected.
-pub(super) fn bar(share: f64, expected: Option<[f64; 2]>, low: bool) -> Markup {
-    let of = |share: f64| {
-        if share.is_finite() {
-            share.clamp(0.0, 100.0)
-        } else {
-            0.0
-        }
-    };
-    let band = expected.map(|[low, high]| {
-        format!(
-            "left:{:.1}%;width:{:.1}%",
-            of(low),
-            (of(high) - of(low)).max(0.6)
-        )
-    });
-    html! {
-        span .bar aria-hidden="true" {
-            span .fill.low[low] style=(format!("width:{:.1}%", of(share))) {}
-            @if let Some(band) = band { span .band style=(band) {} }
-        }
-    }
 }
 
 /// Rate and overlap of the eight placements, medians over all pairs.

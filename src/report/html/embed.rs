@@ -123,7 +123,6 @@ fn from_base64(text: &[u8]) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-
     #[test]
     fn bytes_survive_base64() {
         for length in 0..70_u8 {

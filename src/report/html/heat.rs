@@ -1,173 +1,28 @@
 //! Heat maps: a figure for every pair, coloured by its share of what is expected. Colour is never alone: what a finding
 //! is about has a mark, and what is low a sign.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
 use maud::{Markup, html};
 
 use super::super::digest::{Digest, wrong_pairs};
+use super::super::escape::clean;
 use super::super::figures::Spread;
 use super::super::marks::{Figure, meaning};
-use super::super::paint::Paint;
-use super::super::{escape::clean, highlight};
 use super::host_map;
+use super::map_cells::{Ground, Heat, LOW, MOST, STEPS, dress, head};
 use model::flow::Setup;
 use model::measurement::{Measurements, PeerBandwidth};
-use model::node::NodeId;
-use model::order::Order;
 use model::placement::{Direction, Engine, Pair, Path, Side};
 use model::report::Report;
 use model::rounding::{percent, rate, short};
-use model::topology::{LinkClass, NodeKind};
-
-/// More GPUs have small cells, which show their values when they are pointed at.
-const MOST: usize = 16;
-
-/// Lower ends of the steps of colour, per cent of expected, with the words of the legend.
-const STEPS: [(f64, &str); 6] = [
-    (0.0, "below 50"),
-    (50.0, "50"),
-    (70.0, "70"),
-    (85.0, "85"),
-    (92.0, "92"),
-    (98.0, "98 and more"),
-];
-
-/// Below this share a cell has a sign too.
-pub(super) const LOW: f64 = 85.0;
-
-/// One cell.
-pub(super) struct Heat {
-    pub(super) text: String,
-    /// Per cent of what is expected.
-    pub(super) share: Option<f64>,
-    pub(super) tip: String,
-}
+use model::topology::LinkClass;
 
 /// A heat map of pairs.
 struct Map {
     name: &'static str,
     note: String,
     cells: HashMap<Pair, Heat>,
-}
-
-/// What every map needs to know of the machine.
-pub(super) struct Ground {
-    gpus: Vec<u32>,
-    marks: HashMap<Pair, Paint>,
-    /// Pairs that no finding is about, but their other direction.
-    reverse: HashSet<Pair>,
-    of_gpu: HashMap<u32, Paint>,
-    groups: BTreeMap<u32, Group>,
-    /// Runs of columns below one socket, with its name; empty where there is only one.
-    sockets: Vec<(usize, String)>,
-}
-
-/// The socket and the switch of a GPU.
-type Group = (Option<NodeId>, Option<NodeId>);
-
-impl Ground {
-    /// In the order of rows and columns.
-    pub(super) fn gpus(&self) -> &[u32] {
-        &self.gpus
-    }
-
-    pub(super) fn of(digest: &Digest<'_>) -> Self {
-        let mut gpus = digest.gpus();
-        let groups: BTreeMap<u32, Group> = gpus
-            .iter()
-            .map(|&gpu| (gpu, group(digest.report, gpu)))
-            .collect();
-        together(&mut gpus, &groups);
-        let (mut marks, mut of_gpu): (HashMap<Pair, Paint>, HashMap<u32, Paint>) =
-            Default::default();
-        for finding in &digest.findings {
-            let paint = highlight::paint(finding.severity);
-            for pair in highlight::pairs(finding) {
-                let worst = marks.entry(pair).or_default();
-                *worst = paint.max(*worst);
-            }
-            for gpu in highlight::gpus(finding) {
-                let worst = of_gpu.entry(gpu).or_default();
-                *worst = paint.max(*worst);
-            }
-        }
-        let back = |pair: &Pair| Pair {
-            source: pair.destination,
-            destination: pair.source,
-        };
-        let bad = |pair: &Pair| {
-            marks
-                .get(pair)
-                .is_some_and(|paint| *paint >= Paint::Warning)
-        };
-        let reverse = marks
-            .keys()
-            .filter(|pair| bad(pair))
-            .map(back)
-            .filter(|pair| !bad(pair))
-            .collect();
-        let sockets = sockets(digest.report, &gpus, &groups);
-        Self {
-            gpus,
-            marks,
-            reverse,
-            of_gpu,
-            groups,
-            sockets,
-        }
-    }
-}
-
-/// Those of one socket one after the other, and of these those of one switch; else by index.
-fn together(gpus: &mut [u32], groups: &BTreeMap<u32, Group>) {
-    let (mut sockets, mut switches): (HashMap<_, u32>, HashMap<_, u32>) = Default::default();
-    for (&gpu, &group) in groups {
-        sockets.entry(group.0).or_insert(gpu);
-        switches.entry(group).or_insert(gpu);
-    }
-    let place = |gpu: &u32| {
-        groups
-            .get(gpu)
-            .map(|group| (sockets.get(&group.0).copied(), switches.get(group).copied()))
-    };
-    gpus.order_by_key(|gpu| (place(gpu), *gpu));
-}
-
-/// How many columns each socket has, and what it is called.
-fn sockets(report: &Report, gpus: &[u32], groups: &BTreeMap<u32, Group>) -> Vec<(usize, String)> {
-    let of = |gpu: &u32| groups.get(gpu).and_then(|group| group.0);
-    let name = |id: Option<NodeId>| {
-        id.and_then(|id| report.topology.node(id))
-            .map(|node| clean(&node.label).into_owned())
-    };
-    let runs: Vec<_> = gpus.chunk_by(|one, next| of(one) == of(next)).collect();
-    // A name needs some columns to stand above.
-    let least = if gpus.len() > MOST { 8 } else { 2 };
-    match runs.len() {
-        0 | 1 => Vec::new(),
-        many if gpus.len() < many * least => Vec::new(),
-        _ => runs
-            .iter()
-            .map(|run| (run.len(), name(of(&run[0])).unwrap_or_default()))
-            .collect(),
-    }
-}
-
-/// The socket and the switch of a GPU: those of one group stand together.
-fn group(report: &Report, gpu: u32) -> Group {
-    let way = report.topology.way_up(NodeId::Gpu(gpu));
-    let is = |id: &&NodeId, kind| {
-        report
-            .topology
-            .node(**id)
-            .is_some_and(|node| node.kind == kind)
-    };
-    let socket = way.iter().find(|id| is(id, NodeKind::NumaNode)).copied();
-    (
-        socket,
-        way.iter().rfind(|id| is(id, NodeKind::SwitchPort)).copied(),
-    )
 }
 
 /// All maps there are, one shown at a time.
@@ -372,13 +227,6 @@ fn latency(measurements: &Measurements) -> Map {
     }
 }
 
-fn step(share: f64) -> usize {
-    STEPS
-        .iter()
-        .rposition(|(low, _)| share >= *low)
-        .unwrap_or(0)
-}
-
 fn legend() -> Markup {
     html! {
         p .legend {
@@ -388,26 +236,6 @@ fn legend() -> Markup {
             span { "✖ ▲ a finding is about it, ⇄ about its other direction, ▾ below " (LOW) }
         }
     }
-}
-
-/// The sign of a cell, and its class.
-pub(super) fn dress(heat: Option<&Heat>, mark: Paint) -> (&'static str, String) {
-    let share = heat.and_then(|heat| heat.share);
-    let sign = match mark {
-        Paint::Error => "✖",
-        Paint::Warning => "▲",
-        _ if share.is_some_and(|share| share < LOW) => "▾",
-        _ => "",
-    };
-    let class = match mark {
-        Paint::Error => " error",
-        Paint::Warning => " warning",
-        _ => "",
-    };
-    (
-        sign,
-        share.map_or_else(|| "none".to_owned(), |share| format!("h{}", step(share))) + class,
-    )
 }
 
 fn table(map: &Map, ground: &Ground, report: &Report) -> Markup {
@@ -461,17 +289,6 @@ fn above(ground: &Ground, starts: &dyn Fn(usize) -> bool) -> Markup {
     }
 }
 
-/// The name of a GPU, with the mark of a finding about it.
-pub(super) fn head(ground: &Ground, gpu: u32, scope: &str, left: bool, small: bool) -> Markup {
-    let paint = ground.of_gpu.get(&gpu).copied().unwrap_or_default();
-    let (sign, _) = dress(None, paint);
-    html! {
-        th scope=(scope) .left[left].error[paint == Paint::Error].warning[paint == Paint::Warning] data-g=(gpu) {
-            @if small { (gpu) } @else { (sign) @if !sign.is_empty() { "\u{a0}" } "GPU " (gpu) }
-        }
-    }
-}
-
 fn cell(
     map: &Map,
     ground: &Ground,
@@ -510,30 +327,5 @@ fn cell(
                 (heat.map_or("-", |heat| heat.text.as_str()))
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn gpus_of_one_socket_stand_together_and_within_it_those_of_one_switch() {
-        let node = |number: u32| Some(NodeId::Gpu(number));
-        let groups = [
-            (0, (0, 10)),
-            (1, (1, 20)),
-            (2, (0, 11)),
-            (3, (1, 20)),
-            (4, (0, 10)),
-            (5, (0, 11)),
-        ];
-        let groups: BTreeMap<u32, Group> = groups
-            .into_iter()
-            .map(|(gpu, (socket, switch))| (gpu, (node(socket), node(switch))))
-            .collect();
-        let mut gpus: Vec<u32> = groups.keys().copied().collect();
-        together(&mut gpus, &groups);
-        assert_eq!(gpus, [0, 4, 2, 5, 1, 3]);
     }
 }

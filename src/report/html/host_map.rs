@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::super::escape::clean;
 use super::super::marks;
 use super::super::paint::Paint;
-use super::heat::{Ground, Heat, dress, head};
+use super::map_cells::{Ground, Heat, dress, head};
 use model::host::{HostCopy, HostWay};
 use model::measurement::Measurements;
 use model::rounding::{percent, rate, tight_rate};

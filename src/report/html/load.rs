@@ -9,8 +9,8 @@ use super::super::digest::Digest;
 use super::super::escape::clean;
 use super::super::figures::Spread;
 use super::super::load::Kind;
-use super::bars::bar;
-use super::heat::LOW;
+use super::bar::bar;
+use super::map_cells::LOW;
 use model::load::Counted;
 use model::measurement::Measurements;
 use model::report::Report;
@@ -261,7 +261,6 @@ fn classes(report: &Report, counted: &[&Counted]) -> Vec<Class> {
 mod tests {
     use super::*;
     use model::units::GbPerSecond;
-
 
     fn rows(report: &Report, section: &str) -> Vec<Vec<String>> {
         let markup =

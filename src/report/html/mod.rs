@@ -11,6 +11,7 @@ use super::escape::clean;
 use super::format::{Format, Style};
 use super::page::{Block, Page};
 
+mod bar;
 mod bars;
 mod blocks;
 mod cards;
@@ -20,6 +21,7 @@ mod head;
 mod heat;
 mod host_map;
 mod load;
+mod map_cells;
 mod timeline;
 
 pub(super) use self::comparison::page as comparison;

@@ -3,9 +3,9 @@
 use std::process::Command;
 
 use super::*;
-use model::report::Report;
+use crate::highlight;
 use crate::read::parse;
-use crate::{highlight, };
+use model::report::Report;
 
 fn page(report: &Report) -> String {
     render(&Digest::of(report), &Style::PLAIN)

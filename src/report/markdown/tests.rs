@@ -6,7 +6,6 @@ use comrak::{Arena, Options, parse_document};
 use super::*;
 use model::request::{Request, Silenced};
 
-
 fn written(report: &Report) -> String {
     render(&Digest::of(report), &Style::PLAIN)
 }

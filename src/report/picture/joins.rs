@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::parts::Above;
+use crate::figures::count;
 use model::finding::{Severity, Subject};
 use model::node::NodeId;
 use model::placement::Pair;
@@ -10,7 +11,6 @@ use model::report::Report;
 use model::rounding::rate;
 use model::snapshot::P2pStatus;
 use model::topology::{Link, LinkKind, PairRoute};
-use crate::figures::count;
 
 /// More pairs with something wrong are counted and not drawn.
 const MOST: usize = 8;

@@ -453,7 +453,6 @@ fn marks(report: &Report) -> HashMap<NodeId, Paint> {
 mod tests {
     use super::*;
 
-
     fn flat(parts: &[Part], depth: usize, found: &mut Vec<String>) {
         for part in parts {
             let above = part

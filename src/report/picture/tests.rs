@@ -4,7 +4,6 @@ use super::layout::{self, Layout};
 use super::*;
 use model::report::Report;
 
-
 fn reports() -> Vec<Report> {
     vec![
         sample::healthy(1),

@@ -190,7 +190,6 @@ fn in_ascii(text: &str) -> String {
 mod tests {
     use super::*;
 
-
     fn tree(report: &model::report::Report, style: &Style) -> String {
         render(&Digest::of(report), style)
     }

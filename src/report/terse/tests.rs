@@ -3,7 +3,7 @@
 use unicode_width::UnicodeWidthStr;
 
 use super::super::format::Style;
-use super::super::{named, render, };
+use super::super::{named, render};
 use model::finding::{Scope, Severity, Subject};
 use model::flow::Setup;
 use model::measurement::{PeerBandwidth, Status, Verified};

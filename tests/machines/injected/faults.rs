@@ -1,13 +1,13 @@
 //! The faults, each with what must be found of it. The oracle is written by the kind of fault and of machine,
 //! not by what the rules say.
 
+use model::placement::{Engine, Path};
+use model::snapshot::{P2pStatus, PcieErrors};
+use model::units::{Generation, PcieLink};
 use sim::spec::{
     CopyFault, CudaPeerRule, LinkFault, NvLinkErrors, NvLinkFault, NvLinkSpec, NvLinkTarget,
     PairFault, Pairs, PeerException, PeerRule,
 };
-use model::placement::{Engine, Path};
-use model::snapshot::{P2pStatus, PcieErrors};
-use model::units::{Generation, PcieLink};
 
 use super::machine::{Machine, fewer, gpu, ordered, pair};
 

@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
+use model::snapshot::{P2pStatus, PciKind};
+use model::units::{Lanes, PciAddress, PcieLink};
 use sim::Simulated;
 use sim::spec::{
     CopyFault, CudaPeerRule, FunctionSpec, MachineSpec, Noise, NvLinkTarget, PairFault, Pairs,
     PeerException, PeerRule,
 };
-use model::snapshot::{P2pStatus, PciKind};
-use model::units::{Lanes, PciAddress, PcieLink};
 
 use super::FEW_GPUS;
 use crate::common::text_of;

@@ -4,12 +4,16 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use cudarc::driver::sys::CUdeviceptr;
 
+use super::held::Held;
 use super::in_bounds;
 use super::place::{self, Mapping};
 use super::session::{CudaDriver, unknown};
 use hardware::limits::{self, Scarce};
 use hardware::pattern::{pattern, poison};
-use hardware::{Buffer, Device, ErrorKind, HardwareError, HostBuffer, HostDriver, HostRoom, PatternCheck, ProcessMemory, Stream, WORDS_LOOKED_AT};
+use hardware::{
+    Buffer, Device, ErrorKind, HardwareError, HostBuffer, HostDriver, HostRoom, PatternCheck,
+    ProcessMemory, Stream, WORDS_LOOKED_AT,
+};
 use model::flow::HostMemory;
 
 /// CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP, and the same of CU_MEMHOSTREGISTER: every context reaches
@@ -17,15 +21,6 @@ use model::flow::HostMemory;
 const PORTABLE_MAPPED: c_uint = 3;
 /// CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT.
 const ATTRIBUTE_COPY_ENGINES: c_int = 40;
-
-/// A buffer of the host.
-pub struct Held {
-    memory: HostMemory,
-    pointer: *mut c_void,
-    bytes: u64,
-    /// Of memory that is not the driver's own.
-    mapping: Option<Mapping>,
-}
 
 /// A function that this driver does not have.
 fn lacks(function: &str) -> HardwareError {

@@ -3,6 +3,7 @@
 mod affinity;
 mod error;
 mod gate;
+mod held;
 mod host;
 mod kernels;
 mod place;
@@ -21,7 +22,10 @@ use self::kernels::Kernels;
 pub use self::session::CudaDriver;
 use self::session::Opened;
 use self::startup::Answer;
-use hardware::{Buffer, Device, DeviceInfo, DeviceMemory, Driver, ErrorKind, Event, HardwareError, PatternCheck, Stream};
+use hardware::{
+    Buffer, Device, DeviceInfo, DeviceMemory, Driver, ErrorKind, Event, HardwareError,
+    PatternCheck, Stream,
+};
 use model::measurement::RdmaSupport;
 
 /// How long a held stream stays closed when nobody opens it. Longer than any enqueueing takes,

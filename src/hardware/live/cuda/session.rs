@@ -8,7 +8,7 @@ use cudarc::driver::sys::{CUdevice, CUdeviceptr, CUevent, CUstream};
 
 use super::affinity::Affinity;
 use super::gate::Gate;
-use super::host::Held;
+use super::held::Held;
 use super::kernels::Kernels;
 use super::startup::{self, Context, Loaded};
 use super::table::Table;

@@ -1,14 +1,15 @@
 //! Copies: which way they go, what they take, and how they go wrong.
 
-use hardware::pattern::pattern;
 use crate::engine::{Few, Flow, Server, Submission, Work};
 use crate::spec::{CopyFault, PairFault};
+use hardware::pattern::pattern;
 use hardware::{Buffer, Device, ErrorKind, HardwareError, Stream};
 use model::placement::{Engine, Path, Side};
 use model::units::MIB;
 
+use super::effect::Effect;
 use super::failed;
-use super::state::{Effect, SharedPath, State};
+use super::state::{SharedPath, State};
 
 /// Nanoseconds from the launch of a kernel to the access that kills it.
 const ILLEGAL_ACCESS_NS: f64 = 5e3;

@@ -6,12 +6,16 @@
 use crate::engine::{Few, Flow, Submission, Work};
 use crate::memory::{Content, MemoryError, host_device};
 use crate::spec::{CopyFault, HostSpeeds, HostWay, PairFault, Pairs};
-use hardware::{Buffer, Device, ErrorKind, HardwareError, HostBuffer, HostDriver, HostRoom, PatternCheck, ProcessMemory, Stream, WORDS_LOOKED_AT};
+use hardware::{
+    Buffer, Device, ErrorKind, HardwareError, HostBuffer, HostDriver, HostRoom, PatternCheck,
+    ProcessMemory, Stream, WORDS_LOOKED_AT,
+};
 use model::flow::HostMemory;
 use model::units::{Bytes, GIB, MIB};
 
 use super::copies::Mover;
-use super::state::{Effect, State};
+use super::effect::Effect;
+use super::state::State;
 use super::{SimDriver, failed};
 
 /// What this process has beside the buffers.

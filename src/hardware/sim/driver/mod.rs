@@ -1,8 +1,10 @@
 //! The simulated CUDA driver: streams and events put together from lanes, gates and marks of the
 //! engine, with the ordering that was measured on hardware (docs/measurement.md).
 
+mod context;
 mod contexts;
 mod copies;
+mod effect;
 mod host;
 mod outside;
 mod state;
@@ -13,7 +15,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hardware::{Buffer, Device, DeviceInfo, DeviceMemory, Driver, ErrorKind, Event, HardwareError, PatternCheck, Stream};
+use hardware::{
+    Buffer, Device, DeviceInfo, DeviceMemory, Driver, ErrorKind, Event, HardwareError,
+    PatternCheck, Stream,
+};
 use model::measurement::RdmaSupport;
 use model::reading::Reading;
 

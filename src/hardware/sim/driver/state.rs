@@ -4,17 +4,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::{
-    Ended, Engine, Few, Lane, Op, Server, SharedHop, Submission, Work,
-};
-use crate::hops::Met;
+use crate::engine::{Ended, Engine, Few, Lane, Op, Server, SharedHop, Submission, Work};
 use crate::memory::Memory;
 use crate::routes::{Hop, PathClass};
 use crate::spec::{CopyFault, Drift, MachineSpec, PairFault, PathSpeed};
+use crate::work::Met;
 use hardware::{Buffer, Device, ErrorKind, Event, HardwareError, Stream};
 use model::maps::Map;
 
-use super::contexts::Context;
+use super::context::Context;
+use super::effect::Effect;
 use super::failed;
 use super::tables::{Access, Effects, Paths};
 
@@ -38,23 +37,6 @@ pub struct SharedPath {
     pub bottleneck_gbps: f64,
     /// What it passes.
     pub hops: Arc<[SharedHop]>,
-}
-
-/// What happens in memory, to an event or to a context, when an operation ends.
-#[derive(Debug)]
-pub enum Effect {
-    /// Bytes have moved for this device.
-    Moved {
-        issuer: Device,
-        destination: Buffer,
-        source: Buffer,
-        bytes: u64,
-        fault: Option<PairFault>,
-    },
-    /// An event is reached.
-    Reached(Event),
-    /// A kernel touched what it must not: the context is gone.
-    IllegalAddress(Device),
 }
 
 /// Everything that changes while the driver is used.

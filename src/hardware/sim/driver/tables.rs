@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use super::state::Effect;
-use hardware::Device;
+use super::effect::Effect;
 use crate::engine::Op;
+use hardware::Device;
 
 /// Which device may reach the memory of which.
 #[derive(Debug)]

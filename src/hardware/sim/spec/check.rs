@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::defaults::DEEPEST;
 use super::numbers::{memory, microseconds, milliseconds, number, rate, share, speeds};
+use super::problem::{Checked, Problem, ensure, problem};
 use super::{FunctionSpec, GpuSpec, MachineSpec, NvLinkTarget, Pairs};
 use model::report::MOST_GPUS;
 use model::snapshot::PciKind;
@@ -18,36 +19,6 @@ const MOST_COPY_ENGINES: u32 = 64;
 const MOST_NVLINKS: u32 = 32;
 /// Versions that NVML knows.
 const NVLINK_VERSIONS: [&str; 7] = ["1.0", "2.0", "2.2", "3.0", "3.1", "4.0", "5.0"];
-
-/// What is wrong with a description, and where.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{key}: {message}")]
-pub struct Problem {
-    /// The key, from the top: `pci[3].parent`.
-    pub key: String,
-    /// A sentence without a full stop.
-    pub message: String,
-}
-
-/// Whether something holds together.
-pub type Checked = Result<(), Problem>;
-
-pub fn problem(key: impl Into<String>, message: impl Into<String>) -> Problem {
-    Problem {
-        key: key.into(),
-        message: message.into(),
-    }
-}
-
-/// Returns the problem at this key, in the words that follow, unless something holds.
-macro_rules! ensure {
-    ($holds:expr, $key:expr, $($message:tt)+) => {
-        if !$holds {
-            return Err($crate::spec::check::problem($key, format!($($message)+)));
-        }
-    };
-}
-pub(super) use ensure;
 
 impl MachineSpec {
     /// Looks at everything that the simulation relies on.

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::check::{Checked, Problem, ensure, problem};
 use super::numbers::{HIGHEST_RATE, copy_fault, error_code, milliseconds, number, rate};
+use super::problem::{Checked, Problem, ensure, problem};
 use super::{Collapse, CopyFault, Faults, LinkPart, MachineSpec, NvLinkTarget, PairFault, Shared};
 use crate::routes::Hop;
 use model::placement::{Engine, Path};

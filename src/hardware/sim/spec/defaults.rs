@@ -1,19 +1,11 @@
 //! What a description need not say: that of the built-in machine `single`, with L40S on PCIe Gen4,
 //! and of `h200x8` for copies over NVLink.
 
-use std::collections::HashMap;
-
 use serde::{Deserialize, Deserializer};
 
-use super::{
-    CudaPeerRule, FunctionSpec, HostSpec, HostSpeeds, MachineSpec, NumaNodeSpec, NvLinkTarget,
-    PathSpeed, PeerRule, Speeds,
-};
-use model::snapshot::{AdapterKind, ConfidentialComputing, P2pStatus, PciKind};
-use model::units::{Bytes, GIB, MIB, PciAddress};
-
-/// Peers that CUDA enables at once for one GPU without NVSwitches.
-const PEER_LIMIT: u32 = 8;
+use super::{HostSpec, PathSpeed};
+use model::snapshot::{ConfidentialComputing, P2pStatus, PciKind};
+use model::units::{Bytes, GIB, MIB};
 
 /// No tree is deeper. A real one has 256 buses at most.
 pub(super) const DEEPEST: usize = 64;
@@ -23,7 +15,7 @@ pub(super) const DEEPEST: usize = 64;
 /// GB/s for eight of 512 MiB, 395.8 for three, 4.9 us for one of 1 MiB. A read took 9.8 us more: 393.7, 393.3,
 /// 14.7 us. Small copies in a row took 2.8 us. With an event between, a write took 2.9 us longer, and a read of 1 MiB 6 us, of 512 MiB 3.
 /// A kernel reached 365 and 370. Both ways at once 392 were left of 396, and 377 of 388 while a GPU copied with its host.
-const NVLINK: PathSpeed = PathSpeed {
+pub(super) const NVLINK: PathSpeed = PathSpeed {
     copy: 397.41 / 450.0,
     push: 366.0 / 450.0,
     pull: 371.0 / 450.0,
@@ -39,7 +31,7 @@ const NVLINK: PathSpeed = PathSpeed {
 
 /// Peer copies over PCIe: 84% was reported for Gen4 from slots of the processor. Events are recorded by the same
 /// engine as over NVLink.
-const PCIE: PathSpeed = PathSpeed {
+pub(super) const PCIE: PathSpeed = PathSpeed {
     copy: 0.83,
     push: 0.80,
     pull: 0.70,
@@ -54,7 +46,7 @@ const PCIE: PathSpeed = PathSpeed {
 };
 
 /// Across sockets 62 to 81% was reported.
-const CROSS_SOCKET: PathSpeed = PathSpeed {
+pub(super) const CROSS_SOCKET: PathSpeed = PathSpeed {
     copy: 0.72,
     push: 0.68,
     pull: 0.55,
@@ -63,7 +55,7 @@ const CROSS_SOCKET: PathSpeed = PathSpeed {
 };
 
 /// Through host memory: chosen, 40% of the GPU's link. What events cost there is not known.
-const STAGED: PathSpeed = PathSpeed {
+pub(super) const STAGED: PathSpeed = PathSpeed {
     copy: 0.40,
     push: 0.0,
     pull: 0.0,
@@ -76,26 +68,6 @@ const STAGED: PathSpeed = PathSpeed {
     event_us: 0.0,
     event_from_destination_us: 0.0,
 };
-
-impl Default for Speeds {
-    fn default() -> Self {
-        Self {
-            nvlink: NVLINK,
-            pcie: PCIE,
-            cross_socket: CROSS_SOCKET,
-            staged: STAGED,
-            nvlink_shared: 399.6 / 450.0,
-            pcie_shared: 0.86,
-            interconnect_gbps: 60.0,
-            host_memory_gbps: 80.0,
-            copy_call_us: 4.0,
-            call_us: 1.5,
-            // 1.8 ms of a 512 MiB call.
-            staged_call_us_per_mib: 1800.0 / 512.0,
-            host: HostSpeeds::default(),
-        }
-    }
-}
 
 impl Default for HostSpec {
     fn default() -> Self {
@@ -118,16 +90,6 @@ impl Default for HostSpec {
             memory_available: all(),
             group_leaves: all(),
             lock_limit: all(),
-        }
-    }
-}
-
-impl Default for PeerRule {
-    fn default() -> Self {
-        Self {
-            nvml: P2pStatus::Ok,
-            nvml_write: None,
-            cuda: CudaPeerRule::Granted,
         }
     }
 }
@@ -256,7 +218,7 @@ const LOCAL_GBPS: &[(&[&str], f64)] = &[
 ];
 
 /// What a GPU of this name reaches in itself, GB/s.
-fn local_gbps_of(name: &str) -> f64 {
+pub(super) fn local_gbps_of(name: &str) -> f64 {
     let has = |word: &&str| name.split([' ', '-']).any(|part| part == *word);
     let of_model = LOCAL_GBPS.iter().find(|(words, _)| words.iter().all(has));
     of_model.map_or(LOCAL_GBPS_ELSE, |(_, gbps)| *gbps)
@@ -289,92 +251,4 @@ pub(super) const fn ok() -> P2pStatus {
 
 pub(super) const fn endpoint() -> PciKind {
     PciKind::Endpoint
-}
-
-impl MachineSpec {
-    /// Fills in what was left out and follows from the rest.
-    pub(crate) fn complete(&mut self) {
-        if self.numa_nodes.is_empty() {
-            self.numa_nodes.push(NumaNodeSpec {
-                cpus: "0-31".into(),
-                memory: host_memory(),
-                read_gbps: None,
-                write_gbps: None,
-            });
-        }
-        for gpu in &mut self.gpus {
-            if gpu.memory_free == all() {
-                gpu.memory_free = gpu.memory;
-            }
-            if gpu.local_gbps.to_bits() == local_gbps().to_bits() {
-                gpu.local_gbps = local_gbps_of(&gpu.name);
-            }
-        }
-        let switched = self
-            .gpus
-            .iter()
-            .flat_map(|gpu| &gpu.nvlinks)
-            .any(|links| links.remote == NvLinkTarget::Switch);
-        if self.peers.limit.is_none() && !switched {
-            self.peers.limit = Some(PEER_LIMIT);
-        }
-        self.complete_functions();
-    }
-
-    fn complete_functions(&mut self) {
-        // What hangs at an address, so that large trees are gone through once.
-        let places: HashMap<PciAddress, usize> = self
-            .pci
-            .iter()
-            .enumerate()
-            .map(|(place, function)| (function.address, place))
-            .collect();
-        let inherited: Vec<_> = self
-            .pci
-            .iter()
-            .map(|function| {
-                let above =
-                    |function: &&FunctionSpec| self.pci.get(*places.get(&function.parent?)?);
-                let path: Vec<_> = std::iter::successors(Some(function), above)
-                    .take(DEEPEST)
-                    .collect();
-                let bridge = path
-                    .iter()
-                    .find(|function| !function.host_bridge.is_empty());
-                let top = path.last().map_or(function.address, |top| top.address);
-                let bridge = bridge.map_or_else(
-                    || format!("pci{:04x}:{:02x}", top.domain, top.bus),
-                    |function| function.host_bridge.clone(),
-                );
-                (bridge, path.iter().find_map(|function| function.numa_node))
-            })
-            .collect();
-        let gpus: Vec<_> = self.gpus.iter().map(|gpu| gpu.pci).collect();
-        for (function, (bridge, numa_node)) in self.pci.iter_mut().zip(inherited) {
-            (function.host_bridge, function.numa_node) = (bridge, numa_node);
-            let adapter = self
-                .adapters
-                .iter()
-                .find(|adapter| adapter.pci == function.address);
-            // The ids and classes of the built-in PCIe machines.
-            let (id, class) = match (function.kind, adapter.map(|adapter| adapter.kind)) {
-                (PciKind::RootPort, _) => ((0x1022, 0x1483), 0x06_0400),
-                (PciKind::SwitchUpstream | PciKind::SwitchDownstream | PciKind::Bridge, _) => {
-                    ((0x1000, 0xc010), 0x06_0400)
-                }
-                (PciKind::Endpoint, Some(AdapterKind::Rdma)) => ((0x15b3, 0x101b), 0x02_0700),
-                (PciKind::Endpoint, Some(AdapterKind::Ethernet)) => ((0x8086, 0x1533), 0x02_0000),
-                (PciKind::Endpoint, None) if gpus.contains(&function.address) => {
-                    ((0x10de, 0x26b9), 0x03_0200)
-                }
-                (PciKind::Endpoint, None) => continue,
-            };
-            if function.id == (0, 0) {
-                function.id = id;
-            }
-            if function.class == 0 {
-                function.class = class;
-            }
-        }
-    }
 }

@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{HostFault, NvLinkErrors, Pairs, text};
+use super::{HostWay, MachineSpec, NvLinkErrors, Pairs, text};
 use model::background::Moment;
+use model::flow::HostMemory;
 use model::placement::{Engine, Path, Side};
 use model::snapshot::{ComputeMode, PcieErrors};
 use model::units::{PciAddress, PcieLink};
@@ -346,4 +347,43 @@ pub struct NvLinkFault {
     /// Whether it is counted only while several flows run at once.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub only_under_load: bool,
+}
+
+/// Copies between host and GPU that go wrong, and how. What is not given holds for all.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostFault {
+    /// Copies of this GPU alone, by NVML's index.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<u32>,
+    /// Memory of this NUMA node alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<u32>,
+    /// Memory that was allocated so alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<HostMemory>,
+    /// This direction alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub direction: Option<HostWay>,
+    /// How. Bytes from a wrong source or an earlier copy, and errors that come late, are faults of copies between GPUs.
+    pub fault: CopyFault,
+}
+
+impl MachineSpec {
+    /// What is wrong with such a copy, if something is.
+    pub fn host_fault(
+        &self,
+        gpu: u32,
+        node: u32,
+        memory: HostMemory,
+        way: HostWay,
+    ) -> Option<CopyFault> {
+        let fits = |fault: &&HostFault| {
+            fault.gpu.is_none_or(|only| only == gpu)
+                && fault.node.is_none_or(|only| only == node)
+                && fault.memory.is_none_or(|only| only == memory)
+                && fault.direction.is_none_or(|only| only == way)
+        };
+        self.faults.host.iter().find(fits).map(|fault| fault.fault)
+    }
 }

@@ -2,9 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{CopyFault, MachineSpec, defaults};
+use super::{MachineSpec, defaults};
 use hardware::HostRoom;
-use model::flow::HostMemory;
 use model::units::Bytes;
 
 /// What copies between host and GPU reach, and what page-locking costs.
@@ -79,44 +78,7 @@ pub enum HostWay {
     ToHost,
 }
 
-/// Copies between host and GPU that go wrong, and how. What is not given holds for all.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct HostFault {
-    /// Copies of this GPU alone, by NVML's index.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gpu: Option<u32>,
-    /// Memory of this NUMA node alone.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub node: Option<u32>,
-    /// Memory that was allocated so alone.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub memory: Option<HostMemory>,
-    /// This direction alone.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub direction: Option<HostWay>,
-    /// How. Bytes from a wrong source or an earlier copy, and errors that come late, are faults of copies between GPUs.
-    pub fault: CopyFault,
-}
-
 impl MachineSpec {
-    /// What is wrong with such a copy, if something is.
-    pub fn host_fault(
-        &self,
-        gpu: u32,
-        node: u32,
-        memory: HostMemory,
-        way: HostWay,
-    ) -> Option<CopyFault> {
-        let fits = |fault: &&HostFault| {
-            fault.gpu.is_none_or(|only| only == gpu)
-                && fault.node.is_none_or(|only| only == node)
-                && fault.memory.is_none_or(|only| only == memory)
-                && fault.direction.is_none_or(|only| only == way)
-        };
-        self.faults.host.iter().find(fits).map(|fault| fault.fault)
-    }
-
     /// How much of the host's memory is to be had when so much is taken.
     pub fn host_room(&self, taken: u64) -> HostRoom {
         let limit = |bytes: &Bytes| (!defaults::is_all(bytes)).then_some(*bytes);

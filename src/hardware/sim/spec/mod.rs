@@ -4,6 +4,7 @@
 
 mod check;
 mod check_faults;
+mod completed;
 mod defaults;
 mod faults;
 mod gpu;
@@ -11,6 +12,7 @@ mod host;
 mod numbers;
 mod nvidia;
 mod peers;
+mod problem;
 mod surroundings;
 mod text;
 
@@ -20,15 +22,15 @@ use model::placement::{Engine, Path, Side};
 use model::snapshot::{BoundDriver, ConfidentialComputing, PciKind, PciPower, PcieErrors};
 use model::units::{Bytes, PciAddress, PcieLink};
 
-pub use check::Problem;
 pub use faults::{
-    Collapse, ContextFault, CopyFault, CounterFault, Drift, Faults, InitFault, LinkFault, LinkPart,
-    NvLinkFault, OthersWork, PairFault, Shared, Starved,
+    Collapse, ContextFault, CopyFault, CounterFault, Drift, Faults, HostFault, InitFault,
+    LinkFault, LinkPart, NvLinkFault, OthersWork, PairFault, Shared, Starved,
 };
 pub use gpu::{FabricSpec, GpuSpec, GpuState, NvLinkErrors, NvLinkSpec, NvLinkTarget};
-pub use host::{HostFault, HostSpeeds, HostWay};
+pub use host::{HostSpeeds, HostWay};
 pub use nvidia::Hidden;
 pub use peers::{CudaPeerRule, Pairs, PeerException, PeerRule, PeerSpec};
+pub use problem::Problem;
 pub use surroundings::{AdapterSpec, LogLine, READ_REQUEST};
 
 /// A whole machine.

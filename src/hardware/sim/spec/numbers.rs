@@ -1,6 +1,6 @@
 //! Bounds of the numbers in a description.
 
-use super::check::{Checked, ensure, problem};
+use super::problem::{Checked, ensure, problem};
 use super::{CopyFault, HostSpeeds, PathSpeed, Speeds};
 use model::units::{Bytes, GIB};
 

@@ -83,3 +83,13 @@ impl Pairs {
         }
     }
 }
+
+impl Default for PeerRule {
+    fn default() -> Self {
+        Self {
+            nvml: P2pStatus::Ok,
+            nvml_write: None,
+            cuda: CudaPeerRule::Granted,
+        }
+    }
+}

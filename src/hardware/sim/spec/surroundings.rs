@@ -135,11 +135,7 @@ impl MachineSpec {
     }
 
     /// Fills in packets, power and windows of a function.
-    pub(crate) fn read_function(
-        &self,
-        spec: &FunctionSpec,
-        function: &mut PciFunction,
-    ) {
+    pub(crate) fn read_function(&self, spec: &FunctionSpec, function: &mut PciFunction) {
         let silent = self.is_silent(spec);
         let answered = |bytes: u16| {
             if silent {

@@ -8,9 +8,9 @@ use std::ffi::c_void;
 
 use fake_machine::traffic;
 use hardware::pattern::{pattern, poison};
-use sim::{SimDriver, Written};
 use hardware::{Device, Driver, HardwareError, HostBuffer, HostDriver, Stream};
 use model::flow::HostMemory;
+use sim::{SimDriver, Written};
 
 use crate::state::{Fake, SMALL, code, code_of, current};
 

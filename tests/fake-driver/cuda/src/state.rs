@@ -9,11 +9,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use fake_machine::{code_in, traffic};
-use sim::SimDriver;
-use hardware::{
-    Buffer, Device, DeviceInfo, Driver, ErrorKind, Event, HardwareError, Stream,
-};
+use hardware::{Buffer, Device, DeviceInfo, Driver, ErrorKind, Event, HardwareError, Stream};
 use model::units::PciAddress;
+use sim::SimDriver;
 
 use crate::host::Host;
 use crate::kernel::Kernel;

@@ -9,11 +9,11 @@ use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use sim::spec::{FunctionSpec, LogLine, MachineSpec, READ_REQUEST};
 use model::snapshot::{
     AdapterKind, BoundDriver, DeviceFile, PciFunction, PciKind, PciPower, PcieErrors,
 };
 use model::units::{KIB, MIB, PcieLink};
+use sim::spec::{FunctionSpec, LogLine, MachineSpec, READ_REQUEST};
 
 /// Writes the files of a machine below `root`, in `sys` and `proc`.
 ///

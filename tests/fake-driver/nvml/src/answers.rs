@@ -6,12 +6,12 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use fake_machine::{code_in, traffic};
-use sim::spec::{MachineSpec, OthersWork};
 use hardware::{Counts, GpuGroup, LinkSample, Moved, Telemetry};
 use model::flow::{Endpoint, Flow, HostMemory};
 use model::reading::{Reading, Unknown};
 use model::snapshot::{Gpu, GpuPair, Host, NvLink, PciFunction};
 use model::units::{Generation, Lanes, PciAddress};
+use sim::spec::{MachineSpec, OthersWork};
 
 use crate::numbers;
 

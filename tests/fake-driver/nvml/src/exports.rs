@@ -11,13 +11,13 @@ use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::sync::LazyLock;
 
 use fake_machine::{Calls, exports};
+use hardware::GpuGroup;
+use model::snapshot::ConfidentialComputing;
+use model::units::PciAddress;
 use nvml_wrapper_sys::bindings::{
     nvmlBAR1Memory_t, nvmlConfComputeSystemState_t, nvmlFieldValue_t, nvmlGpuFabricInfo_t,
     nvmlGpuFabricInfo_v2_t, nvmlMemory_v2_t, nvmlPciInfo_t, nvmlProcessInfo_t, nvmlUtilization_t,
 };
-use hardware::GpuGroup;
-use model::snapshot::ConfidentialComputing;
-use model::units::PciAddress;
 
 use crate::answers::{self, code, gpu, host, known, link, pair};
 use crate::numbers;

@@ -1,9 +1,7 @@
 //! NVML's numbers for what the model has names for: the other direction of what the live code
 //! decodes, written apart from it.
 
-use model::snapshot::{
-    CommonAncestor, ComputeMode, FabricState, NvLinkRemote, P2pStatus,
-};
+use model::snapshot::{CommonAncestor, ComputeMode, FabricState, NvLinkRemote, P2pStatus};
 
 /// `NVML_VALUE_TYPE_UNSIGNED_LONG_LONG`.
 pub const UNSIGNED_LONG_LONG: u32 = 3;

@@ -1,6 +1,6 @@
 use super::*;
-use hardware::pattern::pattern;
 use crate::spec::{HostFault, HostWay, InitFault};
+use hardware::pattern::pattern;
 use hardware::{HostBuffer, HostDriver};
 use model::flow::HostMemory::{self, Pageable, Pinned, Registered};
 

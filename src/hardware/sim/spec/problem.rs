@@ -1,0 +1,31 @@
+//! What can be wrong with a description.
+
+/// What is wrong with a description, and where.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{key}: {message}")]
+pub struct Problem {
+    /// The key, from the top: `pci[3].parent`.
+    pub key: String,
+    /// A sentence without a full stop.
+    pub message: String,
+}
+
+/// Whether something holds together.
+pub type Checked = Result<(), Problem>;
+
+pub fn problem(key: impl Into<String>, message: impl Into<String>) -> Problem {
+    Problem {
+        key: key.into(),
+        message: message.into(),
+    }
+}
+
+/// Returns the problem at this key, in the words that follow, unless something holds.
+macro_rules! ensure {
+    ($holds:expr, $key:expr, $($message:tt)+) => {
+        if !$holds {
+            return Err($crate::spec::problem::problem($key, format!($($message)+)));
+        }
+    };
+}
+pub(super) use ensure;
