@@ -34,8 +34,8 @@ impl Follower {
         if let Some(why) = self.recorder.failure() {
             self.progress.aside(|| {
                 remark(&format!(
-                    "cannot write the journal ({why}): if this run is killed, its measurements are lost; choose another \
-                     place with --journal, or none with --no-journal"
+                    "cannot write the journal ({why}): if this run is killed, what it measures from now on is lost; choose \
+                     another place with --journal, or none with --no-journal"
                 ));
             });
         }

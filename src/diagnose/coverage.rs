@@ -68,6 +68,12 @@ pub struct Coverage {
     pub reasons: BTreeMap<String, u32>,
 }
 
+/// Measurements that have an outcome, whatever it is, and all that there were to be.
+pub fn outcomes(measurements: &Measurements) -> (usize, usize) {
+    let has_outcome = |cell: &Cell<'_>| cell.status != Status::Skipped;
+    (cells(measurements).filter(has_outcome).count(), cells(measurements).count())
+}
+
 /// Counts what was tested and what was not.
 pub fn coverage(measurements: &Measurements) -> Coverage {
     let mut coverage = Coverage::default();

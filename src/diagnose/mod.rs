@@ -31,7 +31,7 @@ mod verdict;
 mod words;
 
 pub use advice::advise;
-pub use coverage::cells;
+pub use coverage::{cells, outcomes};
 pub use evidence::Evidence;
 pub use judge::{judge, silenced};
 pub use manual::explain;

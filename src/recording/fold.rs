@@ -37,6 +37,8 @@ pub struct Recording {
     outcomes: Outcomes,
     timelines: Vec<Timeline>,
     problems: Vec<String>,
+    /// What of the journal could not be read, a clause each.
+    unread: Vec<String>,
     background: Vec<Background>,
     /// What counters saw of known traffic.
     traffic: Vec<load::Counted>,
@@ -162,9 +164,15 @@ impl Recording {
         self.ended = true;
     }
 
-    /// Takes a remark on the recording itself.
-    pub fn problem(&mut self, problem: String) {
-        self.problems.push(problem);
+    /// Notes something of its journal that could not be read: `its last line is not complete`.
+    pub fn unread(&mut self, what: String) {
+        self.problems.push(format!("the journal was not read in full: {what}"));
+        self.unread.push(what);
+    }
+
+    /// What of its journal could not be read.
+    pub fn not_read(&self) -> &[String] {
+        &self.unread
     }
 
     /// The GPUs whose routes are made before anything else is looked at.

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use super::figures::{Spread, count};
 use super::partial;
+use crate::diagnose;
 use crate::model::finding::{Finding, Severity};
 use crate::model::flow::Setup;
 use crate::model::measurement::{Latency, Measurements, PeerBandwidth, Status};
@@ -59,9 +60,10 @@ impl Caveat {
             Self::Interrupted => measured?.interrupted.then(|| {
                 "INTERRUPTED: this report is partial and has what was measured before the interruption".to_owned()
             }),
-            Self::Recovered => measured?
-                .cut_off
-                .then(|| "RECOVERED: the run was cut off, and this report was made from its journal".to_owned()),
+            Self::Recovered => measured.filter(|measured| measured.cut_off).map(|measured| {
+                let held = held(measured);
+                format!("RECOVERED: the run was cut off, and this report was made from its journal, which holds {held}")
+            }),
             Self::Partial => {
                 let left_out = partial::left_out(report);
                 (!left_out.is_empty()).then(|| format!("PARTIAL: {}", left_out.join("; ")))
@@ -71,6 +73,15 @@ impl Caveat {
                 Some(format!("SILENCED by {}: {rules}", report.request.config.as_deref().unwrap_or("a configuration")))
             }
         }
+    }
+}
+
+/// How much of what a run was to measure was recorded: `20 of 96 measurements`.
+pub fn held(measurements: &Measurements) -> String {
+    match diagnose::outcomes(measurements) {
+        (0, _) => "no measurement".to_owned(),
+        (held, planned) if held == planned => format!("all {planned} measurements"),
+        (held, planned) => format!("{held} of {planned} measurements"),
     }
 }
 

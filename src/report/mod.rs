@@ -63,6 +63,7 @@ pub(crate) mod text;
 mod topo;
 mod wrap;
 
+pub use digest::held;
 pub use format::{Format, Of, Style};
 
 /// Every format. Flags, extensions, help, the table of docs/formats.md and the tests that hold for

@@ -8,10 +8,12 @@
 
 mod common;
 
+mod blocked;
 mod browser;
 mod demo;
 mod descriptions;
 mod exit_codes;
+mod exit_codes_page;
 #[path = "../machines/fake.rs"]
 #[allow(dead_code, reason = "the other test crate's helpers")]
 mod fake;
