@@ -73,13 +73,11 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let groups = by_reason(&bad);
     let mut all: Vec<String> =
         groups.iter().map(|(reason, patterns)| format!("{}: {reason}", names(patterns))).collect();
-    all.extend(
-        broken.iter().map(|of| {
-            let again = if of.events().count() > 1 { broken_off::again(of) } else { String::new() };
-            format!("{}: {}{again}", broken_off::flows(of), of.first.reason)
-        }),
-    );
-    let message = format!("Copies {what} while several run at once: {}", all.join("; "));
+    all.extend(broken.iter().flat_map(|of| of.events()).map(|of| of.reason.clone()));
+    // A summary ends at the colon.
+    let flows = words::distinct(broken.iter().map(|of| broken_off::flows(of)));
+    let flows = if flows.is_empty() { flows } else { format!(" ({flows})") };
+    let message = format!("Copies {what} while several run at once{flows}: {}", all.join("; "));
     let first = bad.iter().min_by_key(|pattern| pattern.flows.len());
     let mut gpus: BTreeSet<u32> = broken_off::gpus(&broken).into_iter().collect();
     gpus.extend(
