@@ -7,11 +7,8 @@ use crate::common::{Ran, codes, finish, list, peerscope, place, read_json, text_
 use crate::fake::Fake;
 
 /// Each kind of event at one call, and how the finding must name it: `how`, and words of the message.
-const KINDS: [(&str, &str, &str); 3] = [
-    ("hang", "hung", "did not end within 1.0 s"),
-    ("abort", "crashed", "signal 6"),
-    ("code:719", "failed", "719)"),
-];
+const KINDS: [(&str, &str, &str); 3] =
+    [("hang", "hung", "did not end within 1.0 s"), ("abort", "crashed", "signal 6"), ("code:719", "failed", "719)")];
 /// The rounds of four GPUs have two pairs at once.
 const FOUR: [&str; 8] = ["--gpus", "0,1,2,3", "check", "--profile", "quick", "--deadline", "1", "--no-journal"];
 
@@ -61,7 +58,11 @@ fn what_happens_again_in_company_is_an_error() {
         let (ran, report) = json(&format!("cuMemcpyPeerAsync@40={fault};cuMemcpyPeerAsync@60={fault}"), &[]);
         let found = serious(&report);
         assert_eq!((ran.code, found.len()), (Some(1), 1), "{fault}: {}", report["findings"]);
-        assert_eq!((&found[0]["code"], &found[0]["severity"]), (&"load-copy-failed".into(), &"error".into()), "{fault}");
+        assert_eq!(
+            (&found[0]["code"], &found[0]["severity"]),
+            (&"load-copy-failed".into(), &"error".into()),
+            "{fault}"
+        );
         let message = found[0]["message"].as_str().unwrap();
         assert!(message.contains(words), "{fault}: {message}");
         assert_eq!(list(&report["measurements"]["broken_off"]).len(), 2, "{fault}");
@@ -85,7 +86,18 @@ fn five_events_in_one_run_are_no_healthy_machine() {
     assert_eq!(ran.code, Some(1), "{ran:?}");
     let report = read_json(&file);
     assert!(codes(&report).contains(&"load-copy-failed"), "{}", report["findings"]);
-    assert!(ran.stdout.contains("load-copy-failed") && ran.stdout.contains("GPU 0 → GPU"), "{}", ran.stdout);
+    assert!(
+        ran.stdout.contains("while several run at once") && ran.stdout.contains("load-copy-failed"),
+        "{}",
+        ran.stdout
+    );
+    let found = list(&report["findings"]).iter().find(|finding| finding["code"] == "load-copy-failed").unwrap();
+    let message = found["message"].as_str().unwrap();
+    // The four flows of the first of them, and as data.
+    let four = ["GPU 0 → GPU 7", "GPU 1 → GPU 6", "GPU 2 → GPU 5", "GPU 3 → GPU 4"];
+    assert!(four.iter().all(|flow| message.contains(flow)), "{message}");
+    let pairs = list(&found["evidence"]["pairs"]);
+    assert!(four.iter().all(|flow| pairs.contains(&Value::from(*flow))), "{found}");
     assert!(list(&report["measurements"]["broken_off"]).len() >= 2, "{}", report["measurements"]["broken_off"]);
 }
 

@@ -38,8 +38,7 @@ use super::prelude::*;
 use crate::model::broken_off::BrokenOff;
 
 /// The rule.
-pub const RULE: Rule =
-    Rule::new("copy-failed-once", Severity::Warning, page!("copy_failed_once.rs"), judge).for_gaps();
+pub const RULE: Rule = Rule::new("copy-failed-once", Severity::Warning, page!("copy_failed_once.rs"), judge).for_gaps();
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(measurements) = evidence.measurements else { return Vec::new() };
@@ -74,7 +73,8 @@ mod tests {
 
     fn broken(round: u32, pairs: &[(u32, u32)], how: How, again: Again) -> BrokenOff {
         let flows = pairs.iter().map(|&(source, destination)| Flow::from(Pair { source, destination })).collect();
-        let first = Break { signal: (how == How::Crashed).then_some(6), ..Break::of(how, "no answer after 5 s".into()) };
+        let first =
+            Break { signal: (how == How::Crashed).then_some(6), ..Break::of(how, "no answer after 5 s".into()) };
         BrokenOff { round, measurement: "bandwidth".into(), flows, first, again }
     }
 
@@ -122,8 +122,10 @@ mod tests {
 
     #[test]
     fn a_crash_of_one_flow_at_a_time_stays_a_warning_for_each() {
-        let (found, code) =
-            with(vec![broken(7, &[(0, 1)], How::Crashed, Again::Worked), broken(9, &[(2, 3)], How::Crashed, Again::Worked)]);
+        let (found, code) = with(vec![
+            broken(7, &[(0, 1)], How::Crashed, Again::Worked),
+            broken(9, &[(2, 3)], How::Crashed, Again::Worked),
+        ]);
         assert_eq!((found.len(), code), (2, 3), "{found:#?}");
         assert_eq!(found[0].subject, Subject::Pair(Pair { source: 0, destination: 1 }));
         assert!(found.iter().all(|found| *found.code == *"copy-failed-once"), "{found:#?}");

@@ -25,8 +25,8 @@ use super::load_steps;
 use super::prelude::*;
 use super::remedy;
 use crate::model::flow::{Endpoint, Flow};
-use crate::model::measurement::Probe;
 use crate::model::load::LoadPattern;
+use crate::model::measurement::Probe;
 
 /// The rule.
 pub const RULE: Rule = Rule::new("load-data-wrong", Severity::Error, page!("load_data_wrong.rs"), judge);

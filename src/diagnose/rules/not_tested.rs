@@ -76,7 +76,8 @@ pub fn untested_pairs(measurements: &Measurements) -> Vec<Pair> {
         || coverage::unusable(measurements).next().is_some();
     let single = coverage::cells(measurements).filter(|cell| cell.probe != Probe::Load);
     // Of several flows at once, one that fails alone is why the others were not tested either.
-    let load = measurements.load.iter().filter(|load| load.rate().is_none() && !pattern_fails_alone(measurements, load));
+    let load =
+        measurements.load.iter().filter(|load| load.rate().is_none() && !pattern_fails_alone(measurements, load));
     let all = single.chain(load.flat_map(LoadPattern::cells));
     let untested = all.filter(|cell| !cell.tested() && !cell.disturbed && !whole);
     words::unique(untested.filter_map(|cell| cell.flow.pair()).collect())

@@ -350,7 +350,10 @@ impl State {
 /// Whether a fault shows in a copy that met this on its way.
 fn shows(fault: &PairFault, met: Met) -> bool {
     let enough = fault.flows_at_once.is_none_or(|flows| met.flows >= flows);
-    enough && (!fault.both_ways || met.opposite) && (!fault.under_load || met.others) && (!fault.beside_third || met.third)
+    enough
+        && (!fault.both_ways || met.opposite)
+        && (!fault.under_load || met.others)
+        && (!fault.beside_third || met.third)
 }
 
 /// The host waits, and nothing comes.

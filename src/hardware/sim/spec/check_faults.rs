@@ -166,10 +166,8 @@ fn pair_fault(key: impl Fn(&str) -> String, fault: &PairFault) -> Checked {
         fault.fault,
         CopyFault::Unstable { .. } | CopyFault::Outliers { .. } | CopyFault::Hangs | CopyFault::Crashes
     );
-    let met_at_end = matches!(
-        fault.fault,
-        CopyFault::Slow { .. } | CopyFault::Unstable { .. } | CopyFault::Outliers { .. }
-    );
+    let met_at_end =
+        matches!(fault.fault, CopyFault::Slow { .. } | CopyFault::Unstable { .. } | CopyFault::Outliers { .. });
     ensure!(
         !(fault.flows_at_once.is_some() && met_at_end),
         key("flows_at_once"),
