@@ -9,6 +9,7 @@ use crate::measure::Outcome;
 use crate::measure::counters::Counters;
 use crate::measure::mark::Marker;
 use crate::measure::watch::Watch;
+use crate::model::broken_off::BrokenOff;
 use crate::model::timeline::Timeline;
 use crate::plan;
 use crate::recording::{Event, Recorder};
@@ -83,6 +84,10 @@ impl Listener for Follower {
 
     fn seen(&mut self, timeline: Timeline) {
         self.take(Event::Timeline { timeline });
+    }
+
+    fn broke_off(&mut self, broken: &BrokenOff) {
+        self.take(Event::BrokenOff { broken: broken.clone() });
     }
 
     fn problem(&mut self, problem: &str) {

@@ -186,7 +186,7 @@ fn two_pairs(spec: sim::spec::MachineSpec, rounds: u32) -> Vec<Vec<Row>> {
                 outcome => panic!("{outcome:?}"),
             })),
             Told::Ended(_, outcome) => panic!("{outcome:?}"),
-            Told::Remark(problem) => panic!("{problem}"),
+            Told::Apart(_, error) => panic!("{error}"),
             Told::Seen(..) => panic!("nothing is followed"),
         });
         found

@@ -13,6 +13,7 @@ use crate::measure::readings::Readings;
 use crate::measure::watch::{Counted, summary};
 use crate::measure::{Outcome, Outcomes, assemble};
 use crate::model::background::Background;
+use crate::model::broken_off::BrokenOff;
 use crate::model::impossible;
 use crate::model::load;
 use crate::model::measurement::{DriverFacts, LinkUnderLoad, Measurements, Status};
@@ -39,6 +40,7 @@ pub struct Recording {
     problems: Vec<String>,
     /// What of the journal could not be read, a clause each.
     unread: Vec<String>,
+    broken_off: Vec<BrokenOff>,
     background: Vec<Background>,
     /// What counters saw of known traffic.
     traffic: Vec<load::Counted>,
@@ -132,6 +134,10 @@ impl Recording {
                 self.outcomes.insert(id, outcome);
             }
             Event::Problem { problem } => self.problems.push(problem),
+            Event::BrokenOff { broken } => match self.broken_off.iter_mut().find(|known| known.is_of(&broken)) {
+                Some(known) => *known = broken,
+                None => self.broken_off.push(broken),
+            },
             Event::Limited { why } => self.limited.push(why),
             Event::Measured { interrupted } => {
                 self.interrupted = interrupted;
@@ -231,6 +237,7 @@ impl Recording {
             aer_added_around_load: load.map(|load| load.aer.clone()).unwrap_or_default(),
             background: self.background,
             counted: self.traffic,
+            broken_off: self.broken_off,
             problems: self.problems,
             limited: self.limited,
             left_out: self.left_out,

@@ -31,6 +31,13 @@ pub(super) const PHRASES: &[&str] = &[
     "the pattern is '{pattern}', one of {patterns} such",
     "the pattern is '{pattern}'",
     "in {patterns} patterns",
+    "copied at once: {flows_at_once}",
+    "it happened {events} {events#time|times}: {how}",
+    "it happened {events} {events#time|times}",
+    "they {how}",
+    "signals of the worker: {signals}",
+    "exit codes of the worker: {exit_codes}",
+    "CUDA errors: {error_codes}",
     // Rates of copies.
     "copies over it reach {copies_over_it_lowest..copies_over_it_highest}",
     "copies reach {lowest_achieved..highest_achieved}",

@@ -26,6 +26,7 @@ mod hardware_faults;
 mod hardware_report;
 mod host_over_time;
 mod impossible;
+mod in_company;
 mod installed;
 mod journal;
 mod limits;

@@ -56,6 +56,7 @@ pub fn all() -> Vec<Bed> {
         Bed::new("no-kernels", three_h200(), "cuModuleLoadData@1+=code:223", &[], &[]),
         Bed::new("erring", three_h200(), "cuMemAlloc_v2@6=code:2;cuMemcpyPeerAsync@5=code:1", &[], &[]),
         Bed::with("load", sparing(three_h200()), "", &[], &[], &["--profile", "full", "--only", "load"]),
+        Bed::with("at-once", sparing(four_h200()), "", &[], &[], QUICK),
         Bed::with("host", one_h200(), "", &[], &[], &["--profile", "full", "--only", "host"]),
         Bed::with("one-gpu", two_h200(), "", &[], &[], &["--profile", "full", "--only", "pipeline,async"]),
     ]
@@ -67,6 +68,11 @@ const OLDER_NVML: [&str; 3] =
 
 fn three_h200() -> MachineSpec {
     keep(Simulated::find("h200x8").unwrap().spec, 3)
+}
+
+/// Two pairs that share nothing are copied at once.
+fn four_h200() -> MachineSpec {
+    keep(Simulated::find("h200x8").unwrap().spec, 4)
 }
 
 /// One that works, and one to wait for.

@@ -24,9 +24,9 @@ const CUDA_SPECIAL: [(&str, &[u32]); 6] = [
 /// structure's version, unknown.
 const NVML_CODES: [u32; 15] = [4711, 1, 2, 3, 4, 6, 9, 10, 13, 15, 16, 18, 20, 25, 999];
 
-/// The bed whose patterns of several flows are tried beside what the first beds call, and how: a code, one that breaks the
+/// The beds on which several flows run at once, tried beside what the first beds call, and how: a code, one that breaks the
 /// context, a worker that ends, a lie.
-const LOAD: [&str; 1] = ["load"];
+const LOAD: [&str; 2] = ["load", "at-once"];
 /// The beds whose probes need one GPU and the host: copies with it and page-locking; pipelines and calls.
 pub const ONE_GPU: [&str; 2] = ["host", "one-gpu"];
 const LOAD_ACTIONS: [Action; 4] = [Action::Code(999), Action::Code(719), Action::Abort, Action::Skip];

@@ -24,15 +24,16 @@ use super::load;
 use super::load_steps;
 use super::prelude::*;
 use super::remedy;
-use crate::model::flow::Endpoint;
+use crate::model::flow::{Endpoint, Flow};
 use crate::model::load::LoadPattern;
+use crate::model::measurement::Probe;
 
 /// The rule.
 pub const RULE: Rule = Rule::new("load-data-wrong", Severity::Error, page!("load_data_wrong.rs"), judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(measurements) = evidence.measurements else { return Vec::new() };
-    let is_new = |pattern: &&LoadPattern| pattern.verified.is_wrong() && !fails_alone(measurements, pattern);
+    let is_new = |pattern: &&LoadPattern| pattern.verified.is_wrong() && !pattern_fails_alone(measurements, pattern);
     let wrong: Vec<&LoadPattern> = measurements.load.iter().filter(is_new).collect();
     // The smallest pattern says most of where it is.
     let Some(first) = wrong.iter().min_by_key(|pattern| pattern.flows.len()) else { return Vec::new() };
@@ -45,11 +46,12 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         load::flows(&first.flows)
     );
     let pairs = words::unique(first.flows.iter().filter_map(|flow| flow.flow().pair()).collect());
+    let flows: Vec<Flow> = first.flows.iter().map(|flow| flow.flow()).collect();
     let settings: String = remedy::settings(evidence, &pairs).iter().map(|step| format!("; {step}")).collect();
     let next_step = format!(
         "Take the machine out of service: results computed on it may be wrong. Look for Xid messages (dmesg | grep -i xid) \
          and for error counters of the links that these copies share ({}){settings}; then swap what they share",
-        load_steps::counters_of(evidence, first)
+        load_steps::counters_of(evidence, &flows)
     );
     let gpus = first.flows.iter().flat_map(|flow| flow.flow().ends()).filter_map(Endpoint::gpu);
     let gpus: Vec<u32> = gpus.collect::<BTreeSet<u32>>().into_iter().collect();
@@ -63,11 +65,17 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 }
 
 /// Whether copies of a flow of this pattern fail, hang or lose bytes by themselves too.
-pub fn fails_alone(measurements: &Measurements, pattern: &LoadPattern) -> bool {
-    let peer = measurements.peer.iter().map(PeerBandwidth::cell);
-    let mut alone = peer
-        .chain(measurements.host.iter().map(crate::model::host::HostCopy::cell))
+pub fn pattern_fails_alone(measurements: &Measurements, pattern: &LoadPattern) -> bool {
+    let flows: Vec<Flow> = pattern.flows.iter().map(|flow| flow.flow()).collect();
+    fails_alone(measurements, &flows)
+}
+
+/// Whether copies of one of these flows fail, hang or lose bytes by themselves.
+pub fn fails_alone(measurements: &Measurements, flows: &[Flow]) -> bool {
+    let mut alone = measurements
+        .cells()
+        .filter(|cell| cell.probe != Probe::Load)
         .filter(|cell| cell.verified.is_wrong() || matches!(cell.status, Status::Failed | Status::Hung));
-    let places = |flow: crate::model::flow::Flow| flow.ends().map(Endpoint::place);
-    alone.any(|cell| pattern.flows.iter().any(|flow| places(flow.flow()) == places(cell.flow)))
+    let places = |flow: Flow| flow.ends().map(Endpoint::place);
+    alone.any(|cell| flows.iter().any(|flow| places(*flow) == places(cell.flow)))
 }

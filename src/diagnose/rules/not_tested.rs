@@ -25,7 +25,7 @@
 //! CUDA Programming Guide, CUDA_VISIBLE_DEVICES (an invalid entry hides all after it); NVML,
 //! compute modes; NVIDIA's MIG user guide (no peer access).
 
-use super::load_data_wrong::fails_alone;
+use super::load_data_wrong::pattern_fails_alone;
 use super::prelude::*;
 use crate::diagnose::coverage::{self, Coverage, coverage};
 use crate::model::load::LoadPattern;
@@ -76,7 +76,8 @@ pub fn untested_pairs(measurements: &Measurements) -> Vec<Pair> {
         || coverage::unusable(measurements).next().is_some();
     let single = coverage::cells(measurements).filter(|cell| cell.probe != Probe::Load);
     // Of several flows at once, one that fails alone is why the others were not tested either.
-    let load = measurements.load.iter().filter(|load| load.rate().is_none() && !fails_alone(measurements, load));
+    let load =
+        measurements.load.iter().filter(|load| load.rate().is_none() && !pattern_fails_alone(measurements, load));
     let all = single.chain(load.flat_map(LoadPattern::cells));
     let untested = all.filter(|cell| !cell.tested() && !cell.disturbed && !whole);
     words::unique(untested.filter_map(|cell| cell.flow.pair()).collect())

@@ -12,7 +12,7 @@ use crate::hardware::sim::spec::{CopyFault, Drift, MachineSpec, PairFault, PathS
 use crate::hardware::{Buffer, Device, ErrorKind, Event, HardwareError, Stream};
 use crate::model::maps::Map;
 
-use super::contexts::Context;
+use super::contexts::{Context, Due};
 use super::failed;
 use super::tables::{Access, Effects, Paths};
 
@@ -75,6 +75,8 @@ pub struct State {
     ended: Vec<Ended>,
     /// By the number of a buffer.
     last_use: Vec<Option<Op>>,
+    /// Faults that show a limited number of times, and how often they have.
+    shown: Vec<(PairFault, u32)>,
 }
 
 impl State {
@@ -97,6 +99,7 @@ impl State {
             effects: Effects::default(),
             ended: Vec::new(),
             last_use: Vec::new(),
+            shown: Vec::new(),
         }
     }
 
@@ -251,13 +254,19 @@ impl State {
         for Ended { op, at: end, met } in ended.drain(..) {
             match self.effects.take(op) {
                 Some(Effect::Moved { issuer, destination, source, bytes, fault }) => {
-                    let fault = fault.filter(|fault| shows(fault, met)).map(|fault| fault.fault);
-                    if let Some(CopyFault::LateError { code, calls }) = fault {
-                        self.context_mut(issuer).into_iter().for_each(|context| {
-                            context.due.get_or_insert((code, calls));
-                        });
+                    let fault = fault.filter(|fault| shows(fault, met) && self.counts(fault));
+                    match fault.map(|fault| fault.fault) {
+                        Some(CopyFault::LateError { code, calls }) => {
+                            let lasts = fault.is_some_and(|fault| fault.times.is_none());
+                            self.context_mut(issuer).into_iter().for_each(|context| {
+                                context.due.get_or_insert(Due { code, calls, lasts });
+                            });
+                        }
+                        Some(CopyFault::Hangs) => never(),
+                        Some(CopyFault::Crashes) => std::process::abort(),
+                        _ => {}
                     }
-                    self.memory.copy(destination, source, bytes, fault);
+                    self.memory.copy(destination, source, bytes, fault.map(|fault| fault.fault));
                 }
                 Some(Effect::Reached(event)) => {
                     // Unless it was recorded again meanwhile.
@@ -278,13 +287,22 @@ impl State {
         self.ended = ended;
     }
 
+    /// Whether a fault shows once more. It is counted where that is limited.
+    fn counts(&mut self, fault: &PairFault) -> bool {
+        let Some(most) = fault.times else { return true };
+        let place = self.shown.iter().position(|(known, _)| known == fault).unwrap_or_else(|| {
+            self.shown.push((*fault, 0));
+            self.shown.len() - 1
+        });
+        self.shown[place].1 += 1;
+        self.shown[place].1 <= most
+    }
+
     /// The host waits for an operation. One that never ends is really waited for: that is what deadlines are for.
     pub fn wait_for(&mut self, op: Op) {
         match self.engine.run_until_ended(op) {
             Ok(end) => self.clock_ns = self.clock_ns.max(end),
-            Err(_) => loop {
-                std::thread::sleep(Duration::from_secs(3600));
-            },
+            Err(_) => never(),
         }
         self.catch_up();
     }
@@ -330,6 +348,17 @@ impl State {
 }
 
 /// Whether a fault shows in a copy that met this on its way.
-const fn shows(fault: &PairFault, met: Met) -> bool {
-    (!fault.both_ways || met.opposite) && (!fault.under_load || met.others) && (!fault.beside_third || met.third)
+fn shows(fault: &PairFault, met: Met) -> bool {
+    let enough = fault.flows_at_once.is_none_or(|flows| met.flows >= flows);
+    enough
+        && (!fault.both_ways || met.opposite)
+        && (!fault.under_load || met.others)
+        && (!fault.beside_third || met.third)
+}
+
+/// The host waits, and nothing comes.
+fn never() -> ! {
+    loop {
+        std::thread::sleep(Duration::from_secs(3600));
+    }
 }

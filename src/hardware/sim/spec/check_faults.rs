@@ -166,8 +166,22 @@ fn pair_fault(key: impl Fn(&str) -> String, fault: &PairFault) -> Checked {
         fault.fault,
         CopyFault::Unstable { .. } | CopyFault::Outliers { .. } | CopyFault::Hangs | CopyFault::Crashes
     );
+    let met_at_end =
+        matches!(fault.fault, CopyFault::Slow { .. } | CopyFault::Unstable { .. } | CopyFault::Outliers { .. });
     ensure!(
-        !(fault.is_conditional() && at_once),
+        !(fault.flows_at_once.is_some() && met_at_end),
+        key("flows_at_once"),
+        "how many flows are on their way changes no rate by itself: describe what they share"
+    );
+    ensure!(fault.flows_at_once.is_none_or(|flows| flows > 1), key("flows_at_once"), "one flow is always on its way");
+    ensure!(
+        fault.times.is_none() || matches!(fault.fault, CopyFault::LateError { .. }),
+        key("times"),
+        "only a late error can be counted: what hangs or crashes starts the driver again"
+    );
+    ensure!(fault.times != Some(0), key("times"), "what never shows is no fault");
+    ensure!(
+        !((fault.both_ways || fault.under_load || fault.beside_third) && at_once),
         key(condition),
         "only the rate of copies, the bytes that arrive and late errors can depend on what else is busy"
     );

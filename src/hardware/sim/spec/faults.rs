@@ -209,6 +209,12 @@ pub struct PairFault {
     /// Only while one of the two GPUs copies with somebody else as well.
     #[serde(default, skip_serializing_if = "super::is_default")]
     pub beside_third: bool,
+    /// Only while at least so many flows are on their way on the whole machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flows_at_once: Option<u32>,
+    /// How often it shows at most until the driver is started again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub times: Option<u32>,
 }
 
 impl PairFault {
@@ -216,12 +222,13 @@ impl PairFault {
     pub const fn new(pairs: Pairs, fault: CopyFault) -> Self {
         let (engine, issuer, path) = (None, None, Path::Direct);
         let (both_ways, under_load, beside_third) = (false, false, false);
-        Self { pairs, fault, engine, issuer, path, both_ways, under_load, beside_third }
+        let (flows_at_once, times) = (None, None);
+        Self { pairs, fault, engine, issuer, path, both_ways, under_load, beside_third, flows_at_once, times }
     }
 
     /// Whether it depends on what else is busy.
     pub const fn is_conditional(&self) -> bool {
-        self.both_ways || self.under_load || self.beside_third
+        self.both_ways || self.under_load || self.beside_third || self.flows_at_once.is_some()
     }
 }
 
