@@ -58,7 +58,7 @@ pub struct Bench<'a> {
     /// Nanoseconds that a copy takes beyond that in another placement, as last seen of any pair, by setup of any size.
     pub(super) placement_ns: RefCell<Map<Setup, f64>>,
     pub(super) seeds: Seeds,
-    /// With what each GPU's send buffer was filled.
+    /// With what each GPU's send buffer was filled, all of it.
     pub(super) contents: RefCell<Map<u32, u64>>,
     pub(super) at_once: RefCell<AtOnce>,
     pub(super) following: Following,
