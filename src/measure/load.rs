@@ -20,12 +20,10 @@ use crate::model::load::{LoadFlow, LoadPattern};
 use crate::model::measurement::{Status, Verified};
 use crate::model::placement::{Engine as Mover, Pair, Path, Side};
 use crate::model::units::{Bytes, GbPerSecond, MIB};
-use crate::plan::{AREA_STEP, Action, Round};
+use crate::plan::{AREA_STEP, Action, Round, TRIAL_COPIES};
 
 /// The copy in front of a row's first event.
 const WARM_BYTES: u64 = MIB;
-/// Copies of each flow in the row that shows how fast it is.
-const TRIAL_COPIES: u32 = 2;
 /// The most copies of one flow in a row. One that is faster than that beside the slowest is not measured to its end.
 const MOST_COPIES: u32 = 128;
 

@@ -17,6 +17,7 @@ mod exit_codes;
 mod fake;
 mod fleet;
 mod formats;
+mod full;
 mod generated;
 mod golden;
 mod hardware_bench;
