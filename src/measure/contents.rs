@@ -121,8 +121,11 @@ mod tests {
     }
 
     fn bench(driver: &dyn Driver) -> Bench<'_> {
-        let select = |info: &DeviceInfo| {
-            Selection { index: info.device.0, uuid: info.uuid.clone(), pci: info.pci, ..Selection::default() }
+        let select = |info: &DeviceInfo| Selection {
+            index: info.device.0,
+            uuid: info.uuid.clone(),
+            pci: info.pci,
+            ..Selection::default()
         };
         let all: Vec<_> = driver.devices().iter().map(select).collect();
         Bench::open(driver, &all, Bytes(1024 * MIB))

@@ -124,7 +124,9 @@ fn flows_without_access_are_left_out() {
 
 #[test]
 fn counted_copies_between_gpus_fit_a_counter_of_32_bits_where_they_went_over_pcie() {
-    for (machine, name) in [("h200x8", Name::Standard), ("h200x8", Name::Full), ("nvl72", Name::Standard), ("nvl72", Name::Full)] {
+    for (machine, name) in
+        [("h200x8", Name::Standard), ("h200x8", Name::Full), ("nvl72", Name::Standard), ("nvl72", Name::Full)]
+    {
         let rounds = planned(machine, name, true, false);
         let ring = rounds.iter().find(|round| pattern(round) == Pattern::Ring).unwrap();
         let Action::Load { rows, copies, counted, .. } = ring.task.action else { panic!("{ring:?}") };

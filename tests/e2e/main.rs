@@ -18,6 +18,7 @@ mod fake;
 mod fleet;
 mod formats;
 mod full;
+mod gates;
 mod generated;
 mod golden;
 mod hardware_bench;

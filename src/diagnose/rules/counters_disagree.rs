@@ -70,11 +70,7 @@ enum Odd {
     More,
 }
 
-fn finding(
-    (seen, direction, percent): &(&Counted, Direction, f64),
-    gpus: &BTreeSet<u32>,
-    odd: Odd,
-) -> Finding {
+fn finding((seen, direction, percent): &(&Counted, Direction, f64), gpus: &BTreeSet<u32>, odd: Odd) -> Finding {
     let gpus: Vec<u32> = gpus.iter().copied().collect();
     let (copied, counted) = (Bytes(direction.known), Bytes(direction.nvlink.unwrap_or_default()));
     let severity = if matches!(odd, Odd::Less) { RULE.severity } else { Severity::Info };
