@@ -20,12 +20,10 @@ use crate::model::load::{LoadFlow, LoadPattern};
 use crate::model::measurement::{Status, Verified};
 use crate::model::placement::{Engine as Mover, Pair, Path, Side};
 use crate::model::units::{Bytes, GbPerSecond, MIB};
-use crate::plan::{AREA_STEP, Action, Round};
+use crate::plan::{AREA_STEP, Action, Round, TRIAL_COPIES};
 
 /// The copy in front of a row's first event.
 const WARM_BYTES: u64 = MIB;
-/// Copies of each flow in the row that shows how fast it is.
-const TRIAL_COPIES: u32 = 2;
 /// The most copies of one flow in a row. One that is faster than that beside the slowest is not measured to its end.
 const MOST_COPIES: u32 = 128;
 
@@ -209,8 +207,10 @@ impl Bench<'_> {
     /// Times one row of each flow, with so many copies of each.
     fn load_row(&self, runs: &mut [Run], bytes: u64, copies: &[u32]) -> Result<Vec<Ran>, HardwareError> {
         let marks = self.marks(runs, copies)?;
-        let mut opened: BTreeMap<u32, Event> = BTreeMap::new();
+        let (mut opened, mut tries) = (BTreeMap::<u32, Event>::new(), 0);
         self.gated(|| {
+            opened.clear();
+            tries += 1;
             for run in runs.iter() {
                 let open = match opened.get(&run.gpu) {
                     Some(open) => *open,
@@ -239,7 +239,8 @@ impl Bench<'_> {
         for ((run, marks), copies) in runs.iter_mut().zip(&marks).zip(copies) {
             let open = opened.get(&run.gpu).copied().ok_or_else(|| HardwareError::new(ErrorKind::Other, "no gate"))?;
             let spans = self.spans(self.opening(open), marks)?;
-            run.copied += WARM_BYTES.min(bytes) + bytes * u64::from(*copies);
+            // Counters see rows that are void too.
+            run.copied += tries * (WARM_BYTES.min(bytes) + bytes * u64::from(*copies));
             let begin = spans.first().map_or(0.0, |span| span.start_ns);
             let ends = spans.iter().map(|span| span.end_ns).collect();
             ran.push(Ran { gpu: run.gpu, engine: run.engine, bytes, begin, ends });

@@ -9,6 +9,13 @@ use super::probe::{Cell, Probe};
 use super::status::{Status, Verified};
 use super::units::{Bytes, GbPerSecond};
 
+/// NVML's counter of PCIe bytes has 32 bits on H200: it begins anew after so many.
+pub const PCIE_COUNTER_RANGE: u64 = 1 << 32;
+
+/// The most bytes that pass a PCIe link for each byte of payload, per cent: 24 to 28 bytes around the smallest payload of 128
+/// (PCI Express Base Specification, transaction and data link layer). With payloads of 256 bytes H200 counts 108 to 109.
+pub const MOST_WITH_PACKETS_PERCENT: u64 = 125;
+
 /// What the flows of a load have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

@@ -19,6 +19,8 @@ mod exit_codes_page;
 mod fake;
 mod fleet;
 mod formats;
+mod full;
+mod gates;
 mod generated;
 mod golden;
 mod hardware_bench;

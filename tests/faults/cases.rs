@@ -11,13 +11,14 @@ pub const NEVER_CALLED: [&str; 1] = ["cuMemFree_v2"];
 /// ready; memory; device gone; the driver's own "unknown".
 const CUDA_CODES: [u32; 12] = [919, 700, 719, 802, 2, 46, 101, 999, 1, 214, 304, 400];
 /// Codes that fit one function.
-const CUDA_SPECIAL: [(&str, &[u32]); 6] = [
+const CUDA_SPECIAL: [(&str, &[u32]); 7] = [
     ("cuInit", &[34, 100, 803]),
     ("cuDevicePrimaryCtxRetain", &[216]),
     ("cuCtxEnablePeerAccess", &[217, 704, 711]),
     ("cuCtxDisablePeerAccess", &[705]),
     ("cuModuleLoadData", &[209, 218, 221, 222, 223]),
     ("cuStreamWaitValue32_v2", &[801]),
+    ("cuStreamWriteValue32_v2", &[801]),
 ];
 /// Codes of NVML: undocumented, uninitialised, argument, not supported, no permission, not found,
 /// driver not loaded, timeout, function not found, lost, needs a reset, versions differ, memory,

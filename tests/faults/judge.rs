@@ -280,6 +280,10 @@ fn may_go_unnamed(case: &Case) -> bool {
         ("cuCtxEnablePeerAccess", Some(Action::Code(711))) => !case.lasting,
         // A stream that cannot be held: one direction by itself is measured all the same.
         ("cuStreamWaitValue32_v2", Some(Action::Code(801))) => true,
+        // Nobody knows then whether a device has come to its gate, and rows are as good as they were.
+        ("cuStreamWriteValue32_v2", Some(Action::Code(801))) => true,
+        // Asked only so that the driver submits what it has; what went wrong comes to light when that is waited for.
+        ("cuStreamQuery", Some(Action::Code(_))) => true,
         // NVML's way to say that there is no such link.
         ("nvmlDeviceGetNvLinkState", Some(Action::Code(2))) => true,
         // Words for an error, or one of several ways to know a device by.

@@ -189,6 +189,8 @@ const BROKEN: &[(&str, &str)] = &[
     ("[[faults.contexts]]", "[[faults.drifts]]\ngpu = 2\npercent = 10.0\nover_ms = 5.0\n[[faults.contexts]]"),
     ("[[faults.contexts]]", "[[faults.drifts]]\ngpu = 0\npercent = 100.0\nover_ms = 5.0\n[[faults.contexts]]"),
     ("[[faults.contexts]]", "[[faults.drifts]]\ngpu = 0\npercent = 10.0\nover_ms = -5.0\n[[faults.contexts]]"),
+    ("[[faults.contexts]]", "[[faults.late_gates]]\ngpu = 0\nus = -5.0\n[[faults.contexts]]"),
+    ("[[faults.contexts]]", "[[faults.late_gates]]\ngpu = 9\nus = 5.0\n[[faults.contexts]]"),
     // What several flows share.
     ("[[faults.contexts]]", "[[faults.collapses]]\nat = { pci = \"09:00.0\" }\ngbps = 1.0\n[[faults.contexts]]"),
     ("[[faults.contexts]]", "[[faults.collapses]]\nat = { pci = \"00:01.0\" }\ngbps = 1.0\n[[faults.contexts]]"),

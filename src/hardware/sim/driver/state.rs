@@ -77,6 +77,10 @@ pub struct State {
     last_use: Vec<Option<Op>>,
     /// Faults that show a limited number of times, and how often they have.
     shown: Vec<(PairFault, u32)>,
+    /// What holds streams until the next release, with its device.
+    pub held: Vec<(Op, Device)>,
+    /// How often streams of each device were held.
+    holds: Vec<u32>,
 }
 
 impl State {
@@ -100,6 +104,8 @@ impl State {
             ended: Vec::new(),
             last_use: Vec::new(),
             shown: Vec::new(),
+            held: Vec::new(),
+            holds: vec![0; devices],
         }
     }
 
@@ -231,6 +237,26 @@ impl State {
         self.call();
         let servers = server.map_or(Few::NONE, Few::one);
         Ok(self.engine.enqueue(Submission { lanes, after, at: self.clock_ns, servers, work }))
+    }
+
+    /// Enqueues a gate.
+    pub fn hold(&mut self, stream: Stream, limit: f64) -> Result<(), HardwareError> {
+        let late = self.gpu(stream.device)?.gate_delay_us * 1e3;
+        let lanes = Few::one(self.lane(stream)?);
+        self.call();
+        let at = self.clock_ns + self.begins_late(stream.device)?;
+        let work = Work::Gate { limit, late };
+        let op = self.engine.enqueue(Submission { lanes, after: None, at, servers: Few::NONE, work });
+        self.held.push((op, stream.device));
+        Ok(())
+    }
+
+    /// Nanoseconds after which a device begins with the gate that it is given now.
+    fn begins_late(&mut self, device: Device) -> Result<f64, HardwareError> {
+        let gpu = self.index(device)?;
+        let before = self.holds.get_mut(device.0 as usize).map_or(0, |holds| std::mem::replace(holds, *holds + 1));
+        let fault = self.spec.faults.late_gates.iter().find(|fault| fault.gpu == gpu);
+        Ok(fault.filter(|fault| fault.times.is_none_or(|times| before < times)).map_or(0.0, |fault| fault.us * 1e3))
     }
 
     /// Enqueues what the host has made ready, with what happens at its end.

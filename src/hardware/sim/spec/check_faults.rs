@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::check::{Checked, Problem, ensure, problem};
-use super::numbers::{HIGHEST_RATE, copy_fault, error_code, milliseconds, number, rate};
+use super::numbers::{HIGHEST_RATE, copy_fault, error_code, microseconds, milliseconds, number, rate};
 use super::{Collapse, CopyFault, Faults, LinkPart, MachineSpec, NvLinkTarget, PairFault, Shared};
 use crate::hardware::sim::routes::Hop;
 use crate::model::placement::{Engine, Path};
@@ -47,6 +47,11 @@ impl MachineSpec {
             number(&key("utilization"), others.utilization.into(), 0.0, 100.0, "per cent")?;
         }
         self.counters(faults)?;
+        for (place, fault) in faults.late_gates.iter().enumerate() {
+            let key = |name: &str| format!("faults.late_gates[{place}].{name}");
+            self.gpu_index(fault.gpu, || key("gpu"))?;
+            microseconds(&key("us"), fault.us)?;
+        }
         for (place, drift) in faults.drifts.iter().enumerate() {
             let key = |name: &str| format!("faults.drifts[{place}].{name}");
             self.gpu_index(drift.gpu, || key("gpu"))?;
