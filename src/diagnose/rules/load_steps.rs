@@ -3,7 +3,6 @@
 
 use super::load::Low;
 use super::prelude::*;
-use crate::model::load::LoadPattern;
 use crate::model::topology::{Link, LinkKind};
 
 /// Where the error counters of such a link are read.
@@ -14,9 +13,8 @@ pub fn counters(link: &Link) -> &'static str {
     }
 }
 
-/// The same for all links that these flows pass.
-pub fn counters_of(evidence: &Evidence<'_>, pattern: &LoadPattern) -> &'static str {
-    let pairs: Vec<Pair> = pattern.flows.iter().filter_map(|flow| flow.flow().pair()).collect();
+/// The same for all links that copies of these pairs pass.
+pub fn counters_of(evidence: &Evidence<'_>, pairs: &[Pair]) -> &'static str {
     match pairs.iter().all(|pair| evidence.over_nvlink(*pair)) {
         true if !pairs.is_empty() => "nvidia-smi nvlink -e",
         _ => "lspci -vvv",
