@@ -8,6 +8,7 @@
 
 mod common;
 
+mod as_expected;
 mod browser;
 mod demo;
 mod descriptions;
@@ -34,6 +35,7 @@ mod over_time;
 mod plumbing;
 mod provisioning;
 mod recorded;
+mod removed_rows;
 mod scale;
 mod second_reading;
 mod selection;
