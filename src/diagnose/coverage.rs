@@ -96,6 +96,7 @@ pub fn coverage(measurements: &Measurements) -> Coverage {
         };
         *coverage.reasons.entry(reason).or_default() += 1;
     }
+    coverage.untested = coverage.untested.saturating_add(measurements.absent);
     // What could have been measured with a GPU that cannot be used is not known: its pairs count as
     // one each.
     let gpus: Vec<u32> = measurements.driver.devices.iter().map(|device| device.index).collect();

@@ -317,11 +317,19 @@ pub(super) fn pattern(round: &Round, outcome: &Outcome) -> Option<LoadPattern> {
     }
     let totals: Vec<f64> = load.samples.iter().map(|sample: &Sample| sample.gbps).collect();
     let medians: Vec<f64> = rates.iter().filter_map(|rates| median(rates)).collect();
-    let flow =
-        |(flow, rate): (&Flow, &f64)| LoadFlow { achieved_gbps: Some(GbPerSecond(*rate)), ..LoadFlow::of(*flow) };
-    let Check { verified, detail } = worst(&round.flows, &load.checks);
+    let checks: Vec<Check> = load.checks.iter().map(|check| check.clone().unwrap_or_else(unchecked)).collect();
+    let flow = |(at, (flow, rate)): (usize, (&Flow, &f64))| {
+        let check = checks.get(at);
+        LoadFlow {
+            achieved_gbps: Some(GbPerSecond(*rate)),
+            verified: check.map(|check| check.verified),
+            verification_detail: check.and_then(|check| check.detail.clone()),
+            ..LoadFlow::of(*flow)
+        }
+    };
+    let Check { verified, detail } = worst(&round.flows, &checks);
     Some(LoadPattern {
-        flows: round.flows.iter().zip(&medians).map(flow).collect(),
+        flows: round.flows.iter().zip(&medians).enumerate().map(flow).collect(),
         achieved_gbps: median(&totals).map(GbPerSecond),
         fairness: jain(&medians),
         samples: count(&totals),
@@ -332,12 +340,15 @@ pub(super) fn pattern(round: &Round, outcome: &Outcome) -> Option<LoadPattern> {
     })
 }
 
+fn unchecked() -> Check {
+    Check::inconclusive("not checked, since the GPU kernels could not be loaded")
+}
+
 /// What the checks of all flows come to: bytes that are known to be wrong first.
-fn worst(flows: &[Flow], checks: &[Option<Check>]) -> Check {
-    let unchecked = Check::inconclusive("not checked, since the GPU kernels could not be loaded");
-    let of = |(flow, check): (&Flow, &Option<Check>)| {
-        let check = check.clone().unwrap_or_else(|| unchecked.clone());
-        Check { detail: check.detail.map(|detail| format!("{} → {}: {detail}", flow.from, flow.to)), ..check }
+fn worst(flows: &[Flow], checks: &[Check]) -> Check {
+    let of = |(flow, check): (&Flow, &Check)| {
+        let detail = check.detail.as_ref().map(|detail| format!("{} → {}: {detail}", flow.from, flow.to));
+        Check { verified: check.verified, detail }
     };
     let checks: Vec<Check> = flows.iter().zip(checks).map(of).collect();
     let wrong = checks.iter().find(|check| check.verified.is_wrong());

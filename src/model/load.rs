@@ -73,7 +73,7 @@ impl fmt::Display for Pattern {
 }
 
 /// One flow of a load.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LoadFlow {
     /// Where its bytes come from.
@@ -85,12 +85,24 @@ pub struct LoadFlow {
     /// Its max-min fair share of the hops on its way. Null where no rate on the way is known.
     #[serde(default)]
     pub expected_gbps: Option<GbPerSecond>,
+    /// Whether its bytes arrived. Null where nothing was copied, and in reports that have this of the whole pattern alone.
+    #[serde(default)]
+    pub verified: Option<Verified>,
+    /// What was wrong with its bytes, in words; left out when nothing was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verification_detail: Option<String>,
 }
 
 impl LoadFlow {
     /// A flow of which nothing is measured yet.
     pub const fn of(flow: Flow) -> Self {
-        Self { from: flow.from, to: flow.to, achieved_gbps: None, expected_gbps: None }
+        let Flow { from, to } = flow;
+        Self { from, to, achieved_gbps: None, expected_gbps: None, verified: None, verification_detail: None }
+    }
+
+    /// Whether it is known that its bytes are wrong.
+    pub fn is_wrong(&self) -> bool {
+        self.verified.is_some_and(Verified::is_wrong)
     }
 
     /// From where to where.
@@ -141,7 +153,7 @@ pub struct LoadPattern {
     pub spread_percent: Option<f64>,
     /// Whether the bytes of all flows arrived.
     pub verified: Verified,
-    /// What was wrong with the bytes, in words; null when nothing was.
+    /// What was wrong with the bytes of the first flow whose bytes are wrong, in words; null when nothing was.
     #[serde(default)]
     pub verification_detail: Option<String>,
     /// How the measurement ended.

@@ -107,6 +107,10 @@ pub struct Measurements {
     /// rounds without an outcome are missing, and counters that are read at the end.
     #[serde(default)]
     pub cut_off: bool,
+    /// How many measurements were asked for of which a saved report has no row. Not written: what was asked for and the
+    /// rows that are there say it when the report is read.
+    #[serde(skip)]
+    pub absent: u32,
 }
 
 impl Measurements {

@@ -54,6 +54,7 @@ mod rows;
 pub mod rules;
 #[cfg(test)]
 pub(crate) mod sample;
+mod standing;
 mod streams;
 mod tables;
 mod terse;

@@ -28,6 +28,7 @@ pub(super) const PHRASES: &[&str] = &[
     "{pairs_checked} pairs were checked",
     "copies of {broken_pairs} fail",
     "alike: {links_alike} other {links_alike#link|links}",
+    "at the same time ran {beside}",
     "the pattern is '{pattern}', one of {patterns} such",
     "the pattern is '{pattern}'",
     "in {patterns} patterns",
@@ -38,6 +39,7 @@ pub(super) const PHRASES: &[&str] = &[
     "signals of the worker: {signals}",
     "exit codes of the worker: {exit_codes}",
     "CUDA errors: {error_codes}",
+    "{absent} measurements have no row",
     // Rates of copies.
     "copies over it reach {copies_over_it_lowest..copies_over_it_highest}",
     "copies reach {lowest_achieved..highest_achieved}",

@@ -8,6 +8,7 @@
 
 mod common;
 
+mod as_expected;
 mod blocked;
 mod browser;
 mod demo;
@@ -39,6 +40,7 @@ mod over_time;
 mod plumbing;
 mod provisioning;
 mod recorded;
+mod removed_rows;
 mod scale;
 mod second_reading;
 mod selection;
