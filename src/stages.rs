@@ -124,7 +124,7 @@ impl Stages {
     /// The journal cannot be begun.
     pub fn journal(&self, path: &Path) -> Result<usize, String> {
         let mut recorder = Recorder::new(
-            Journal::begin_at(path, &header(&self.report))?,
+            Journal::begin_at(path, &header(&self.report), &Arc::default())?,
             "quick",
             Instant::now(),
         );

@@ -9,6 +9,7 @@ use hardware::LinkSample;
 use measure::Outcome;
 use measure::watch::{Counted, LoadCounted, NvLinksCounted};
 use model::background::Background;
+use model::broken_off::BrokenOff;
 use model::load;
 use model::measurement::{AerAdded, DriverFacts};
 use model::report::Tool;
@@ -135,6 +136,11 @@ pub enum Event {
         /// A sentence.
         problem: String,
     },
+    /// A round broke off, or what came of trying it again: this replaces an earlier account of the same round.
+    BrokenOff {
+        /// What is known of it by now.
+        broken: BrokenOff,
+    },
     /// A limit of the process kept something from being read or measured.
     Limited {
         /// A sentence.
@@ -180,6 +186,7 @@ enum Kind {
     Timeline,
     Outcome,
     Problem,
+    BrokenOff,
     Limited,
     Traffic,
     Measured,
@@ -211,6 +218,7 @@ struct Line {
     id: Option<u32>,
     outcome: Option<Outcome>,
     problem: Option<String>,
+    broken: Option<BrokenOff>,
     why: Option<String>,
     counted: Option<Vec<load::Counted>>,
     interrupted: Option<bool>,
@@ -276,6 +284,9 @@ impl TryFrom<Line> for Entry {
             },
             Kind::Problem => Event::Problem {
                 problem: there(line.problem, "problem")?,
+            },
+            Kind::BrokenOff => Event::BrokenOff {
+                broken: there(line.broken, "broken")?,
             },
             Kind::Limited => Event::Limited {
                 why: there(line.why, "why")?,

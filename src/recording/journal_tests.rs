@@ -9,6 +9,7 @@ use model::placement::StreamKind;
 use model::report::Tool;
 use model::units::Lanes;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 fn header() -> Header {
@@ -131,7 +132,7 @@ fn readings_that_are_alike_are_written_together_and_none_is_lost() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("journal");
     let mut recorder = Recorder::new(
-        Journal::begin_at(&path, &header()).unwrap(),
+        Journal::begin_at(&path, &header(), &Arc::default()).unwrap(),
         "quick",
         Instant::now(),
     );
@@ -176,7 +177,7 @@ fn readings_of_a_journal_that_was_cut_off_are_there_as_far_as_it_goes() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("journal");
     let mut recorder = Recorder::new(
-        Journal::begin_at(&path, &header()).unwrap(),
+        Journal::begin_at(&path, &header(), &Arc::default()).unwrap(),
         "quick",
         Instant::now(),
     );
@@ -255,7 +256,8 @@ fn a_journal_goes_where_it_can_and_is_reported_where_it_cannot() {
 
 #[test]
 fn a_full_disk_ends_the_journal_and_is_reported_once() {
-    let mut journal = Journal::begin_at(Path::new("/dev/full"), &header()).unwrap();
+    let mut journal =
+        Journal::begin_at(Path::new("/dev/full"), &header(), &Arc::default()).unwrap();
     assert_eq!(journal.failure().unwrap(), "no storage space");
     journal.write(&problem("more"));
     assert_eq!(journal.failure(), None);
@@ -270,7 +272,7 @@ fn a_full_disk_ends_the_journal_and_is_reported_once() {
 fn a_file_that_is_there_is_not_written_over() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "somebody's").unwrap();
-    let why = Journal::begin_at(file.path(), &header()).unwrap_err();
+    let why = Journal::begin_at(file.path(), &header(), &Arc::default()).unwrap_err();
     assert!(why.contains("is there already"), "{why}");
     assert_eq!(std::fs::read(file.path()).unwrap(), b"somebody's");
 }

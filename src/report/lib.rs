@@ -54,6 +54,7 @@ pub mod prometheus;
 pub mod read;
 mod rows;
 pub mod rules;
+mod standing;
 mod streams;
 mod tables;
 mod terse;
@@ -63,6 +64,7 @@ pub mod text;
 mod topo;
 mod wrap;
 
+pub use digest::held;
 pub use format::{Format, Of, Style};
 
 /// Every format. Flags, extensions, help, the table of docs/formats.md and the tests that hold for

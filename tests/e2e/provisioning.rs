@@ -342,7 +342,7 @@ fn slurm_drains_with_the_finding_as_its_reason() {
         ),
         (
             "exclusive",
-            Some("Reason=peerscope: could not test: SIMULATED exclusive: not-tested: "),
+            Some("Reason=peerscope: no verdict: SIMULATED exclusive: not-tested: "),
         ),
         ("h200x2", None),
     ] {

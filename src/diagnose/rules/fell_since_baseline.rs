@@ -236,9 +236,7 @@ fn routes(evidence: &Evidence<'_>, beside: &Beside<'_>) -> Vec<Finding> {
                 .or_default()
                 .push(now.pair);
         }
-        if now.class > then.class
-            && !matches!(then.class, model::topology::LinkClass::NvLink(_))
-        {
+        if now.class > then.class && !matches!(then.class, model::topology::LinkClass::NvLink(_)) {
             let what = format!(
                 "The GPUs are connected by {}, earlier by {}",
                 now.class, then.class

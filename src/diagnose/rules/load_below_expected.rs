@@ -29,8 +29,8 @@
 
 use std::cmp::Ordering;
 
-use super::load_collapses;
 use super::load::{self, Judged};
+use super::load_collapses;
 use super::prelude::*;
 
 /// The rule.

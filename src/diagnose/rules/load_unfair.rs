@@ -27,8 +27,8 @@
 
 use std::cmp::Reverse;
 
-use super::load_collapses;
 use super::load::{self, Judged};
+use super::load_collapses;
 use super::load_steps;
 use super::prelude::*;
 use model::flow::Flow;

@@ -288,8 +288,7 @@ mod tests {
             "0000:83:00.0",
             "0000:84:00.0",
         ] {
-            model::testing::function_mut(&mut machine, address).device_id =
-                Reading::Known(model);
+            model::testing::function_mut(&mut machine, address).device_id = Reading::Known(model);
         }
         assert!(is_found(&machine), "of the same model");
     }

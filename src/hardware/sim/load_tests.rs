@@ -205,6 +205,13 @@ const BROKEN: &[(&str, &str)] = &[
         "{ slow = { share = 0.5 } }",
         "\"crashes\"\nbeside_third = true",
     ),
+    ("fault = { slow", "flows_at_once = 2\nfault = { slow"),
+    ("{ slow = { share = 0.5 } }", "\"hangs\"\nflows_at_once = 1"),
+    ("{ slow = { share = 0.5 } }", "\"hangs\"\ntimes = 1"),
+    (
+        "{ slow = { share = 0.5 } }",
+        "{ late-error = { code = 1, calls = 9 } }\ntimes = 0",
+    ),
     (
         "{ slow = { share = 0.5 } }",
         "{ outliers = { one_in = 0, times = 2.0 } }",
@@ -232,6 +239,14 @@ const BROKEN: &[(&str, &str)] = &[
     (
         "[[faults.contexts]]",
         "[[faults.drifts]]\ngpu = 0\npercent = 10.0\nover_ms = -5.0\n[[faults.contexts]]",
+    ),
+    (
+        "[[faults.contexts]]",
+        "[[faults.late_gates]]\ngpu = 0\nus = -5.0\n[[faults.contexts]]",
+    ),
+    (
+        "[[faults.contexts]]",
+        "[[faults.late_gates]]\ngpu = 9\nus = 5.0\n[[faults.contexts]]",
     ),
     // What several flows share.
     (
