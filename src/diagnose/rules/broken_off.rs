@@ -6,6 +6,7 @@ use super::load_steps;
 use super::prelude::*;
 use crate::model::broken_off::{Again, Break, BrokenOff, How};
 use crate::model::flow::{Endpoint, Flow, Place};
+use crate::model::measurement::Probe;
 
 /// Flows that a message names; of more, which take more than 32 GPUs, the evidence has the rest: chosen.
 const NAMED: usize = 16;
@@ -27,9 +28,10 @@ pub fn unexplained(measurements: &Measurements) -> Vec<&BrokenOff> {
 /// Whether one of these flows was not run alone since copies with one of its GPUs hang or fail.
 fn was_lost(measurements: &Measurements, flows: &[Flow]) -> bool {
     let places = |flow: Flow| flow.ends().map(Endpoint::place);
-    let bad = || measurements.cells().filter(|cell| matches!(cell.status, Status::Failed | Status::Hung));
-    let bad_gpus: BTreeSet<Place> = bad().flat_map(|cell| places(cell.flow)).collect();
-    let mut skipped = measurements.cells().filter(|cell| cell.status == Status::Skipped).map(|cell| places(cell.flow));
+    let alone = || measurements.cells().filter(|cell| cell.probe != Probe::Load);
+    let bad = alone().filter(|cell| matches!(cell.status, Status::Failed | Status::Hung));
+    let bad_gpus: BTreeSet<Place> = bad.flat_map(|cell| places(cell.flow)).collect();
+    let mut skipped = alone().filter(|cell| cell.status == Status::Skipped).map(|cell| places(cell.flow));
     skipped.any(|ends| ends.iter().any(|end| bad_gpus.contains(end)) && flows.iter().any(|flow| places(*flow) == ends))
 }
 
