@@ -6,6 +6,7 @@ use super::load_steps;
 use super::prelude::*;
 use model::broken_off::{Again, Break, BrokenOff, How};
 use model::flow::{Endpoint, Flow, Place};
+use model::measurement::Probe;
 
 /// Flows that a message names; of more, which take more than 32 GPUs, the evidence has the rest: chosen.
 const NAMED: usize = 16;
@@ -38,14 +39,14 @@ pub fn unexplained(measurements: &Measurements) -> Vec<&BrokenOff> {
 /// Whether one of these flows was not run alone since copies with one of its GPUs hang or fail.
 fn was_lost(measurements: &Measurements, flows: &[Flow]) -> bool {
     let places = |flow: Flow| flow.ends().map(Endpoint::place);
-    let bad = || {
+    let alone = || {
         measurements
             .cells()
-            .filter(|cell| matches!(cell.status, Status::Failed | Status::Hung))
+            .filter(|cell| cell.probe != Probe::Load)
     };
-    let bad_gpus: BTreeSet<Place> = bad().flat_map(|cell| places(cell.flow)).collect();
-    let mut skipped = measurements
-        .cells()
+    let bad = alone().filter(|cell| matches!(cell.status, Status::Failed | Status::Hung));
+    let bad_gpus: BTreeSet<Place> = bad.flat_map(|cell| places(cell.flow)).collect();
+    let mut skipped = alone()
         .filter(|cell| cell.status == Status::Skipped)
         .map(|cell| places(cell.flow));
     skipped.any(|ends| {
