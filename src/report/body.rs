@@ -1,9 +1,10 @@
 //! The page for people, shared by text and HTML: what must be known first, the verdict, what is wrong
 //! and what to do, then the figures. Without measurements it is the page of `topo`.
 
-use super::digest::{Caveat, Digest, Figures};
+use super::digest::{Caveat, Digest};
 use super::matrices::Matrices;
 use super::page::{Page, Paint};
+use super::pair_figures::Figures;
 use super::{advice, findings, gaps, host, load, machine, partial, streams, tables, topo};
 use model::measurement::{Measurements, Status};
 use model::placement::{Pair, Path};

@@ -46,6 +46,7 @@ mod nfd;
 mod nvbandwidth;
 pub mod page;
 pub mod paint;
+mod pair_figures;
 mod partial;
 mod paths;
 mod phrases;

@@ -6,12 +6,13 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::digest::{Caveat, Digest, Figures};
+use super::digest::{Caveat, Digest};
 use super::escape::clean;
 use super::figures::{count, ranges};
 use super::findings::{Alike, by_rule, parts, sentence};
 use super::format::{Format, Style};
 use super::page::GLUE;
+use super::pair_figures::Figures;
 use super::{evidence, gaps, machine, partial, rows};
 use model::finding::{Finding, Severity, Subject};
 use model::measurement::PeerBandwidth;

@@ -1,8 +1,8 @@
 //! How figures stand to what is expected of them, in a word; and of everything that is judged, how it stands.
 
-use super::digest::{Figures, is_sound};
 use super::figures::Spread;
 use super::load::Kind;
+use super::pair_figures::{Figures, is_sound};
 use model::flow::Setup;
 use model::measurement::{Measurements, PeerBandwidth};
 use model::placement::{Direction, Engine, Path, Placement, Side};

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::crowd;
-use super::super::digest::{Digest, Figures, is_sound, wrong_pairs};
+use super::super::digest::Digest;
 use super::super::figures::{Spread, count};
 use super::super::highlight;
 use super::super::matrices::Matrices;
 use super::super::page::{Page, Paint};
+use super::super::pair_figures::{Figures, is_sound, wrong_pairs};
 use super::super::standing::{ALIKE_PERCENT, Standing, after_comma, by_way, of_copies, way};
 use super::super::tables;
 use super::{HANG, load};

@@ -1,9 +1,10 @@
 //! Each GPU by itself and with the memory of the host: a line for each thing that was measured.
 
-use super::super::digest::{Digest, local_rates};
+use super::super::digest::Digest;
 use super::super::figures::Spread;
 use super::super::host::{self, Ways};
 use super::super::page::{Page, Paint};
+use super::super::pair_figures::local_rates;
 use super::super::standing::{after_comma, of_host};
 use super::super::streams;
 use super::HANG;
