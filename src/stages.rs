@@ -100,7 +100,8 @@ impl Stages {
     ///
     /// The journal cannot be begun.
     pub fn journal(&self, path: &Path) -> Result<usize, String> {
-        let mut recorder = Recorder::new(Journal::begin_at(path, &header(&self.report))?, "quick", Instant::now());
+        let mut recorder =
+            Recorder::new(Journal::begin_at(path, &header(&self.report), &Arc::default())?, "quick", Instant::now());
         recorder.take(Event::Facts { snapshot: self.report.snapshot.clone() });
         recorder.take(Event::Driver { floor_seconds: 0.0, facts: self.driver.clone() });
         recorder.take(Event::Plan { rounds: Arc::clone(&self.rounds), left_out: Vec::new(), thinned_out: Vec::new() });

@@ -10,10 +10,10 @@ use clap::ValueEnum;
 
 use super::devices::{Facts, selections, with_unidentified};
 use super::follower::Follower;
-use super::output::{self, Files};
+use super::output::{self, Files, NotWritten};
 use super::progress::Progress;
 use super::turn::{self, Turn};
-use super::{Failure, Judging, Observed, release, remark, select, timestamp, trace};
+use super::{Failure, Judging, Observed, keep, release, remark, select, timestamp, trace};
 use crate::cli::{CheckArgs, Cli};
 use crate::diagnose::Ending;
 use crate::discover::{Late, LateFacts};
@@ -44,10 +44,13 @@ use crate::worker::{Worker, environment};
 pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, Failure> {
     let profile = Profile::load(args.profile)?;
     let groups = groups(args, &profile)?;
-    let files = Files::of_report(&args.out)?;
+    let stop = Arc::default();
+    let files = Files::of_report(&args.out)?.until(&stop);
     let drawing = trace::prepare(args, &profile, &groups, &files)?;
     let judging = Judging::with(cli, &args.out)?;
-    let stop = stop_flag(cli.exit_contract.code(Ending::Interrupted))?;
+    let interrupted = cli.exit_contract.code(Ending::Interrupted);
+    // From here on nothing may wait without looking at it: the first signal does not end the program any more.
+    stop_with(&stop, interrupted)?;
     let publish = |report: &Report, timelines: &[Timeline]| {
         output::publish_seen(report, timelines, args.out.format, &output::style_of(cli, &args.out), &files)
     };
@@ -58,10 +61,11 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, Failure
         Turn::Unknown(why) => (None, Some(why)),
         Turn::Theirs(..) | Turn::Interrupted => {
             let (recorded, machine) = (turn::nothing(args.profile.as_str(), turn), machine.name().to_owned());
-            return Ok(publish(&Observed::recorded(started, started_at, machine, recorded).conclude(&judging), &[])?);
+            let report = Observed::recorded(started, started_at, machine, recorded).conclude(&judging);
+            return publish(&report, &[]).code().or_else(|failure| unwritten(failure, interrupted));
         }
     };
-    let journal = journal(args, machine, &started_at)?;
+    let journal = journal(args, machine, &started_at, &stop)?;
     // The driver starts while the facts are read; of some GPUs only, once it is known which.
     let start_limit = cli.driver_deadline.unwrap_or(DRIVER_START_LIMIT);
     let progress = Progress::starting();
@@ -106,21 +110,31 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, Failure
     let (machine, timing) = (machine.name().to_owned(), Timing { discover, ..recorded.timing });
     let observed = Observed::recorded(started, started_at, machine, Recorded { timing, ..recorded });
     let report = observed.conclude(&judging);
-    let code = publish(&report, &timelines);
-    let code =
-        code.and_then(|code| trace::write(drawing.as_ref(), &timelines, &report, trace::NOT_MEASURED).map(|()| code));
-    // If something could not be written, the journal still has the measurements.
-    let code = code.inspect(|_| journal.remove()).map_err(|sentence| match journal.path() {
-        Some(path) => format!(
-            "{sentence}. The measurements are kept; to make the report from them: peerscope recover {}",
-            path.display()
-        ),
-        None => sentence,
+    let published = publish(&report, &timelines);
+    let whole = published.whole.clone();
+    let drawn = trace::write(drawing.as_ref(), &timelines, &report, trace::NOT_MEASURED);
+    let is_drawn = drawn.is_ok();
+    let code = published.and(drawn).code().inspect(|_| journal.remove()).or_else(|failure| {
+        let kept = keep::keep(&report, whole, is_drawn, &journal);
+        unwritten(NotWritten { sentence: format!("{}. {kept}", failure.sentence), ..failure }, interrupted)
     });
     if let Some(stuck) = idle.and_then(|worker| release::release(worker, exclusive || code != Ok(0))) {
         remark(&stuck);
     }
-    Ok(code?)
+    code
+}
+
+/// The exit code of a run whose report could not be written everywhere.
+///
+/// # Errors
+///
+/// Something other than a signal kept it from being written.
+fn unwritten(failure: NotWritten, interrupted: u8) -> Result<u8, Failure> {
+    if !failure.given_up {
+        return Err(failure.sentence.into());
+    }
+    remark(&failure.sentence);
+    Ok(interrupted)
 }
 
 /// Begins the journal of this run, and announces one that an earlier run left behind, once.
@@ -128,7 +142,7 @@ pub fn run(cli: &Cli, machine: &Machine, args: &CheckArgs) -> Result<u8, Failure
 /// # Errors
 ///
 /// The file that was chosen for it is there already.
-fn journal(args: &CheckArgs, machine: &Machine, started_at: &str) -> Result<Journal, String> {
+fn journal(args: &CheckArgs, machine: &Machine, started_at: &str, stop: &Arc<AtomicBool>) -> Result<Journal, String> {
     if args.no_journal {
         return Ok(Journal::none());
     }
@@ -142,7 +156,7 @@ fn journal(args: &CheckArgs, machine: &Machine, started_at: &str) -> Result<Jour
         args: std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect(),
     };
     if let Some(path) = &args.journal {
-        return Journal::begin_at(path, &header);
+        return Journal::begin_at(path, &header, stop);
     }
     let folders = place::folders();
     if let Some(left) = place::tell(&place::prune(place::left_over(&folders))) {
@@ -383,10 +397,9 @@ fn name_of(group: Group) -> String {
     group.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
-/// A flag that Ctrl-C, SIGTERM and SIGHUP set; the second time they end the program with `code`.
-fn stop_flag(code: u8) -> Result<Arc<AtomicBool>, String> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&stop);
+/// Lets Ctrl-C, SIGTERM and SIGHUP set this flag; the second time they end the program with `code`.
+fn stop_with(stop: &Arc<AtomicBool>, code: u8) -> Result<(), String> {
+    let flag = Arc::clone(stop);
     ctrlc::set_handler(move || {
         if flag.swap(true, Ordering::Relaxed) {
             std::process::exit(i32::from(code));
@@ -395,6 +408,5 @@ fn stop_flag(code: u8) -> Result<Arc<AtomicBool>, String> {
     .map_err(|error| match error {
         ctrlc::Error::System(why) => limits::not_started(format!("cannot listen for Ctrl-C: {why}"), &why).message,
         error => format!("cannot listen for Ctrl-C: {error}"),
-    })?;
-    Ok(stop)
+    })
 }

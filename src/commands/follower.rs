@@ -9,6 +9,7 @@ use crate::measure::Outcome;
 use crate::measure::counters::Counters;
 use crate::measure::mark::Marker;
 use crate::measure::watch::Watch;
+use crate::model::broken_off::BrokenOff;
 use crate::model::timeline::Timeline;
 use crate::plan;
 use crate::recording::{Event, Recorder};
@@ -34,8 +35,8 @@ impl Follower {
         if let Some(why) = self.recorder.failure() {
             self.progress.aside(|| {
                 remark(&format!(
-                    "cannot write the journal ({why}): if this run is killed, its measurements are lost; choose another \
-                     place with --journal, or none with --no-journal"
+                    "cannot write the journal ({why}): if this run is killed, what it measures from now on is lost; choose \
+                     another place with --journal, or none with --no-journal"
                 ));
             });
         }
@@ -83,6 +84,10 @@ impl Listener for Follower {
 
     fn seen(&mut self, timeline: Timeline) {
         self.take(Event::Timeline { timeline });
+    }
+
+    fn broke_off(&mut self, broken: &BrokenOff) {
+        self.take(Event::BrokenOff { broken: broken.clone() });
     }
 
     fn problem(&mut self, problem: &str) {

@@ -29,7 +29,13 @@ const REPORT: Rules = &[
     ("tool", Rule::Keep),
     ("request", Rule::Keep),
     ("snapshot", Rule::Members(&[("host", Rule::Keep), ("gpus", Rule::Elements(&[]))])),
-    ("topology", Rule::Members(&[("links", Rule::Elements(&[("pcie", Rule::Keep)])), ("pairs", Rule::Elements(&[]))])),
+    (
+        "topology",
+        Rule::Members(&[
+            ("links", Rule::Elements(&[("pcie", Rule::Keep)])),
+            ("pairs", Rule::Elements(&[("peer_access", Rule::Keep)])),
+        ]),
+    ),
     (
         "measurements",
         Rule::Members(&[

@@ -9,7 +9,7 @@ use super::foreign::{Whole, foreign};
 use crate::hardware::{Counts, Telemetry};
 use crate::model::background::Background;
 use crate::model::flow::{Endpoint, Flow};
-use crate::model::load::{Counted, LinkShare};
+use crate::model::load::{Counted, LinkShare, PCIE_COUNTER_RANGE};
 use crate::model::reading::Reading;
 use crate::model::snapshot::Snapshot;
 use crate::model::units::Bytes;
@@ -122,12 +122,21 @@ fn counted(round: &Round, watched: &Watched, moved: &[(Flow, Bytes)], counts: [O
     };
     let added = |way: usize| Some(Bytes(after.nvlink?[way].saturating_sub(before.nvlink?[way])));
     (counted.nvlink_sent_bytes, counted.nvlink_received_bytes) = (added(0), added(1));
-    let added = |way: usize| Some(Bytes(after.pcie?[way].wrapping_sub(before.pcie?[way]).into()));
+    let added = |way: usize| Some(Bytes(wrapping_added(before.pcie?[way], after.pcie?[way])));
     (counted.pcie_sent_bytes, counted.pcie_received_bytes) = (added(0), added(1));
     counted.links = watched.links.iter().filter_map(|link| share(*link, before, after)).collect();
     counted.share();
     counted.reason = missing(watched, before, after);
     Some(counted)
+}
+
+/// What a counter of PCIe bytes has added, at least: where it has 32 bits, it may have begun anew. Nothing where one of more
+/// bits was set back.
+pub(super) const fn wrapping_added(before: u64, after: u64) -> u64 {
+    match after.checked_sub(before) {
+        Some(added) => added,
+        None => (after + PCIE_COUNTER_RANGE).saturating_sub(before),
+    }
 }
 
 /// What one link counted, where it was read both times.

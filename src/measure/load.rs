@@ -20,12 +20,10 @@ use crate::model::load::{LoadFlow, LoadPattern};
 use crate::model::measurement::{Status, Verified};
 use crate::model::placement::{Engine as Mover, Pair, Path, Side};
 use crate::model::units::{Bytes, GbPerSecond, MIB};
-use crate::plan::{AREA_STEP, Action, Round};
+use crate::plan::{AREA_STEP, Action, Round, TRIAL_COPIES};
 
 /// The copy in front of a row's first event.
 const WARM_BYTES: u64 = MIB;
-/// Copies of each flow in the row that shows how fast it is.
-const TRIAL_COPIES: u32 = 2;
 /// The most copies of one flow in a row. One that is faster than that beside the slowest is not measured to its end.
 const MOST_COPIES: u32 = 128;
 
@@ -209,8 +207,10 @@ impl Bench<'_> {
     /// Times one row of each flow, with so many copies of each.
     fn load_row(&self, runs: &mut [Run], bytes: u64, copies: &[u32]) -> Result<Vec<Ran>, HardwareError> {
         let marks = self.marks(runs, copies)?;
-        let mut opened: BTreeMap<u32, Event> = BTreeMap::new();
+        let (mut opened, mut tries) = (BTreeMap::<u32, Event>::new(), 0);
         self.gated(|| {
+            opened.clear();
+            tries += 1;
             for run in runs.iter() {
                 let open = match opened.get(&run.gpu) {
                     Some(open) => *open,
@@ -239,7 +239,8 @@ impl Bench<'_> {
         for ((run, marks), copies) in runs.iter_mut().zip(&marks).zip(copies) {
             let open = opened.get(&run.gpu).copied().ok_or_else(|| HardwareError::new(ErrorKind::Other, "no gate"))?;
             let spans = self.spans(self.opening(open), marks)?;
-            run.copied += WARM_BYTES.min(bytes) + bytes * u64::from(*copies);
+            // Counters see rows that are void too.
+            run.copied += tries * (WARM_BYTES.min(bytes) + bytes * u64::from(*copies));
             let begin = spans.first().map_or(0.0, |span| span.start_ns);
             let ends = spans.iter().map(|span| span.end_ns).collect();
             ran.push(Ran { gpu: run.gpu, engine: run.engine, bytes, begin, ends });
@@ -316,11 +317,19 @@ pub(super) fn pattern(round: &Round, outcome: &Outcome) -> Option<LoadPattern> {
     }
     let totals: Vec<f64> = load.samples.iter().map(|sample: &Sample| sample.gbps).collect();
     let medians: Vec<f64> = rates.iter().filter_map(|rates| median(rates)).collect();
-    let flow =
-        |(flow, rate): (&Flow, &f64)| LoadFlow { achieved_gbps: Some(GbPerSecond(*rate)), ..LoadFlow::of(*flow) };
-    let Check { verified, detail } = worst(&round.flows, &load.checks);
+    let checks: Vec<Check> = load.checks.iter().map(|check| check.clone().unwrap_or_else(unchecked)).collect();
+    let flow = |(at, (flow, rate)): (usize, (&Flow, &f64))| {
+        let check = checks.get(at);
+        LoadFlow {
+            achieved_gbps: Some(GbPerSecond(*rate)),
+            verified: check.map(|check| check.verified),
+            verification_detail: check.and_then(|check| check.detail.clone()),
+            ..LoadFlow::of(*flow)
+        }
+    };
+    let Check { verified, detail } = worst(&round.flows, &checks);
     Some(LoadPattern {
-        flows: round.flows.iter().zip(&medians).map(flow).collect(),
+        flows: round.flows.iter().zip(&medians).enumerate().map(flow).collect(),
         achieved_gbps: median(&totals).map(GbPerSecond),
         fairness: jain(&medians),
         samples: count(&totals),
@@ -331,12 +340,15 @@ pub(super) fn pattern(round: &Round, outcome: &Outcome) -> Option<LoadPattern> {
     })
 }
 
+fn unchecked() -> Check {
+    Check::inconclusive("not checked, since the GPU kernels could not be loaded")
+}
+
 /// What the checks of all flows come to: bytes that are known to be wrong first.
-fn worst(flows: &[Flow], checks: &[Option<Check>]) -> Check {
-    let unchecked = Check::inconclusive("not checked, since the GPU kernels could not be loaded");
-    let of = |(flow, check): (&Flow, &Option<Check>)| {
-        let check = check.clone().unwrap_or_else(|| unchecked.clone());
-        Check { detail: check.detail.map(|detail| format!("{} → {}: {detail}", flow.from, flow.to)), ..check }
+fn worst(flows: &[Flow], checks: &[Check]) -> Check {
+    let of = |(flow, check): (&Flow, &Check)| {
+        let detail = check.detail.as_ref().map(|detail| format!("{} → {}: {detail}", flow.from, flow.to));
+        Check { verified: check.verified, detail }
     };
     let checks: Vec<Check> = flows.iter().zip(checks).map(of).collect();
     let wrong = checks.iter().find(|check| check.verified.is_wrong());

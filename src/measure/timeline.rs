@@ -259,7 +259,7 @@ mod tests {
                 Told::Seen(_, timeline) => seen.push(timeline),
                 Told::Ended(_, outcome) => assert!(!matches!(outcome, Outcome::Failed { .. }), "{outcome:?}"),
                 Told::Together(_) => panic!("one round was run"),
-                Told::Remark(problem) => panic!("{problem}"),
+                Told::Apart(_, error) => panic!("{error}"),
             });
         }
         seen

@@ -4,6 +4,7 @@
 pub mod advice;
 pub mod asynchrony;
 pub mod background;
+pub mod broken_off;
 pub mod cells;
 pub mod collective;
 pub mod cuda;

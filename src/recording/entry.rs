@@ -9,6 +9,7 @@ use crate::hardware::LinkSample;
 use crate::measure::Outcome;
 use crate::measure::watch::{Counted, LoadCounted, NvLinksCounted};
 use crate::model::background::Background;
+use crate::model::broken_off::BrokenOff;
 use crate::model::load;
 use crate::model::measurement::{AerAdded, DriverFacts};
 use crate::model::report::Tool;
@@ -135,6 +136,11 @@ pub enum Event {
         /// A sentence.
         problem: String,
     },
+    /// A round broke off, or what came of trying it again: this replaces an earlier account of the same round.
+    BrokenOff {
+        /// What is known of it by now.
+        broken: BrokenOff,
+    },
     /// A limit of the process kept something from being read or measured.
     Limited {
         /// A sentence.
@@ -180,6 +186,7 @@ enum Kind {
     Timeline,
     Outcome,
     Problem,
+    BrokenOff,
     Limited,
     Traffic,
     Measured,
@@ -211,6 +218,7 @@ struct Line {
     id: Option<u32>,
     outcome: Option<Outcome>,
     problem: Option<String>,
+    broken: Option<BrokenOff>,
     why: Option<String>,
     counted: Option<Vec<load::Counted>>,
     interrupted: Option<bool>,
@@ -258,6 +266,7 @@ impl TryFrom<Line> for Entry {
             Kind::Timeline => Event::Timeline { timeline: there(line.timeline, "timeline")? },
             Kind::Outcome => Event::Outcome { id: there(line.id, "id")?, outcome: there(line.outcome, "outcome")? },
             Kind::Problem => Event::Problem { problem: there(line.problem, "problem")? },
+            Kind::BrokenOff => Event::BrokenOff { broken: there(line.broken, "broken")? },
             Kind::Limited => Event::Limited { why: there(line.why, "why")? },
             Kind::Traffic => Event::Traffic { counted: there(line.counted, "counted")? },
             Kind::Measured => Event::Measured { interrupted: there(line.interrupted, "interrupted")? },

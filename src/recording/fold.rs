@@ -13,6 +13,7 @@ use crate::measure::readings::Readings;
 use crate::measure::watch::{Counted, summary};
 use crate::measure::{Outcome, Outcomes, assemble};
 use crate::model::background::Background;
+use crate::model::broken_off::BrokenOff;
 use crate::model::impossible;
 use crate::model::load;
 use crate::model::measurement::{DriverFacts, LinkUnderLoad, Measurements, Status};
@@ -37,6 +38,9 @@ pub struct Recording {
     outcomes: Outcomes,
     timelines: Vec<Timeline>,
     problems: Vec<String>,
+    /// What of the journal could not be read, a clause each.
+    unread: Vec<String>,
+    broken_off: Vec<BrokenOff>,
     background: Vec<Background>,
     /// What counters saw of known traffic.
     traffic: Vec<load::Counted>,
@@ -130,6 +134,10 @@ impl Recording {
                 self.outcomes.insert(id, outcome);
             }
             Event::Problem { problem } => self.problems.push(problem),
+            Event::BrokenOff { broken } => match self.broken_off.iter_mut().find(|known| known.is_of(&broken)) {
+                Some(known) => *known = broken,
+                None => self.broken_off.push(broken),
+            },
             Event::Limited { why } => self.limited.push(why),
             Event::Measured { interrupted } => {
                 self.interrupted = interrupted;
@@ -162,9 +170,15 @@ impl Recording {
         self.ended = true;
     }
 
-    /// Takes a remark on the recording itself.
-    pub fn problem(&mut self, problem: String) {
-        self.problems.push(problem);
+    /// Notes something of its journal that could not be read: `its last line is not complete`.
+    pub fn unread(&mut self, what: String) {
+        self.problems.push(format!("the journal was not read in full: {what}"));
+        self.unread.push(what);
+    }
+
+    /// What of its journal could not be read.
+    pub fn not_read(&self) -> &[String] {
+        &self.unread
     }
 
     /// The GPUs whose routes are made before anything else is looked at.
@@ -223,6 +237,7 @@ impl Recording {
             aer_added_around_load: load.map(|load| load.aer.clone()).unwrap_or_default(),
             background: self.background,
             counted: self.traffic,
+            broken_off: self.broken_off,
             problems: self.problems,
             limited: self.limited,
             left_out: self.left_out,

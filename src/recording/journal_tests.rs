@@ -9,6 +9,7 @@ use crate::model::placement::StreamKind;
 use crate::model::report::Tool;
 use crate::model::units::Lanes;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 fn header() -> Header {
@@ -79,7 +80,8 @@ fn each_by_itself(at: f64, readings: &[(u32, LinkSample)]) -> String {
 fn readings_that_are_alike_are_written_together_and_none_is_lost() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("journal");
-    let mut recorder = Recorder::new(Journal::begin_at(&path, &header()).unwrap(), "quick", Instant::now());
+    let mut recorder =
+        Recorder::new(Journal::begin_at(&path, &header(), &Arc::default()).unwrap(), "quick", Instant::now());
     let older = Header { schema: "peerscope.journal/3".into(), ..header() };
     let mut each = format!("{}\n", serde_json::to_string(&older).unwrap());
     for turn in 0..20 {
@@ -99,7 +101,8 @@ fn readings_that_are_alike_are_written_together_and_none_is_lost() {
 fn readings_of_a_journal_that_was_cut_off_are_there_as_far_as_it_goes() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("journal");
-    let mut recorder = Recorder::new(Journal::begin_at(&path, &header()).unwrap(), "quick", Instant::now());
+    let mut recorder =
+        Recorder::new(Journal::begin_at(&path, &header(), &Arc::default()).unwrap(), "quick", Instant::now());
     let mut told: Vec<(usize, u32)> = Vec::new();
     for turn in 0..4 {
         recorder.take_readings(readings(turn));
@@ -142,7 +145,7 @@ fn a_journal_goes_where_it_can_and_is_reported_where_it_cannot() {
 
 #[test]
 fn a_full_disk_ends_the_journal_and_is_reported_once() {
-    let mut journal = Journal::begin_at(Path::new("/dev/full"), &header()).unwrap();
+    let mut journal = Journal::begin_at(Path::new("/dev/full"), &header(), &Arc::default()).unwrap();
     assert_eq!(journal.failure().unwrap(), "no storage space");
     journal.write(&problem("more"));
     assert_eq!(journal.failure(), None);
@@ -154,7 +157,7 @@ fn a_full_disk_ends_the_journal_and_is_reported_once() {
 fn a_file_that_is_there_is_not_written_over() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "somebody's").unwrap();
-    let why = Journal::begin_at(file.path(), &header()).unwrap_err();
+    let why = Journal::begin_at(file.path(), &header(), &Arc::default()).unwrap_err();
     assert!(why.contains("is there already"), "{why}");
     assert_eq!(std::fs::read(file.path()).unwrap(), b"somebody's");
 }

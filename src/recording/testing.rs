@@ -1,7 +1,7 @@
 //! A whole recording of a small run, made by the real rooms.
 
 use std::collections::BTreeSet;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use super::{Event, Header, Journal, Recorded, Recorder, SCHEMA};
@@ -48,7 +48,8 @@ pub static RUN: LazyLock<(Vec<u8>, Recorded)> = LazyLock::new(|| {
         pid: 1,
         args: Vec::new(),
     };
-    let mut recorder = Recorder::new(Journal::begin_at(&path, &header).unwrap(), "quick", Instant::now());
+    let mut recorder =
+        Recorder::new(Journal::begin_at(&path, &header, &Arc::default()).unwrap(), "quick", Instant::now());
     recorder.take(Event::Facts { snapshot: snapshot.clone() });
     recorder.take(Event::Driver { floor_seconds: 0.1, facts });
     recorder.take(Event::Plan {

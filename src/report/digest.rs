@@ -7,6 +7,8 @@ use std::collections::{BTreeMap, HashSet};
 
 use super::figures::{Spread, count};
 use super::partial;
+use super::standing::{self, Judged};
+use crate::diagnose;
 use crate::model::finding::{Finding, Severity};
 use crate::model::flow::Setup;
 use crate::model::measurement::{Latency, Measurements, PeerBandwidth, Status};
@@ -59,9 +61,10 @@ impl Caveat {
             Self::Interrupted => measured?.interrupted.then(|| {
                 "INTERRUPTED: this report is partial and has what was measured before the interruption".to_owned()
             }),
-            Self::Recovered => measured?
-                .cut_off
-                .then(|| "RECOVERED: the run was cut off, and this report was made from its journal".to_owned()),
+            Self::Recovered => measured.filter(|measured| measured.cut_off).map(|measured| {
+                let held = held(measured);
+                format!("RECOVERED: the run was cut off, and this report was made from its journal, which holds {held}")
+            }),
             Self::Partial => {
                 let left_out = partial::left_out(report);
                 (!left_out.is_empty()).then(|| format!("PARTIAL: {}", left_out.join("; ")))
@@ -71,6 +74,15 @@ impl Caveat {
                 Some(format!("SILENCED by {}: {rules}", report.request.config.as_deref().unwrap_or("a configuration")))
             }
         }
+    }
+}
+
+/// How much of what a run was to measure was recorded: `20 of 96 measurements`.
+pub fn held(measurements: &Measurements) -> String {
+    match diagnose::outcomes(measurements) {
+        (0, _) => "no measurement".to_owned(),
+        (held, planned) if held == planned => format!("all {planned} measurements"),
+        (held, planned) => format!("{held} of {planned} measurements"),
     }
 }
 
@@ -150,15 +162,37 @@ impl<'a> Digest<'a> {
         less
     }
 
-    /// Where to look if a program is slow on a machine of which everything was tested and nothing is at fault.
-    pub(super) fn look_above(&self) -> Option<&'static str> {
-        let sound = self.report.verdict.verdict == Conclusion::Healthy
-            && self.findings.iter().all(|finding| finding.severity < Severity::Warning);
-        let whole = self.less().is_empty() && self.without_load().is_empty() && self.report.measurements.is_some();
-        (sound && whole && self.gpus().len() > 1).then_some(
-            "The hardware is as it should be. If a program is slow here, look above it: NCCL's variables \
-             (NCCL_DEBUG=INFO), IPC between containers, versions.",
-        )
+    /// How what was tested stands to what is expected, where no finding says more than that: what is below, or, where
+    /// nothing is and nothing was left out, where to look if a program is slow here.
+    pub(super) fn standing(&self) -> Option<String> {
+        let measured = self.report.measurements.as_ref().filter(|_| self.is_without_complaint())?;
+        let judged = standing::all(measured);
+        let below: Vec<_> = judged.iter().filter(|judged| !judged.standing.is_fine()).map(Judged::below).collect();
+        if !below.is_empty() {
+            return Some(format!("Below expected, by less than any rule reports: {}.", below.join(", ")));
+        }
+        let mut tests: Vec<&str> = judged.iter().map(|judged| judged.test).collect();
+        tests.dedup();
+        (!tests.is_empty() && self.is_whole()).then(|| {
+            let tests = tests.join(", ");
+            format!(
+                "As expected: {tests}. If a program is slow, look above: NCCL_DEBUG=INFO, IPC of containers, versions."
+            )
+        })
+    }
+
+    /// Whether the machine is healthy and there is no warning.
+    fn is_without_complaint(&self) -> bool {
+        self.report.verdict.verdict == Conclusion::Healthy
+            && self.findings.iter().all(|finding| finding.severity < Severity::Warning)
+    }
+
+    /// Whether nothing was left out: no GPU, no probe, no rule, nothing that the plan has elsewhere.
+    fn is_whole(&self) -> bool {
+        !self.is(Caveat::Partial)
+            && !self.is(Caveat::Silenced)
+            && self.without_load().is_empty()
+            && self.gpus().len() > 1
     }
 
     /// That it is not known what several flows reach at once, to follow what was tested; else nothing.

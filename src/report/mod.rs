@@ -54,6 +54,7 @@ mod rows;
 pub mod rules;
 #[cfg(test)]
 pub(crate) mod sample;
+mod standing;
 mod streams;
 mod tables;
 mod terse;
@@ -63,6 +64,7 @@ pub(crate) mod text;
 mod topo;
 mod wrap;
 
+pub use digest::held;
 pub use format::{Format, Of, Style};
 
 /// Every format. Flags, extensions, help, the table of docs/formats.md and the tests that hold for

@@ -7,6 +7,7 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use super::html;
+use crate::diagnose;
 use crate::model::report::{MOST_GPUS, Report, SCHEMA};
 use crate::model::{impossible, restore};
 use crate::recording;
@@ -85,7 +86,9 @@ fn from_json(text: &[u8]) -> Result<Report, String> {
         return Err(format!("cannot be a report: {why}"));
     }
     restore::restore(&mut report);
-    bounded(report)
+    let mut report = bounded(report)?;
+    diagnose::note_absent(&mut report);
+    Ok(report)
 }
 
 /// The report, unless it has more GPUs than tables are made of.

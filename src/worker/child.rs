@@ -47,7 +47,7 @@ pub fn serve(machine: &Machine, start_limit: Duration, mut to_parent: impl Write
         };
         bench.run(&rounds, &mut |what| {
             let replies = match what {
-                Told::Remark(problem) => vec![Reply::Remark { problem }],
+                Told::Apart(head, error) => vec![Reply::Apart { id: head.id, error }],
                 Told::Seen(round, timeline) => vec![Reply::Seen { id: round.id, timeline }],
                 Told::Ended(round, outcome) => vec![done(round, outcome)],
                 Told::Together(all) => all.into_iter().map(|(round, outcome)| done(round, outcome)).collect(),

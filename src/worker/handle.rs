@@ -13,6 +13,7 @@ use super::process::{End, Mortal};
 use super::protocol::{self, Reply, Request, SUBCOMMAND};
 use crate::hardware::limits::{self, Scarce};
 use crate::hardware::{ErrorKind, HardwareError, Kills, Machine};
+use crate::model::broken_off::{Break, How};
 
 /// How long a killed worker may take to die before it is left behind: one that is stuck in the
 /// kernel driver dies when that lets go of it, or never.
@@ -54,6 +55,20 @@ pub(super) struct Death {
     pub how: String,
     /// Whether something outside ended it, which says nothing about what it was doing.
     pub from_outside: bool,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
+    /// Its exit code.
+    pub exit_code: Option<i32>,
+}
+
+impl Death {
+    /// That it crashed, in these words; none where it was ended from outside, or in order: after an error that is
+    /// explained by a limit of the process it ends with 0.
+    pub fn crash(&self, reason: &str) -> Option<Break> {
+        let crashed = !self.from_outside && self.exit_code != Some(0);
+        let (signal, exit_code) = (self.signal, self.exit_code);
+        crashed.then(|| Break { signal, exit_code, ..Break::of(How::Crashed, reason.to_owned()) })
+    }
 }
 
 /// The result of waiting for a worker.
@@ -232,7 +247,7 @@ impl Worker {
         if !words.is_empty() {
             how = format!("{how}; its last output: {words}");
         }
-        Death { how, from_outside }
+        Death { how, from_outside, signal, exit_code: status.and_then(|status| status.code()) }
     }
 }
 

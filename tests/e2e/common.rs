@@ -196,6 +196,23 @@ pub fn write_json(folder: &Path, name: &str, value: &Value) -> String {
     write(folder, name, &value.to_string())
 }
 
+/// The report as it would be if NVML had not listed this GPU.
+pub fn without_gpu(report: &mut Value, gpu: u32) {
+    let is_of = |row: &Value| ["index", "gpu", "source", "destination"].iter().any(|key| row[*key] == gpu);
+    let facts = ["snapshot/gpus", "snapshot/pairs", "topology/pairs", "driver/devices", "driver/peer_access"];
+    let figures =
+        ["links", "background", "peer", "overlap", "latency", "local", "host", "pipeline", "engines", "calls"];
+    for table in facts.into_iter().chain(figures) {
+        for room in ["", "/measurements"] {
+            if let Some(rows) = report.pointer_mut(&format!("{room}/{table}")).and_then(Value::as_array_mut) {
+                rows.retain(|row| !is_of(row));
+            }
+        }
+    }
+    // All that is left was measured.
+    report["verdict"]["tested"] = every_cell(report).count().into();
+}
+
 /// The report from hardware after a change, as a file in a folder that vanishes with its guard.
 pub fn changed_report(change: impl FnOnce(&mut Value)) -> (tempfile::TempDir, String) {
     let mut report = read_json(HARDWARE_REPORT);

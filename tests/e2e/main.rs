@@ -8,15 +8,20 @@
 
 mod common;
 
+mod as_expected;
+mod blocked;
 mod browser;
 mod demo;
 mod descriptions;
 mod exit_codes;
+mod exit_codes_page;
 #[path = "../machines/fake.rs"]
 #[allow(dead_code, reason = "the other test crate's helpers")]
 mod fake;
 mod fleet;
 mod formats;
+mod full;
+mod gates;
 mod generated;
 mod golden;
 mod hardware_bench;
@@ -24,6 +29,7 @@ mod hardware_faults;
 mod hardware_report;
 mod host_over_time;
 mod impossible;
+mod in_company;
 mod installed;
 mod journal;
 mod limits;
@@ -34,6 +40,7 @@ mod over_time;
 mod plumbing;
 mod provisioning;
 mod recorded;
+mod removed_rows;
 mod scale;
 mod second_reading;
 mod selection;

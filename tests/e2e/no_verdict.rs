@@ -76,7 +76,7 @@ fn what_could_not_be_tested_drains_with_what_was_said_of_it() {
     ] {
         for job in [None, Some("1")] {
             let (ran, reason) = slurm(&does, job);
-            assert_eq!(reason, Some(format!("could not test: {wanted}")), "{does}: {ran:?}");
+            assert_eq!(reason, Some(format!("no verdict: {wanted}")), "{does}: {ran:?}");
         }
         let ran = accept(&does, "20");
         assert_eq!(ran.code, Some(3), "{ran:?}");
@@ -111,7 +111,7 @@ fn a_wait_that_used_up_the_limit_says_nothing_about_the_node() {
     let found = "echo 'PEERSCOPE CRITICAL - pcie-narrow: x4 | errors=1'; exit 1";
     assert_eq!(slurm(&format!("{waits}\n{found}"), None).1.as_deref(), Some("pcie-narrow: x4"));
     let untested = "echo 'PEERSCOPE UNKNOWN - not-tested: GPU 2 | errors=0'; exit 3";
-    assert_eq!(slurm(&format!("{waits}\n{untested}"), None).1.as_deref(), Some("could not test: not-tested: GPU 2"));
+    assert_eq!(slurm(&format!("{waits}\n{untested}"), None).1.as_deref(), Some("no verdict: not-tested: GPU 2"));
 }
 
 /// A health check and a prolog write the same files: what one of them says decides for it, not what is in the files.
@@ -120,7 +120,7 @@ fn the_report_of_another_run_decides_nothing() {
     let theirs = "PEERSCOPE UNKNOWN - nothing-measured: Nothing was measured: another peerscope checks this machine";
     let hindered = r#"echo '{"hindrance": "another-check"}' >"$PEERSCOPE_REPORTS/last.json""#;
     let (ran, reason) = slurm(&format!("{hindered}; echo 'PEERSCOPE UNKNOWN - not-tested: GPU 2 | e=0'; exit 3"), None);
-    assert_eq!(reason.as_deref(), Some("could not test: not-tested: GPU 2"), "{ran:?}");
+    assert_eq!(reason.as_deref(), Some("no verdict: not-tested: GPU 2"), "{ran:?}");
     for waited in ["; wait with --wait SECONDS", "; it did not end within 1 s (--wait)"] {
         for file in ["true", r#"echo '{}' >"$PEERSCOPE_REPORTS/last.json""#] {
             let (ran, reason) =

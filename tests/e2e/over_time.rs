@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::common::{
-    HARDWARE_REPORT, changed_report, check, codes, list, pair, place, read_json, run, text_of, with, write, write_json,
+    HARDWARE_REPORT, changed_report, check, codes, list, pair, place, read_json, run, text_of, with, without_gpu,
+    write, write_json,
 };
 
 /// A quick report of a machine.
@@ -135,7 +136,7 @@ fn what_vanished_is_reported() {
         // Copies that are faster than eight lanes, or more lanes under load, would refute what the link reads.
         report["measurements"]["links"][2]["width"] = json!([8, 8]);
         scale(report, 0.6, |cell| cell["path"] == "staged" && [pair(cell).0, pair(cell).1].contains(&2));
-        report["snapshot"]["gpus"].as_array_mut().unwrap().retain(|gpu| gpu["index"] != 5);
+        without_gpu(report, 5);
         for gpu in report["snapshot"]["gpus"].as_array_mut().unwrap() {
             if gpu["index"] == 2 {
                 gpu["pcie_width"] = json!(8);
@@ -221,9 +222,7 @@ fn a_gpu_that_was_not_left_out_and_is_missing_is_gone_whatever_was_chosen() {
     let ran = compare(&lost, &whole, &[]);
     assert_eq!((ran.code, ran.flowing().matches("is new").count()), (Some(0), 1), "{}", ran.stdout);
     // Of those that were chosen one is missing: what was left out says nothing of it.
-    let missing = changed(&some, &|report| {
-        report["snapshot"]["gpus"].as_array_mut().unwrap().retain(|gpu| gpu["index"] != 2);
-    });
+    let missing = changed(&some, &|report| without_gpu(report, 2));
     let ran = compare(&whole, &missing, &[]);
     assert_eq!(ran.code, Some(1), "{ran:?}");
     assert_eq!(ran.flowing().matches("is gone").count(), 1, "{}", ran.stdout);

@@ -205,7 +205,7 @@ pub const IN_SERVICE: &str = "NodeName=node7 Arch=x86_64\n   State=IDLE ThreadsP
 fn slurm_drains_with_the_finding_as_its_reason() {
     for (machine, reason) in [
         ("demo", Some("Reason=peerscope: SIMULATED demo: pcie-narrow: ")),
-        ("exclusive", Some("Reason=peerscope: could not test: SIMULATED exclusive: not-tested: ")),
+        ("exclusive", Some("Reason=peerscope: no verdict: SIMULATED exclusive: not-tested: ")),
         ("h200x2", None),
     ] {
         for job in [None, Some("1")] {

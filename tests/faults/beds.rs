@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use fake_machine::calls;
 use peerscope::hardware::sim::Simulated;
-use peerscope::hardware::sim::spec::MachineSpec;
+use peerscope::hardware::sim::spec::{LateGate, MachineSpec};
 use peerscope::model::units::{Bytes, MIB};
 use serde_json::Value;
 
@@ -55,7 +55,10 @@ pub fn all() -> Vec<Bed> {
         Bed::new("older", three_h200(), "", &["cuDeviceGetUuid_v2"], &OLDER_NVML),
         Bed::new("no-kernels", three_h200(), "cuModuleLoadData@1+=code:223", &[], &[]),
         Bed::new("erring", three_h200(), "cuMemAlloc_v2@6=code:2;cuMemcpyPeerAsync@5=code:1", &[], &[]),
+        // The driver is asked for a stream whose device has not come to its gate.
+        Bed::new("late", late(three_h200()), "", &[], &[]),
         Bed::with("load", sparing(three_h200()), "", &[], &[], &["--profile", "full", "--only", "load"]),
+        Bed::with("at-once", sparing(four_h200()), "", &[], &[], QUICK),
         Bed::with("host", one_h200(), "", &[], &[], &["--profile", "full", "--only", "host"]),
         Bed::with("one-gpu", two_h200(), "", &[], &[], &["--profile", "full", "--only", "pipeline,async"]),
     ]
@@ -69,9 +72,20 @@ fn three_h200() -> MachineSpec {
     keep(Simulated::find("h200x8").unwrap().spec, 3)
 }
 
+/// Two pairs that share nothing are copied at once.
+fn four_h200() -> MachineSpec {
+    keep(Simulated::find("h200x8").unwrap().spec, 4)
+}
+
 /// One that works, and one to wait for.
 fn two_h200() -> MachineSpec {
     sparing(keep(Simulated::find("h200x8").unwrap().spec, 2))
+}
+
+/// The same where a GPU comes late to its first gate.
+fn late(mut spec: MachineSpec) -> MachineSpec {
+    spec.faults.late_gates.push(LateGate { gpu: 1, us: 5000.0, times: Some(1) });
+    spec
 }
 
 fn one_h200() -> MachineSpec {

@@ -118,7 +118,8 @@ fn check(case: &Case, into: &Path) -> Ran {
     let mut args = vec!["check", "--machine", &file, "--profile", "standard", "--no-journal", "--format", "json"];
     args.extend(["-o", &page, "-o", &picture]);
     // Only a copy that never ends runs into it.
-    if case.must.iter().any(|must| must.starts_with("peer-copy-hung")) {
+    let hangs = |must: &String| must.starts_with("peer-copy-hung") || must.starts_with("load-copy-failed");
+    if case.must.iter().any(hangs) {
         args.extend(["--deadline", "2"]);
     }
     let mut command = peerscope(&args);

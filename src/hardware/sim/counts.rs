@@ -59,7 +59,7 @@ impl Counters {
             |link: u8| counter.links.get(&link).map_or([0; 2], |counted| counted.map(|bytes| whole(bytes * share)));
         let sum = |way: usize| whole(counter.links.values().map(|counted| counted[way] * share).sum());
         #[allow(clippy::cast_possible_truncation, reason = "a counter that wraps, as the real one does")]
-        let pcie = counter.pcie.map(|bytes| bytes as u32);
+        let pcie = counter.pcie.map(|bytes| u64::from(bytes as u32));
         let now = STEP * counter.looks;
         Counts {
             asked: now,
@@ -157,7 +157,7 @@ mod tests {
         let mut astray = spec();
         astray.faults.over_pcie.push(Pairs::Both(0, 1));
         let counts = sent(&astray);
-        assert_eq!((counts.nvlink, counts.pcie), (Some([0, 0]), Some([BYTES as u32, 0])));
+        assert_eq!((counts.nvlink, counts.pcie), (Some([0, 0]), Some([BYTES, 0])));
         assert!(astray.joined_by_nvlink(0, 1), "NVML still says so");
     }
 

@@ -27,6 +27,8 @@ pub struct Met {
     pub third: bool,
     /// A flow with the host had one of its places.
     pub host: bool,
+    /// The most flows that were on their way at the same time, this one included.
+    pub flows: u32,
 }
 
 #[derive(Debug)]
@@ -130,6 +132,7 @@ impl Hops {
                     others: any(|place| place.flows > 1),
                     third: any(|place| place.third),
                     host: any(|place| place.host),
+                    flows: 0,
                 }
             })
             .collect();

@@ -37,7 +37,7 @@ impl Looks {
             return Moved { failure: Some("NVML: unknown error of the driver (999)".into()), ..Moved::default() };
         }
         #[allow(clippy::cast_possible_truncation, reason = "a counter that wraps, as the real one does")]
-        let wrapped = sum(|others| others.pcie).map(|bytes: u64| bytes as u32);
+        let wrapped = sum(|others| others.pcie).map(|bytes: u64| u64::from(bytes as u32));
         Moved {
             asked: STEP * look,
             answered: STEP * look,

@@ -45,6 +45,8 @@ pub enum Work {
         /// Nanoseconds from the opening of all gates to that of this one.
         late: f64,
     },
+    /// A gate whose turn has come: so much later than the others it opens.
+    Waiting(f64),
     /// A gate that was opened, from this time on.
     Opened(f64),
     /// Never ends.

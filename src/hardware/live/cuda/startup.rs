@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use cudarc::driver::sys::{CUcontext, CUdevice, CUdeviceptr, CUuuid};
 
 use super::error::code;
+use super::gate::Words;
 use super::kernels::{ATTRIBUTE_MULTIPROCESSORS, Kernels};
 use super::table::Table;
 use crate::hardware::{Device, DeviceInfo, ErrorKind, HardwareError, limits};
@@ -71,21 +72,16 @@ pub fn contexts(
     })
 }
 
-/// Loads the kernels into these contexts. `gate` holds the addresses of the gate's two words, which
-/// are never given back. What takes longer than `limit` is left behind.
-pub fn kernels(
-    table: &'static Table,
-    places: Vec<(CUdevice, Context)>,
-    gate: (u64, u64),
-    limit: Duration,
-) -> Vec<Answer<Loaded>> {
-    in_parallel(places, limit, "the GPU kernels were not loaded onto it", move |(device, context)| {
-        load_kernels(table, device, context, gate)
+/// Loads the kernels into these contexts. The words of the gate are never given back. What takes longer than `limit` is
+/// left behind.
+pub fn kernels(table: &'static Table, places: Vec<(CUdevice, Context, Words)>, limit: Duration) -> Vec<Answer<Loaded>> {
+    in_parallel(places, limit, "the GPU kernels were not loaded onto it", move |(device, context, words)| {
+        load_kernels(table, device, context, words)
     })
 }
 
 /// Loads the kernels and runs each once, so that nothing is loaded lazily while a gate is shut.
-fn load_kernels(table: &Table, device: CUdevice, context: Context, gate: (u64, u64)) -> Result<Loaded, HardwareError> {
+fn load_kernels(table: &Table, device: CUdevice, context: Context, gate: Words) -> Result<Loaded, HardwareError> {
     // SAFETY: the context was retained and is never released; this thread ends after the call.
     table.check("cuCtxSetCurrent", unsafe { (table.context_set_current)(context.0) })?;
     let mut multiprocessors: c_int = 0;
@@ -95,7 +91,7 @@ fn load_kernels(table: &Table, device: CUdevice, context: Context, gate: (u64, u
     let kernels = Kernels::load(table, u32::try_from(multiprocessors).unwrap_or(1).max(1))?;
     let counts = allocate(table, 3 * 8)?;
     let stream = std::ptr::null_mut();
-    kernels.gate(table, stream, gate.0, 0, 0, gate.1)?;
+    kernels.gate(table, stream, gate, 0, 0)?;
     kernels.spin(table, stream, 0)?;
     kernels.copy(table, stream, counts, counts, 0)?;
     kernels.fill(table, counts, 0, 1)?;

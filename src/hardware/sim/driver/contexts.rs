@@ -21,13 +21,24 @@ pub struct Servers {
     pub multiprocessors: Server,
 }
 
+/// An error that comes to light in a later call.
+#[derive(Debug, Clone, Copy)]
+pub struct Due {
+    /// CUDA's code.
+    pub code: u32,
+    /// Which call it is, counted from now.
+    pub calls: u32,
+    /// Whether every later call gives it too.
+    pub lasts: bool,
+}
+
 /// A device that is open.
 #[derive(Debug)]
 pub struct Context {
     servers: Servers,
     pub broken: Option<HardwareError>,
     /// The error of this code, and calls that the device still serves before it gives it.
-    pub due: Option<(u32, u32)>,
+    pub due: Option<Due>,
     /// In the order in which they were made: the default stream's comes first.
     pub lanes: Vec<Lane>,
 }
@@ -93,13 +104,19 @@ impl State {
     /// The same for a new call: errors of earlier work come to light in one.
     pub fn answers(&mut self, device: Device) -> Result<(), HardwareError> {
         if let Some(context) = self.context_mut(device)
-            && let Some((code, calls)) = &mut context.due
+            && let Some(due) = &mut context.due
         {
-            *calls = calls.saturating_sub(1);
-            if *calls == 0 {
+            due.calls = due.calls.saturating_sub(1);
+            if due.calls == 0 {
                 let meaning = "an error of earlier work on this device";
-                context.broken = Some(failed(ErrorKind::Sticky, "cuCtxSynchronize", meaning, *code));
+                let kind = if due.lasts { ErrorKind::Sticky } else { ErrorKind::Other };
+                let error = failed(kind, "cuCtxSynchronize", meaning, due.code);
+                let lasts = due.lasts;
                 context.due = None;
+                if !lasts {
+                    return Err(error);
+                }
+                context.broken = Some(error);
             }
         }
         self.usable_device(device)

@@ -86,7 +86,8 @@ impl State {
                 flow.cap *= self.drifted(pair.0) * self.drifted(pair.1);
             }
             self.delay(&mut flow, pair, fault);
-            match fault.map(|fault| fault.fault) {
+            // Whether others are on their way shows at its end.
+            match fault.filter(|fault| !fault.is_conditional()).map(|fault| fault.fault) {
                 Some(CopyFault::Hangs) => (Work::Never, None),
                 Some(CopyFault::Crashes) => std::process::abort(),
                 _ => {

@@ -22,8 +22,8 @@ use crate::model::units::{Bytes, PciAddress, PcieLink};
 
 pub use check::Problem;
 pub use faults::{
-    Collapse, ContextFault, CopyFault, CounterFault, Drift, Faults, InitFault, LinkFault, LinkPart, NvLinkFault,
-    OthersWork, PairFault, Shared, Starved,
+    Collapse, ContextFault, CopyFault, CounterFault, Drift, Faults, InitFault, LateGate, LinkFault, LinkPart,
+    NvLinkFault, OthersWork, PairFault, Shared, Starved,
 };
 pub use gpu::{FabricSpec, GpuSpec, GpuState, NvLinkErrors, NvLinkSpec, NvLinkTarget};
 pub use host::{HostFault, HostSpeeds, HostWay};
