@@ -61,7 +61,7 @@ mod tests {
         HostCopy { theoretical_gbps: Some(GbPerSecond(theoretical)), ..host_copy(0, gbps) }
     }
 
-    /// Every figure of facts.md section 5 between host and GPU that a healthy machine reached.
+    /// Every figure between host and GPU of docs/facts.md, "Rates that healthy machines reach".
     #[test]
     fn every_published_healthy_figure_lies_above_its_floor() {
         for (theoretical, lowest) in
